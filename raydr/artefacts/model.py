@@ -39,7 +39,7 @@ from raydr.tracking.tracker import Tracker
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import TeacherConfig
-from raydr.training.training import Extras, Training
+from raydr.training.training import OptionalInputs, Training
 
 if TYPE_CHECKING:
     from raydr.tracking.tracker import TrackerHandle
@@ -50,7 +50,7 @@ def trained(
     name: str,
     training: Training,
     pairs: Node,
-    extras: Extras[Node],
+    extras: OptionalInputs[Node],
     watcher: Watcher | None = None,
 ) -> Node:
     """A trained dual encoder.
@@ -88,13 +88,13 @@ def trained(
     for epochs in settings.shared_epochs:
         plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(asked=False), "pair_detection": None}
         own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
-        read = dict(replace(extras, margins=None, ranker_scores=None).there())
+        read = dict(replace(extras, margins=None, ranker_scores=None).present())
         warmup = train_warmup.node(
             f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(run, warmup)
         )
     chosen = training.dev_split if settings.keep == "best" else ""
     first = settings.loss.first_own_epoch(settings.num_epochs) if chosen else 0
-    read = dict(extras.there())
+    read = dict(extras.present())
     return train_model.node(label, **common, **read, training=training, best_epoch_from=first, **_after(run, warmup))
 
 
@@ -106,7 +106,7 @@ def _after(run: Declaring, warmup: Node | None) -> dict[str, Any]:
     return {"after": (warmup,), "warmup": partial(Artifact.open, folder, warmup.kind)}
 
 
-def _guided(run: Declaring, extras: Extras[Node], split: str) -> Extras[Node]:
+def _guided(run: Declaring, extras: OptionalInputs[Node], split: str) -> OptionalInputs[Node]:
     """With the guide's vectors of the split's queries and of the corpus."""
     asked = run.config.judge.guide
     if asked.score.passage_vectors.several:
@@ -152,12 +152,12 @@ def train_model(
     Args:
         making, pool, dataset, corpus, training, watcher: see there.
         tracker: its step in MLflow.
-        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`Extras`.
+        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`OptionalInputs`.
         checkpoint: checksum of what the model starts from.
         best_epoch_from: the first epoch that may become the model; the loss says it.
         warmup: opens the state that it goes on from.
     """
-    extras = Extras(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
+    extras = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
     return train(
         making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
         warmup=None if warmup is None else warmup(), watcher=watcher,
@@ -189,7 +189,7 @@ def train_warmup(
         training, checkpoint, warmup, watcher: see there.
         until: epochs.
     """
-    extras = Extras(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
+    extras = OptionalInputs(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
     return train(
         making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
         warmup=None if warmup is None else warmup(), until=until, watcher=watcher,
@@ -201,7 +201,7 @@ def train(
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    extras: Extras[Artifact],
+    extras: OptionalInputs[Artifact],
     *,
     training: Training,
     tracker: TrackerHandle | None,

@@ -32,7 +32,7 @@ from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import EXACT, make_index, uses
-from raydr.indexing.merge import Found, merge, rank_found
+from raydr.indexing.merge import TopRows, merge, rank_top_rows
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
@@ -225,7 +225,7 @@ class ShardHolder:
         self.job = job
         self.searcher = ShardSearcher(job.shards, shards, job.settings, num_threads, device)
 
-    def search(self, batch: RowRange) -> Found:
+    def search(self, batch: RowRange) -> TopRows:
         """The best passages of these shards for the queries of one batch."""
         found = self.job.queries.slice(batch.at, batch.start, batch.stop)
         return self.searcher.search(found, self.job.depth, self.job.partitions(batch))
@@ -238,12 +238,12 @@ class Merger:
         os.nice(niceness)
         self.job = job
 
-    def write(self, name: str, batch: RowRange, *parts: Found) -> Part:
+    def write(self, name: str, batch: RowRange, *parts: TopRows) -> Part:
         """Write and record one part."""
         found = merge(parts, self.job.depth)
         query_ids = batch.of(self.job.queries.ids(batch.at)).combine_chunks()
         passage_ids = self.job.shards.passage_ids(found.rows[found.rows >= 0])
-        ranked = rank_found(query_ids, passage_ids, found)
+        ranked = rank_top_rows(query_ids, passage_ids, found)
         if self.job.skip_own_id:
             ranked = without_own_ids(ranked, self.job.top_k)
         return write_table(self.job.output, name, ranked)

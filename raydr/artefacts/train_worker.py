@@ -24,7 +24,7 @@ from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.tracking.tracker import NullTracker, Tracker, TrackerHandle
 from raydr.training.checkpoint import PROGRESS
-from raydr.training.training import Extras, Training
+from raydr.training.training import OptionalInputs, Training
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,7 +55,7 @@ class TrainingJob:
     training: Training
     data: Dataset
     corpus: Corpus
-    extras: Extras[Artifact]
+    extras: OptionalInputs[Artifact]
     output: Folder
     tracker: TrackerHandle | None
     watcher: Watcher
@@ -145,7 +145,7 @@ def _ranker_scores(job: TrainingJob) -> pa.Table | None:
     return None if scores is None else read_ranker_scores(scores, job.training.train_split)
 
 
-def _guide_vectors(extras: Extras[Artifact]) -> GuideVectors | None:
+def _guide_vectors(extras: OptionalInputs[Artifact]) -> GuideVectors | None:
     if extras.guide_queries is None or extras.guide_passages is None:
         return None
     return GuideVectors(Embeddings(extras.guide_queries), Embeddings(extras.guide_passages))

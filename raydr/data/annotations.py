@@ -36,7 +36,9 @@ def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[
     """The passages that are no negatives of some queries: judged relevant, or dropped."""
     known = positives_of(data, split, query_ids)
     dropped = passages_by_query(of_queries(data.dropped(split), query_ids))
-    return {one: [*known.get(one, []), *dropped.get(one, [])] for one in known.keys() | dropped.keys()}
+    return {
+        query_id: [*known.get(query_id, []), *dropped.get(query_id, [])] for query_id in known.keys() | dropped.keys()
+    }
 
 
 def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:

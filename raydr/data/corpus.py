@@ -121,8 +121,8 @@ class Corpus(Opened):
         hit[inside] = id_hash[at[inside]] == wanted[inside]
         rows = np.full(len(wanted), -1, dtype=np.int64)
         rows[hit] = row[at[hit]]
-        for position, found in zip(np.flatnonzero(hit).tolist(), self.ids(rows[hit]), strict=True):
-            if found != passage_ids[position]:
+        for position, passage_id in zip(np.flatnonzero(hit).tolist(), self.ids(rows[hit]), strict=True):
+            if passage_id != passage_ids[position]:
                 rows[position] = self._resolve_collision(int(at[position]), wanted[position], passage_ids[position])
         return rows
 

@@ -35,14 +35,14 @@ class VectorSets:
         >>> VectorSets.of_padded(np.array([[[1, 0], [0, 0]], [[0, 2], [3, 0]]], dtype=np.float32)).offsets.tolist()
         [0, 1, 3]
         """
-        there_NM = (padded_NMD != 0).any(axis=-1)
-        return cls(padded_NMD[there_NM].astype(np.float16), offsets_of(there_NM.sum(axis=1)))
+        is_vector_NM = (padded_NMD != 0).any(axis=-1)
+        return cls(padded_NMD[is_vector_NM].astype(np.float16), offsets_of(is_vector_NM.sum(axis=1)))
 
     @classmethod
     def join(cls, sets: Sequence[VectorSets]) -> VectorSets:
         """The texts of several, one after the other."""
-        lengths = np.concatenate([one.lengths for one in sets])
-        return cls(np.concatenate([one.vectors_TD for one in sets]), offsets_of(lengths))
+        lengths = np.concatenate([vectors.lengths for vectors in sets])
+        return cls(np.concatenate([vectors.vectors_TD for vectors in sets]), offsets_of(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

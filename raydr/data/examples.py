@@ -129,7 +129,7 @@ def load_examples(
         weights=Ragged(kept["weight"].to_numpy().astype(np.float32)[order], offsets),
         positive_scores=positive_scores,
         forbidden=forbidden,
-        pools={one: corpus.pool(within(scope, one, of_split)) for one in sorted(of_split)},
+        pools={partition: corpus.pool(within(scope, partition, of_split)) for partition in sorted(of_split)},
         partitions=[own[query_id] for query_id in query_ids],
         is_noise=np.array([query_id in noisy for query_id in query_ids]),
     )

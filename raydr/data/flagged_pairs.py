@@ -39,7 +39,7 @@ def without_flagged(
         {**record, positive: [value], **({ids: listed[at : at + 1]} if isinstance(listed, list) else {})}
         for at, value in enumerate(values)
     ]
-    kept = [at for at, one in enumerate(alone) if not _is_flagged(one, flagged, layout, columns)]
+    kept = [at for at, record in enumerate(alone) if not _is_flagged(record, flagged, layout, columns)]
     if not kept:
         return None
     cut = {positive: [values[at] for at in kept]}

@@ -112,7 +112,7 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
     if pairs and isinstance(pairs[0], Mapping):
         records = [_record(row, at, where) for at, row in enumerate(pairs)]
         names = list(dict.fromkeys(str(name) for record in records for name in record))
-        return pa.table({name: _column([one.get(name) for one in records], name, where) for name in names})
+        return pa.table({name: _column([record.get(name) for record in records], name, where) for name in names})
     rows = [_row(row, at, where) for at, row in enumerate(cast("Sequence[Sequence[str]]", pairs))]
     width = len(rows[0]) if rows else 2
     for at, row in enumerate(rows):
@@ -143,7 +143,9 @@ def _column(values: list[Any], name: str, where: str) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         first = next(value for value in values if value is not None)
-        at, odd = next((at, one) for at, one in enumerate(values) if one is not None and type(one) is not type(first))
+        at, odd = next(
+            (at, value) for at, value in enumerate(values) if value is not None and type(value) is not type(first)
+        )
         raise DataError(
             f"{where}, row {at}, column {name!r}: {odd!r:.80} is a {type(odd).__name__}, and the values before it are "
             f"{type(first).__name__}"

@@ -22,7 +22,7 @@ class Input:
 
     what: str
     path: str
-    found: bool
+    exists: bool
 
 
 _looked_for: ContextVar[list[Input] | None] = ContextVar("looked_for", default=None)
@@ -77,18 +77,20 @@ def find_input(folder: str, name: str, what: str) -> str:
         ArtifactError: the store of the folder cannot be reached.
     """
     path = join(folder, name)
-    found = next((one for one in (path, f"{path}.gz", path.removesuffix(".gz")) if exists(one)), None)
+    existing = next(
+        (candidate for candidate in (path, f"{path}.gz", path.removesuffix(".gz")) if exists(candidate)), None
+    )
     inputs = _looked_for.get()
     if inputs is not None:
-        inputs.append(Input(what, found or path, found is not None))
-        return found or path
-    if found is not None:
-        return found
+        inputs.append(Input(what, existing or path, existing is not None))
+        return existing or path
+    if existing is not None:
+        return existing
     require_reachable(path)
-    there = Folder(absolute(folder)).files()[:10] if folder else []
+    listed = Folder(absolute(folder)).files()[:10] if folder else []
     raise DataError(
         f"there is no file {path} (or {path}.gz) with the {what}. "
-        + (f"{absolute(folder)} holds: {', '.join(there)}" if there else f"{absolute(folder)} has no files")
+        + (f"{absolute(folder)} holds: {', '.join(listed)}" if listed else f"{absolute(folder)} has no files")
         + ". Check the paths of data.reader."
     )
 

@@ -32,8 +32,8 @@ def count_blank(column: pa.ChunkedArray) -> int:
 def count_leaks(data: Dataset, split: str, train_split: str) -> int:
     """Queries of a split that the training split has too, word for word or nearly; of the training split itself: that
     another split has."""
-    others = [one for one in data.splits if one != train_split] if split == train_split else [train_split]
-    texts = [text for one in others if one in data.splits for text in data.queries(one)["text"].to_pylist()]
+    others = [other for other in data.splits if other != train_split] if split == train_split else [train_split]
+    texts = [text for other in others if other in data.splits for text in data.queries(other)["text"].to_pylist()]
     if split not in data.splits or not texts:
         return 0
     return len(find_leaks(data.queries(split)["text"].to_pylist(), texts))
@@ -96,7 +96,7 @@ class SplitInspection:
         judged = self.qrels["passage_id"].to_pylist()
         missing = [judged[at] for at in np.flatnonzero(self.corpus.find(judged) < 0)]
         texts = Counter(" ".join(text.lower().split()) for text in self.queries["text"].to_pylist())
-        owners = Counter(one for query_id in self._positives for one in set(self._positives[query_id]))
+        owners = Counter(passage_id for query_id in self._positives for passage_id in set(self._positives[query_id]))
         per_query = [len(self._positives.get(query_id, [])) for query_id in query_ids]
         sampled = choose_queries(query_ids, sample, self.seed, _PURPOSE)
         chosen = of_queries(self.queries, sorted(sampled))
@@ -109,10 +109,12 @@ class SplitInspection:
             num_queries_with_repeated_text=sum(count for count in texts.values() if count > 1),
             num_empty_queries=count_blank(self.queries["text"]),
             num_judgments_of_missing_passages=len(missing),
-            num_judgments_of_missing_queries=sum(one not in known for one in self.qrels["query_id"].to_pylist()),
+            num_judgments_of_missing_queries=sum(
+                query_id not in known for query_id in self.qrels["query_id"].to_pylist()
+            ),
             missing_passages=list(dict.fromkeys(missing))[:5],
             num_queries_sharing_a_positive=sum(
-                any(owners[one] > 1 for one in passage_ids) for passage_ids in self._positives.values()
+                any(owners[passage_id] > 1 for passage_id in passage_ids) for passage_ids in self._positives.values()
             ),
             num_queries_with_unjudged_copies=self._count_queries_with_unjudged_copies(),
             num_negatives=len(self.negatives),
@@ -159,18 +161,27 @@ class SplitInspection:
     def _count_negatives_equal_to_a_positive(self) -> int:
         negatives = pairs_of(self.negatives)
         owners = {query_id for query_id, _ in negatives}
-        positives = [(one, at) for one in self._positives if one in owners for at in self._positives[one]]
+        positives = [
+            (query_id, passage_id)
+            for query_id in self._positives
+            if query_id in owners
+            for passage_id in self._positives[query_id]
+        ]
         known = set(self._contents(positives))
         return sum(pair in known for pair in self._contents(negatives))
 
     def _count_queries_with_unjudged_copies(self) -> int:
         judged = Counter(self._contents(sorted(set(pairs_of(self.qrels)))))
-        positives = self._contents([(one, at) for one in self._positives for at in self._positives[one]])
+        positives = self._contents(
+            [(query_id, passage_id) for query_id in self._positives for passage_id in self._positives[query_id]]
+        )
         contents_N = np.sort(self.corpus.content_hashes(np.arange(len(self.corpus))))
         mine = np.array([max(content, 0) for _, content in positives], dtype=np.uint64)
         first, last = (np.searchsorted(contents_N, mine, side=side) for side in ("left", "right"))
-        found = zip(positives, (last - first).tolist(), strict=True)
-        return len({query_id for (query_id, content), num in found if content >= 0 and num > judged[query_id, content]})
+        copies = zip(positives, (last - first).tolist(), strict=True)
+        return len(
+            {query_id for (query_id, content), num in copies if content >= 0 and num > judged[query_id, content]}
+        )
 
     def _contents(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
         """Query ids with the hash of the passage's content, −1 where it is not in the corpus."""
@@ -183,7 +194,7 @@ class SplitInspection:
 
     def _answers(self, match: MatchRule, prefixes: Sequence[str], sample: int) -> AnswerReport | None:
         answers = dict(zip(self.queries["query_id"].to_pylist(), self.queries["answers"].to_pylist(), strict=True))
-        ids = [one for one in answers if counts_for_answers(one, answers[one], prefixes)]
+        ids = [query_id for query_id in answers if counts_for_answers(query_id, answers[query_id], prefixes)]
         if not ids:
             return None
         chosen = choose_queries(ids, sample, self.seed, _PURPOSE)

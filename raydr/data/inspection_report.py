@@ -117,19 +117,19 @@ class InspectionReport(Config):
 
     def findings(self) -> list[str]:
         """What deserves a look, one sentence each, with what to do."""
-        found = leak_findings(self.num_leaked, "the training split", "another split")
+        findings = leak_findings(self.num_leaked, "the training split", "another split")
         if self.corpus.num_empty_texts:
-            found.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
+            findings.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
         if self.corpus.num_duplicates:
             share = self.corpus.num_duplicates / self.corpus.num_passages
-            found.append(
+            findings.append(
                 f"{self.corpus.num_duplicates:,} passages ({share:.1%}) are copies of others: a copy of a positive is "
                 "never used as its negative, but counts as a miss in recall"
             )
-        found += _truncation("passages", "passage", self.corpus.lengths)
+        findings += _truncation("passages", "passage", self.corpus.lengths)
         for split, report in self.splits.items():
-            found += split_findings(split, report)
-        return found
+            findings += split_findings(split, report)
+        return findings
 
 
 def leak_findings(num_leaked: int, of: str, also: str) -> list[str]:
@@ -165,14 +165,16 @@ def split_findings(split: str, report: SplitReport) -> list[str]:
             report.num_negatives_equal_to_a_positive
         ),
     }
-    found = [f"{split}: {count:,} {what}" for what, count in counts.items() if count]
+    findings = [f"{split}: {count:,} {what}" for what, count in counts.items() if count]
     if report.answers is not None and report.answers.num_negatives_with_answer:
         share = report.answers.num_negatives_with_answer / report.answers.num_negatives
-        found.append(f"{split}: {share:.1%} of the negatives contain an answer and may be false negatives: judge them")
+        findings.append(
+            f"{split}: {share:.1%} of the negatives contain an answer and may be false negatives: judge them"
+        )
     if report.answers is not None and (unanswered := report.answers.num_queries_without_answer_in_positives):
         of = report.answers.num_queries
-        found.append(f"{split}: of {of:,} queries with answers {unanswered:,} have none in any of their positives")
-    return found + (_truncation(f"{split} queries", "query", report.lengths) if report.lengths else [])
+        findings.append(f"{split}: of {of:,} queries with answers {unanswered:,} have none in any of their positives")
+    return findings + (_truncation(f"{split} queries", "query", report.lengths) if report.lengths else [])
 
 
 def _truncation(what: str, side: str, lengths: Lengths) -> list[str]:

@@ -50,12 +50,12 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
             else:
                 yield record, item
     except (ijson.JSONError, UnicodeDecodeError) as error:
-        found = f"record {record + 1}: broken JSON: {str(error).splitlines()[0]}"
+        problem = f"record {record + 1}: broken JSON: {str(error).splitlines()[0]}"
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        found = f"the file is truncated or damaged ({error})"
+        problem = f"the file is truncated or damaged ({error})"
     else:
         return
-    raise DataError(f"{path}: {found}; the last good record is number {record}. Mend or fetch the file.")
+    raise DataError(f"{path}: {problem}; the last good record is number {record}. Mend or fetch the file.")
 
 
 def _texts(path: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, in
     {0: 0}
     """
     matches = _matches(_word_sets(training), _word_sets(held_out))
-    return {at: first for at, found in enumerate(matches) if (first := next(found, None)) is not None}
+    return {at: first for at, places in enumerate(matches) if (first := next(places, None)) is not None}
 
 
 def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
@@ -42,7 +42,7 @@ def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
     >>> find_copies(["How to sort a list?", "why"], ["Sort a list, how to", "a list: how to sort", "when"])
     [[0, 1], []]
     """
-    return [list(found) for found in _matches(_word_sets(texts), _word_sets(others))]
+    return [list(places) for places in _matches(_word_sets(texts), _word_sets(others))]
 
 
 def _word_sets(texts: Sequence[str]) -> list[frozenset[str]]:
@@ -67,7 +67,7 @@ def _rarest(words: frozenset[str], counts: Counter[str]) -> list[str]:
     return ordered[: len(words) - needed + 1]
 
 
-def _is_alike(one: frozenset[str], others: Sequence[frozenset[str]], place: int) -> bool:
-    other = others[place]
-    common = len(one & other)
-    return common * SIMILARITY.denominator >= SIMILARITY.numerator * (len(one) + len(other) - common)
+def _is_alike(words: frozenset[str], others: Sequence[frozenset[str]], place: int) -> bool:
+    other_words = others[place]
+    common = len(words & other_words)
+    return common * SIMILARITY.denominator >= SIMILARITY.numerator * (len(words) + len(other_words) - common)

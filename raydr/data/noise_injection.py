@@ -101,7 +101,7 @@ def inject_false_negatives(
     """
     _check_clean(qrels, negatives)
     positives = passages_by_query(relevant(qrels))
-    eligible = [query_id for query_id, ids in positives.items() if len({content[one] for one in ids}) > 1]
+    eligible = [query_id for query_id, ids in positives.items() if len({content[passage_id] for passage_id in ids}) > 1]
     if share > 0 and not eligible:
         raise DataError(
             f"none of the {len(positives)} training queries has several positives, so no false negative can be "
@@ -112,8 +112,8 @@ def inject_false_negatives(
     for query_id in sorted(chosen):
         ids = sorted(positives[query_id])
         kept = ids[int(query_rng(seed, 0, query_id, "inject false negatives").integers(len(ids)))]
-        moved[query_id] = [one for one in ids if content[one] != content[kept]]
-    gone = {(query_id, one) for query_id, ids in moved.items() for one in ids}
+        moved[query_id] = [passage_id for passage_id in ids if content[passage_id] != content[kept]]
+    gone = {(query_id, passage_id) for query_id, ids in moved.items() for passage_id in ids}
     planted = [
         {"query_id": query_id, "passage_id": passage_id, "miner": PLANTED, "rank": rank, "noise": FALSE_NEGATIVE}
         for query_id, ids in moved.items()
@@ -128,7 +128,7 @@ def _draw_unrelated(
 ) -> list[str]:
     """One passage of the pool for each positive: the first fitting ones from a drawn place on, round the pool."""
     start = int(query_rng(seed, 0, query_id, "inject mismatched").integers(len(pool)))
-    contents = {content[one] for one in positives}
+    contents = {content[passage_id] for passage_id in positives}
     drawn: list[str] = []
     for step in range(len(pool)):
         candidate = pool[(start + step) % len(pool)]

@@ -88,8 +88,8 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
             "{train: FILE}, columns: {query: ..., positive: ...}} (docs/data.md)"
         )
     columns: dict[str, Any] = {"query": query, "positive": positive}
-    columns["negatives"] = sorted((one for one in (*texts, *listed) if _NEGATIVE.fullmatch(_bare(one))), key=_number)
-    ids = sorted((one for one in names if _NEGATIVE_ID.fullmatch(_bare(one))), key=_number)
+    columns["negatives"] = sorted((name for name in (*texts, *listed) if _NEGATIVE.fullmatch(_bare(name))), key=_number)
+    ids = sorted((name for name in names if _NEGATIVE_ID.fullmatch(_bare(name))), key=_number)
     if ids and len(ids) == len(columns["negatives"]):
         columns["negative_ids"] = ids
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
@@ -112,8 +112,8 @@ def _identifying(records: Sequence[Mapping[str, Any]], named: str | None, conten
     """The column of ids, if they are of the content: others are of rows, or of documents."""
     if named is None:
         return None
-    pairs = {(repr(record[named]), repr([record.get(one) for one in content])) for record in records}
-    return named if len({one for one, _ in pairs}) == len(pairs) == len({one for _, one in pairs}) else None
+    pairs = {(repr(record[named]), repr([record.get(name) for name in content])) for record in records}
+    return named if len({pair for pair, _ in pairs}) == len(pairs) == len({pair for _, pair in pairs}) else None
 
 
 def _threshold(records: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def _in_words(columns: Mapping[str, Any], lists: bool) -> str:
     named |= {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
     named |= {"split": "split"}
     places = [
-        f"{word} in {', '.join(map(repr, [one] if isinstance(one, str) else one))}"
+        f"{word} in {', '.join(map(repr, [names] if isinstance(names, str) else names))}"
         for key, word in named.items()
-        if (one := columns.get(key))
+        if (names := columns.get(key))
     ]
     if "label" in columns:
         places.append(f"judgment in {columns['label']!r}, relevant from {columns['relevant_from']:g}")
@@ -148,7 +148,9 @@ def _in_words(columns: Mapping[str, Any], lists: bool) -> str:
 def _holds(records: Sequence[Mapping[str, Any]], name: str, kind: type) -> bool:
     """Whether a column holds texts, or lists of them; it may lack some."""
     values = [record[name] for record in records if record.get(name) is not None]
-    if kind is list and any(not all(isinstance(one, str) for one in value) for value in values if type(value) is list):
+    if kind is list and any(
+        not all(isinstance(entry, str) for entry in value) for value in values if type(value) is list
+    ):
         return False
     return bool(values) and all(isinstance(value, kind) for value in values)
 

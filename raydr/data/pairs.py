@@ -148,8 +148,8 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, gr
     negatives = list(positives) if relevance == 0 else []
     ids = [*columns.negative_ids, *[""] * (len(columns.negatives) - len(columns.negative_ids))]
     for column, named in zip(columns.negatives, ids, strict=True):
-        negatives += (found := _passages_of(record, column, named))
-        for passage_id, text in found:
+        negatives += (passages := _passages_of(record, column, named))
+        for passage_id, text in passages:
             yield Row.passage(passage_id, "", text, line)
     for rank, (passage_id, _) in enumerate(negatives, start=1):
         yield Row.negative(split, query_id, passage_id, line, rank)
@@ -167,8 +167,8 @@ def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str 
     if named and len(ids) != len(texts):
         raise RowError(f"{column!r} has {len(texts)} texts, {named!r} has {len(ids)} ids")
     return [
-        (id_of(one, named) if named else content_id(title, text), text)
-        for one, text in zip(ids, texts, strict=True)
+        (id_of(record_id, named) if named else content_id(title, text), text)
+        for record_id, text in zip(ids, texts, strict=True)
         if text.strip() or (title.strip() and isinstance(value, str))
     ]
 

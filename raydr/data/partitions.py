@@ -59,7 +59,7 @@ def split_scope(system: str) -> tuple[str, Scope | None]:
     """
     name, at, wanted = system.partition("@")
     scopes: tuple[Scope, ...] = get_args(Scope)
-    scope = next((one for one in scopes if one == wanted), None)
+    scope = next((scope for scope in scopes if scope == wanted), None)
     if at and scope is None:
         raise ConfigError(f"system {system}: after @ stand the partitions that are searched, {', '.join(scopes)}")
     return name, scope
@@ -81,18 +81,18 @@ def within(scope: Scope, own: str, of_split: Collection[str]) -> frozenset[str] 
     return frozenset((own,)) if scope == "own" else frozenset(of_split) - {""}
 
 
-def check_partition(wanted: str, there: Iterable[str], where: str) -> None:
+def check_partition(wanted: str, partitions: Iterable[str], where: str) -> None:
     """Refuse a partition that is not there.
 
     Args:
         wanted: a partition; empty: none is wanted.
-        there: the partitions that are there; empty strings are of passages without one.
+        partitions: those of the corpus; an empty string stands for passages without a partition.
         where: they are, for messages, for example ``the corpus at FOLDER``.
 
     Raises:
         ConfigError: there is no such partition.
     """
-    known = sorted(set(there) - {""})
+    known = sorted(set(partitions) - {""})
     if wanted and wanted not in known:
         has = f"it has {', '.join(known)}" if known else "its passages have none"
         raise ConfigError(f"{where} has no partition {wanted!r}: {has}")

@@ -91,17 +91,17 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
     """Files of pairs, or of DPR, one or several a split."""
     tables = [name for name in names if format_of(name) in FORMATS and "/" not in name]
     passages = [
-        one for one in tables if format_of(one) == "tsv" and _first_line(f"{folder}/{one}") == "id\ttext\ttitle"
+        name for name in tables if format_of(name) == "tsv" and _first_line(f"{folder}/{name}") == "id\ttext\ttitle"
     ]
     tables = [name for name in tables if name not in passages]
-    found: dict[str, list[str]] = {}
+    tables_of_split: dict[str, list[str]] = {}
     for name in tables:
         if split := split_in(name) or ("train" if len(tables) == 1 else ""):
-            found.setdefault(split, []).append(name)
-    if "train" not in found:
+            tables_of_split.setdefault(split, []).append(name)
+    if "train" not in tables_of_split:
         listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise DataError(f"{folder} holds {listed}, of which nothing says what it is. {_KNOWN}")
-    return _pairs(folder, found, passages[0] if passages else "")
+    return _pairs(folder, tables_of_split, passages[0] if passages else "")
 
 
 def _pairs(folder: str, files: Mapping[str, list[str]], passages: str) -> Recognised:
@@ -147,7 +147,7 @@ def _num_listed(folder: str, names: Iterable[str], file: str, until: str = r"\s"
 
 
 def _named(names: Iterable[str], pattern: str) -> list[str]:
-    return [found.group(1) for name in sorted(names) if (found := re.fullmatch(pattern, name))]
+    return [match.group(1) for name in sorted(names) if (match := re.fullmatch(pattern, name))]
 
 
 def split_in(name: str) -> str:

@@ -115,8 +115,8 @@ class _Finisher:
         """Queries that are held out as well, by id, with the text that they are held out as."""
         held_out = [text for name in self.plan.held_out for text in self._read(name)["text"].to_pylist()]
         ids = list(texts)
-        found = find_leaks(list(texts.values()), held_out) if held_out else {}
-        return {ids[at]: held_out[other] for at, other in found.items()}
+        leaks = find_leaks(list(texts.values()), held_out) if held_out else {}
+        return {ids[at]: held_out[other] for at, other in leaks.items()}
 
     def _read_queries(self) -> dict[str, dict[str, Any]]:
         queries: dict[str, dict[str, Any]] = {}
@@ -140,7 +140,7 @@ class _Finisher:
         rows: list[dict[str, Any]] = []
         absent: list[dict[str, Any]] = []
         for table in self._staged("qrels"):
-            for row, is_there in self._known_rows(table, known, is_judged=True):
+            for row, is_known in self._known_rows(table, known, is_judged=True):
                 pair = (row["query_id"], row["passage_id"])
                 place = (row["relevance"], self._path(row), row["line"])
                 if self._is_own(row):
@@ -155,7 +155,7 @@ class _Finisher:
                 elif row["query_id"] not in chosen:
                     self.counts["left_out"] += 1
                 else:
-                    (rows if is_there else absent).append(row)
+                    (rows if is_known else absent).append(row)
         self._write("qrels", rows)
         self._write("absent", absent)
         self.counts["absent"] = len(absent)
@@ -170,7 +170,9 @@ class _Finisher:
         own = np.flatnonzero(rows >= 0).tolist()
         if self.plan.skip_own_id:
             ids = [queries[at]["query_id"] for at in own]
-            self._write("dropped", [{"query_id": one, "passage_id": one, "miner": OWN_ID} for one in ids])
+            self._write(
+                "dropped", [{"query_id": query_id, "passage_id": query_id, "miner": OWN_ID} for query_id in ids]
+            )
             return
         # Numbers as ids are often the same, and of different texts.
         texts = self.corpus.texts(rows[own]).texts
@@ -205,9 +207,9 @@ class _Finisher:
 
         A negative without its passage is left out. A judgment without it, or of another partition's, stays.
         """
-        found = self.corpus.find(table["passage_id"].to_pylist())
-        partitions = self.corpus.partitions(found)
-        for row, at, partition in zip(table.to_pylist(), found, partitions, strict=True):
+        rows = self.corpus.find(table["passage_id"].to_pylist())
+        partitions = self.corpus.partitions(rows)
+        for row, at, partition in zip(table.to_pylist(), rows, partitions, strict=True):
             if row["query_id"] not in known:
                 self._refuse(row, f"unknown query id {row['query_id']!r}: no such query in split {self.plan.split}")
             elif at < 0:

@@ -239,14 +239,14 @@ class _Writer:
         self._chunks[table, group] += 1
 
 
-def write_bad_rows(folder: Folder, what: str, found: Collection[BadRows]) -> None:
+def write_bad_rows(folder: Folder, what: str, reports: Collection[BadRows]) -> None:
     """Write bad rows as JSON lines, and how many were only counted; nothing if there are none."""
     name = f"{STAGING}/bad-{what}.jsonl"
-    if not any(bad_rows.count for bad_rows in found):
+    if not any(bad_rows.count for bad_rows in reports):
         folder.remove(name)
         return
     with folder.publish(name) as path, Path(path).open("w", encoding="utf-8") as file:
-        for bad_rows in found:
+        for bad_rows in reports:
             rows = list(bad_rows.kept)
             if bad_rows.count > len(rows):
                 reason = f"{bad_rows.count - len(rows)} more bad rows of this file were counted but not kept"

@@ -36,8 +36,8 @@ def places_of(table: pa.Table, pairs: Collection[tuple[str, str]]) -> dict[tuple
     """
     query_ids = pa.array([query_id for query_id, _ in pairs], pa.string())
     rows = pc.indices_nonzero(pc.is_in(table["query_id"], value_set=query_ids))
-    found = zip(pairs_of(table.take(rows)), rows.to_pylist(), strict=True)
-    return {pair: row for pair, row in found if pair in pairs}
+    located = zip(pairs_of(table.take(rows)), rows.to_pylist(), strict=True)
+    return {pair: row for pair, row in located if pair in pairs}
 
 
 def passages_by_query(table: pa.Table) -> dict[str, list[str]]:
@@ -46,18 +46,18 @@ def passages_by_query(table: pa.Table) -> dict[str, list[str]]:
     >>> passages_by_query(pa.table({"query_id": ["q", "r", "q"], "passage_id": ["b", "a", "a"]}))
     {'q': ['b', 'a'], 'r': ['a']}
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    passages: dict[str, list[str]] = defaultdict(list)
     for query_id, passage_id in pairs_of(table):
-        found[query_id].append(passage_id)
-    return dict(found)
+        passages[query_id].append(passage_id)
+    return dict(passages)
 
 
 def relevance_by_query(qrels: pa.Table) -> dict[str, dict[str, int]]:
     """The relevance of each query's judged passages, by id."""
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    judgments: dict[str, dict[str, int]] = defaultdict(dict)
     for (query_id, passage_id), relevance in zip(pairs_of(qrels), qrels["relevance"].to_pylist(), strict=True):
-        found[query_id][passage_id] = relevance
-    return dict(found)
+        judgments[query_id][passage_id] = relevance
+    return dict(judgments)
 
 
 def choose_queries(query_ids: Iterable[str], max_queries: int, seed: int, purpose: str = "subset") -> set[str]:

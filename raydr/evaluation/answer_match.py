@@ -42,7 +42,7 @@ def tokenize(text: str) -> list[str]:
     ['the', 'u', '.', 's', '.', 'in', '1999']
     """
     normal = unicodedata.normalize("NFD", text)
-    return [found.group().lower() for found in _TOKEN.finditer(normal)]
+    return [match.group().lower() for match in _TOKEN.finditer(normal)]
 
 
 class AnswerMatcher:

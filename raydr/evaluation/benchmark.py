@@ -73,9 +73,9 @@ def check_known(known: Sequence[KnownAnswer], measured: Mapping[str, Sequence[Me
         known: the answers.
         measured: the figures, by split.
     """
-    found = {(split, one.system, one.measure): one for split, of in measured.items() for one in of}
+    figures = {(split, figure.system, figure.measure): figure for split, of in measured.items() for figure in of}
     checked = []
-    for one in known:
-        [label] = parse_measures([one.measure], "benchmark.known")
-        checked.append(Checked(one, found.get((one.split, one.system, label))))
+    for published in known:
+        [label] = parse_measures([published.measure], "benchmark.known")
+        checked.append(Checked(published, figures.get((published.split, published.system, label))))
     return checked

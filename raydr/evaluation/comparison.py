@@ -53,13 +53,13 @@ class Comparison:
 
 def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[MeasureSummary]:
     """Mean and bootstrap interval of every measure of every system; the seed is of the resamplings."""
-    found: list[MeasureSummary] = []
+    summaries: list[MeasureSummary] = []
     for query_ids, measures in _groups(per_query):
         for system in per_query:
             values_QM = np.column_stack([_column(per_query, system, measure, query_ids) for measure in measures])
             for measure, interval in zip(measures, _intervals(values_QM, settings, seed), strict=True):
-                found.append(MeasureSummary(system, measure, *interval, len(query_ids)))
-    return found
+                summaries.append(MeasureSummary(system, measure, *interval, len(query_ids)))
+    return summaries
 
 
 def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair: bool = False) -> list[Comparison]:
@@ -72,7 +72,7 @@ def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair
         every_pair: each system against each of those before it; else each against the first alone.
     """
     pairs = list(combinations(per_query, 2))[: None if every_pair else len(per_query) - 1]
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     for query_ids, measures in _groups(per_query) if pairs else ():
         differences_QC = np.column_stack(
             [
@@ -86,15 +86,15 @@ def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair
         for at, measure in enumerate(measures):
             mine = slice(at * len(pairs), (at + 1) * len(pairs))
             of_pairs = zip(pairs, differences_QC.T[mine], intervals[mine], p_values[mine], strict=True)
-            for (pair, one, interval, p), p_holm in zip(of_pairs, holm(p_values[mine]), strict=True):
-                signs = [int((np.sign(one) == sign).sum()) for sign in (1, -1, 0)]
-                found.append(Comparison(measure, *pair, *interval, p, p_holm, *signs))
-    return found
+            for (pair, difference_Q, interval, p), p_holm in zip(of_pairs, holm(p_values[mine]), strict=True):
+                signs = [int((np.sign(difference_Q) == sign).sum()) for sign in (1, -1, 0)]
+                comparisons.append(Comparison(measure, *pair, *interval, p, p_holm, *signs))
+    return comparisons
 
 
-def as_rows(found: list[MeasureSummary] | list[Comparison] | list[GroupMean]) -> list[dict[str, Any]]:
+def as_rows(rows: list[MeasureSummary] | list[Comparison] | list[GroupMean]) -> list[dict[str, Any]]:
     """Plain dicts, for JSON."""
-    return [asdict(one) for one in found]
+    return [asdict(row) for row in rows]
 
 
 def _groups(per_query: PerQuery) -> list[tuple[list[str], list[str]]]:

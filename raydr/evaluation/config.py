@@ -76,10 +76,10 @@ class FuseConfig(Config):
 
     @model_validator(mode="after")
     def _fit_together(self) -> FuseConfig:
-        twice = sorted({one for one in self.systems if self.systems.count(one) > 1})
+        twice = sorted({system for system in self.systems if self.systems.count(system) > 1})
         if twice:
             raise ValueError(f"systems: {twice[0]} is there more than once")
-        if any(one.split("+")[0] == FUSED for one in self.systems):
+        if any(system.split("+")[0] == FUSED for system in self.systems):
             raise ValueError(f"systems: {FUSED} is what is made of them, and cannot be one of them")
         if isinstance(self.weights, list) and (len(self.weights) != len(self.systems) or not sum(self.weights)):
             raise ValueError(f"weights: {self.weights} are not one for each of {self.systems}, with one above 0")

@@ -44,7 +44,7 @@ class Evidence:
     values_SP: FloatArray
 
     @classmethod
-    def of(cls, found: Sequence[Ranked | None], by: By, rank_offset: int) -> Evidence:
+    def of(cls, lists: Sequence[Ranked | None], by: By, rank_offset: int) -> Evidence:
         """Put the lists of one query side by side.
 
         With r the rank of passage p and s its score in a list, its value is
@@ -55,7 +55,7 @@ class Evidence:
         Source: Cormack, Clarke, Buettcher (SIGIR 2009), reciprocal rank fusion, whose offset is 60.
 
         Args:
-            found: each system's list; None if it has none for the query.
+            lists: each system's list; None if it has none for the query.
             by: what of the lists counts.
             rank_offset: the larger, the less the first ranks stand out.
 
@@ -66,13 +66,15 @@ class Evidence:
         >>> Evidence.of(lists, "scores", rank_offset=1).values_SP.tolist()
         [[0.0, 1.0], [1.0, 0.0]]
         """
-        ids = sorted({one for ranked in found if ranked is not None for one in ranked.passage_ids}, reverse=True)
+        ids = sorted(
+            {passage_id for ranked in lists if ranked is not None for passage_id in ranked.passage_ids}, reverse=True
+        )
         place = {passage_id: at for at, passage_id in enumerate(ids)}
-        values_SP = np.zeros((len(found), len(ids)))
-        for values_P, ranked in zip(values_SP, found, strict=True):
+        values_SP = np.zeros((len(lists), len(ids)))
+        for values_P, ranked in zip(values_SP, lists, strict=True):
             if ranked is not None and len(ranked.passage_ids):
                 values = _by_rank(ranked, rank_offset) if by == "ranks" else _by_score(ranked)
-                values_P[[place[one] for one in ranked.passage_ids]] = values
+                values_P[[place[passage_id] for passage_id in ranked.passage_ids]] = values
         return cls(ids, values_SP)
 
     def best(self, weights_S: FloatArray, depth: int) -> tuple[list[str], NDArray[np.float32]]:
@@ -106,9 +108,9 @@ def mixtures(num_systems: int) -> FloatArray:
     >>> mixtures(2)[:3].tolist(), len(mixtures(3))
     ([[0.5, 0.5], [0.4, 0.6], [0.6, 0.4]], 66)
     """
-    counts = itertools.product(range(GRID_STEPS + 1), repeat=num_systems)
-    grid = [one for one in counts if sum(one) == GRID_STEPS]
-    grid.sort(key=lambda one: (sum(count * count for count in one), one))
+    choices = itertools.product(range(GRID_STEPS + 1), repeat=num_systems)
+    grid = [counts for counts in choices if sum(counts) == GRID_STEPS]
+    grid.sort(key=lambda counts: (sum(count * count for count in counts), counts))
     return np.array(grid, dtype=np.float64) / GRID_STEPS
 
 
@@ -128,10 +130,10 @@ def choose_weights(
     """
     parsed = parse_measures([measure], "fuse.measure")
     [name] = parsed
-    depth = deepest_cutoff(parsed.values()) or max((len(one.passage_ids) for one in evidence.values()), default=1)
+    depth = deepest_cutoff(parsed.values()) or max((len(lists.passage_ids) for lists in evidence.values()), default=1)
     means = []
     for weights_S in grid_NS:
-        ranking = {query_id: one.best(weights_S, depth)[0] for query_id, one in evidence.items()}
+        ranking = {query_id: lists.best(weights_S, depth)[0] for query_id, lists in evidence.items()}
         values = score_queries(parsed, qrels, ranking)[name]
         means.append(float(np.mean(list(values.values()))))
     return grid_NS[int(np.argmax(means))], means

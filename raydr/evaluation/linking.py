@@ -59,12 +59,14 @@ def accuracies(first: Values, worlds: Mapping[str, str]) -> dict[str, dict[str, 
     >>> accuracies({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": "x", "b": "x", "c": "y"})["accuracy, macro"]
     {'a': 0.75, 'b': 0.0, 'c': 1.5}
     """
-    found = {ACCURACY: dict(first)}
+    accuracies = {ACCURACY: dict(first)}
     if not worlds:
-        return found
+        return accuracies
     sizes = Counter(worlds[query_id] for query_id in first)
     weight = {world: len(first) / (len(sizes) * size) for world, size in sizes.items()}
-    return found | {MACRO_ACCURACY: {query_id: value * weight[worlds[query_id]] for query_id, value in first.items()}}
+    return accuracies | {
+        MACRO_ACCURACY: {query_id: value * weight[worlds[query_id]] for query_id, value in first.items()}
+    }
 
 
 def normalised(first: Values, among: Values, depth: int) -> dict[str, dict[str, float]]:
@@ -73,7 +75,9 @@ def normalised(first: Values, among: Values, depth: int) -> dict[str, dict[str, 
     >>> normalised({"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 0.0, "c": 1.0}, 64)
     {'accuracy, normalised (top 64)': {'a': 1.0, 'c': 0.0}}
     """
-    return {f"accuracy, normalised (top {depth})": {one: value for one, value in first.items() if among[one]}}
+    return {
+        f"accuracy, normalised (top {depth})": {query_id: value for query_id, value in first.items() if among[query_id]}
+    }
 
 
 def group_means(

@@ -89,11 +89,11 @@ def label(measure: str) -> str:
     >>> label("R@20"), label("Success@5"), label("RR@10")
     ('recall@20 (qrels)', 'success@5 (qrels)', 'RR@10')
     """
-    found = _CUT_OFF.fullmatch(measure)
-    if found is None:
+    match = _CUT_OFF.fullmatch(measure)
+    if match is None:
         return measure
     extra = re.search(r"\([^)]*\)", measure)
-    return f"{_LONG_NAMES[found['name']]}{extra.group() if extra else ''}@{found['k']} (qrels)"
+    return f"{_LONG_NAMES[match['name']]}{extra.group() if extra else ''}@{match['k']} (qrels)"
 
 
 def deepest_cutoff(measures: Iterable[Any]) -> int:
@@ -129,7 +129,7 @@ def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -
             continue
         scored = {passage_id: -float(rank) for rank, passage_id in enumerate(passage_ids, start=1)}
         if len(scored) != len(passage_ids):
-            twice = next(one for at, one in enumerate(passage_ids) if one in passage_ids[:at])
+            twice = next(passage_id for at, passage_id in enumerate(passage_ids) if passage_id in passage_ids[:at])
             raise DataError(f"query {query_id!r}: passage {twice!r} is ranked twice; a run names each passage once")
         if scored:
             run[query_id] = scored

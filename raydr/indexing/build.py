@@ -95,7 +95,9 @@ def _sample(embeddings: Embeddings, train_rows: int) -> NDArray[np.float16]:
         return embeddings.take(sample_rows(len(embeddings), train_rows))
     share = min(1.0, train_rows / max(1, embeddings.num_vectors))
     parts = [embeddings.vectors(part) for part in range(len(embeddings.part_names))]
-    return np.concatenate([one[sample_rows(len(one), int(share * len(one)))] for one in parts])
+    return np.concatenate(
+        [vectors_ND[sample_rows(len(vectors_ND), int(share * len(vectors_ND)))] for vectors_ND in parts]
+    )
 
 
 def fill(index: Any, embeddings: Embeddings, plan: ShardPlan) -> Any:

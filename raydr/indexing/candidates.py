@@ -60,7 +60,7 @@ class CandidateSearch:
             # Few queries share theirs among the threads.
             pieces = max(1, self._num_threads // max(1, len(queries)))
             asked = [(query, rows[at::pieces]) for query, rows in enumerate(candidates) for at in range(pieces)]
-            scored = list(self._threads.map(lambda one: self._score(queries[one[0]], one[1]), asked))
+            scored = list(self._threads.map(lambda share: self._score(queries[share[0]], share[1]), asked))
         for at, rows in enumerate(candidates):
             scores_N = np.empty(len(rows), dtype=np.float32)
             for piece in range(pieces):
@@ -75,30 +75,30 @@ class CandidateSearch:
     def _candidates(self, queries: NDArray[np.float32]) -> list[NDArray[np.int64]]:
         """The candidates of each query, rows in ascending order."""
         queries_QMD = queries[:, None] if queries.ndim == 2 else queries
-        there_QM = (queries_QMD != 0).any(axis=-1)
-        shares = np.array_split(np.ascontiguousarray(queries_QMD[there_QM]), self._num_threads)
-        found = list(self._threads.map(lambda share: self._index.search(share, self._num_nearest), shares))
-        scores_VK, places_VK = (np.concatenate([one[at] for one in found]) for at in range(2))
-        ends = offsets_of(there_QM.sum(axis=1))
+        is_vector_QM = (queries_QMD != 0).any(axis=-1)
+        shares = np.array_split(np.ascontiguousarray(queries_QMD[is_vector_QM]), self._num_threads)
+        results = list(self._threads.map(lambda share: self._index.search(share, self._num_nearest), shares))
+        scores_VK, places_VK = (np.concatenate([result[at] for result in results]) for at in range(2))
+        ends = offsets_of(is_vector_QM.sum(axis=1))
         each = [(scores_VK[start:end], places_VK[start:end]) for start, end in pairwise(ends)]
-        return list(self._threads.map(lambda one: self._best(*one), each))
+        return list(self._threads.map(lambda nearest: self._best(*nearest), each))
 
     def _best(self, scores_MK: NDArray[np.float32], places_MK: NDArray[np.int64]) -> NDArray[np.int64]:
         """The passages of the highest estimates, of those with a vector that was found, for one query."""
-        estimates_N, is_found_N = np.zeros(self.ntotal), np.zeros(self.ntotal, dtype=np.bool_)
+        estimates_N, is_near_N = np.zeros(self.ntotal), np.zeros(self.ntotal, dtype=np.bool_)
         largest_N = np.empty(self.ntotal)
         for scores_K, places_K in zip(scores_MK, places_MK, strict=True):
-            there_K = places_K >= 0
-            if not there_K.any():
+            is_filled_K = places_K >= 0
+            if not is_filled_K.any():
                 continue
-            rows_F, scores_F = self._row_of_T[places_K[there_K]], scores_K[there_K].astype(np.float64)
+            rows_F, scores_F = self._row_of_T[places_K[is_filled_K]], scores_K[is_filled_K].astype(np.float64)
             largest_N[:] = 0
             # FAISS returns the best first, and of a passage's vectors the last one that is written stays. Above what a
             # passage gets whose vectors were not found.
             largest_N[rows_F[::-1]] = (scores_F - scores_F.min())[::-1]
             estimates_N += largest_N
-            is_found_N[rows_F] = True
-        rows = np.flatnonzero(is_found_N)
+            is_near_N[rows_F] = True
+        rows = np.flatnonzero(is_near_N)
         if len(rows) <= self._num_candidates:
             return rows
         estimates = estimates_N[rows]

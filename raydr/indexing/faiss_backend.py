@@ -37,10 +37,10 @@ def load_faiss(num_threads: int | None = None) -> ModuleType:
     Raises:
         FaissError: no distribution is installed, or both are (they overwrite each other's files).
     """
-    found = installed()
-    if not found:
+    distributions = installed()
+    if not distributions:
         raise FaissError("neither faiss-cpu nor faiss-gpu is installed: pip install faiss-cpu, or faiss-gpu for CUDA")
-    if len(found) > 1:
+    if len(distributions) > 1:
         raise FaissError(
             "faiss-cpu and faiss-gpu are both installed and overwrite each other's files: "
             "pip uninstall faiss-cpu faiss-gpu, then pip install one of them"

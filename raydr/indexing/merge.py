@@ -14,7 +14,7 @@ from raydr.data.schema import RUNS
 
 
 @dataclass(frozen=True)
-class Found:
+class TopRows:
     """The best rows of some queries, best first.
 
     Order is by score descending, then by row, so that equal scores have one order only. A place that
@@ -31,7 +31,7 @@ class Found:
         return int(self.rows.shape[1])
 
 
-def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> Found:
+def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> TopRows:
     """The ``top_k`` best of the candidates of each query; the candidates may be in any order.
 
     >>> found = best(np.array([[1, 3, 3]], dtype=np.float32), np.array([[5, 9, 2]]), top_k=2)
@@ -41,10 +41,10 @@ def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> Fo
     scores = np.where(rows < 0, np.float32(-np.inf), scores)
     # A place without a passage comes after every passage of the same score.
     order = np.lexsort((np.where(rows < 0, np.iinfo(np.int64).max, rows), -scores), axis=-1)[:, :top_k]
-    return Found(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
+    return TopRows(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
 
 
-def merge(parts: Sequence[Found], top_k: int) -> Found:
+def merge(parts: Sequence[TopRows], top_k: int) -> TopRows:
     """The ``top_k`` best of all shards together.
 
     Each shard must have given its own ``top_k`` best (or all it has); the result is then the same as a search
@@ -62,19 +62,19 @@ def merge(parts: Sequence[Found], top_k: int) -> Found:
     )
 
 
-def rank_found(query_ids: pa.Array, passage_ids: pa.Array, found: Found) -> pa.Table:
+def rank_top_rows(query_ids: pa.Array, passage_ids: pa.Array, top: TopRows) -> pa.Table:
     """What was found as a table of the runs schema; places without a passage are left out.
 
     Equal scores are put in trec_eval's order (passage id descending, as bytes). Everything else is in order already,
     which makes this many times quicker than :func:`raydr.artefacts.run.rank_rows`; the result is the same.
 
     Args:
-        query_ids: One id a query of ``found``.
+        query_ids: one id for each query of ``top``.
         passage_ids: Of the places that are filled, query by query.
     """
-    filled = found.rows >= 0
+    filled = top.rows >= 0
     query, place = np.nonzero(filled)
-    scores = found.scores[filled]
+    scores = top.scores[filled]
     same = (query[1:] == query[:-1]) & (scores[1:] == scores[:-1])
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     if len(tied):

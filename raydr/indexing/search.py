@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from raydr.data.embeddings import Encodings, VectorSets
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import EXACT, FaissError, configure_search, has_cuda, load_faiss
-from raydr.indexing.merge import Found, best, merge
+from raydr.indexing.merge import TopRows, best, merge
 from raydr.indexing.shards import IndexShards
 
 #: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
@@ -22,7 +22,7 @@ TIE_LIMIT = 1024
 QUERIES_PER_THREAD = 128
 
 
-def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
+def search_index(index: Any, queries: NDArray[np.float32], top_k: int) -> TopRows:
     """The ``top_k`` best rows of one FAISS index, by score descending, then by row.
 
     FAISS keeps any of the passages that share the score at the cut (copies of a passage, say). One more than
@@ -36,26 +36,26 @@ def search_one(index: Any, queries: NDArray[np.float32], top_k: int) -> Found:
         return _nothing(len(queries), top_k)
     width = min(top_k + 1, num_rows)
     scores, rows = index.search(queries, width)
-    found = _in_order(scores, rows, top_k)
+    top = _in_order(scores, rows, top_k)
     most = min(top_k + TIE_LIMIT, num_rows)
     undecided = _undecided(scores, rows, top_k)
     while len(undecided) and width < most:
         width = min(2 * width, most)
         scores, rows = index.search(np.ascontiguousarray(queries[undecided]), width)
         again = best(scores, rows, top_k)
-        found.scores[undecided], found.rows[undecided] = again.scores, again.rows
+        top.scores[undecided], top.rows[undecided] = again.scores, again.rows
         undecided = undecided[_undecided(scores, rows, top_k)]
-    return _padded(found, top_k)
+    return _padded(top, top_k)
 
 
-def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> Found:
+def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> TopRows:
     """What :func:`best` gives, sorting only where FAISS, which returns the best first, has left a choice."""
-    found = Found(scores[:, :top_k].copy(), rows[:, :top_k].copy())
-    open_ones = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(axis=1) | (rows[:, -1] < 0))
-    if len(open_ones):
-        sorted_ones = best(scores[open_ones], rows[open_ones], top_k)
-        found.scores[open_ones], found.rows[open_ones] = sorted_ones.scores, sorted_ones.rows
-    return found
+    top = TopRows(scores[:, :top_k].copy(), rows[:, :top_k].copy())
+    undecided = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(axis=1) | (rows[:, -1] < 0))
+    if len(undecided):
+        decided = best(scores[undecided], rows[undecided], top_k)
+        top.scores[undecided], top.rows[undecided] = decided.scores, decided.rows
+    return top
 
 
 def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:
@@ -65,14 +65,14 @@ def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int)
     return np.flatnonzero((rows[:, -1] >= 0) & (scores[:, -1] == scores[:, top_k - 1]))
 
 
-def _nothing(num_queries: int, top_k: int) -> Found:
-    return Found(np.full((num_queries, top_k), -np.inf, np.float32), np.full((num_queries, top_k), -1))
+def _nothing(num_queries: int, top_k: int) -> TopRows:
+    return TopRows(np.full((num_queries, top_k), -np.inf, np.float32), np.full((num_queries, top_k), -1))
 
 
-def _padded(found: Found, top_k: int) -> Found:
-    missing = ((0, 0), (0, max(top_k - found.top_k, 0)))
-    scores = np.pad(found.scores, missing, constant_values=-np.inf)
-    return Found(scores, np.pad(found.rows, missing, constant_values=-1))
+def _padded(top: TopRows, top_k: int) -> TopRows:
+    missing = ((0, 0), (0, max(top_k - top.top_k, 0)))
+    scores = np.pad(top.scores, missing, constant_values=-np.inf)
+    return TopRows(scores, np.pad(top.rows, missing, constant_values=-1))
 
 
 class ShardSearcher:
@@ -152,7 +152,7 @@ class ShardSearcher:
         vectors: NDArray[np.floating[Any]] | Encodings,
         top_k: int,
         partitions: Collection[str] | None = None,
-    ) -> Found:
+    ) -> TopRows:
         """The best passages of these shards for each query; rows are rows of the corpus.
 
         Args:
@@ -170,14 +170,16 @@ class ShardSearcher:
         # FAISS's own threads wait for each other after every block of vectors, and all of them for the one that
         # shares its core with another process.
         shares = [queries[start : start + share] for start in range(0, len(queries), share)]
-        found = list(self._threads.map(lambda part: self._search(part, top_k, partitions), shares))
-        return Found(np.concatenate([one.scores for one in found]), np.concatenate([one.rows for one in found]))
+        results = list(self._threads.map(lambda part: self._search(part, top_k, partitions), shares))
+        return TopRows(
+            np.concatenate([result.scores for result in results]), np.concatenate([result.rows for result in results])
+        )
 
-    def _search(self, queries: NDArray[np.float32], top_k: int, partitions: Collection[str] | None) -> Found:
+    def _search(self, queries: NDArray[np.float32], top_k: int, partitions: Collection[str] | None) -> TopRows:
         parts = [_nothing(len(queries), top_k)]
         for index, first_row, partition in zip(self._indexes, self._first_rows, self._partitions, strict=True):
             if partitions is not None and partition not in partitions:
                 continue
-            found = search_one(index, queries, top_k)
-            parts.append(Found(found.scores, np.where(found.rows < 0, -1, found.rows + first_row)))
+            top = search_index(index, queries, top_k)
+            parts.append(TopRows(top.scores, np.where(top.rows < 0, -1, top.rows + first_row)))
         return merge(parts[1:] or parts, top_k)

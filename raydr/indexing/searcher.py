@@ -102,8 +102,8 @@ class Searcher:
             raise ConfigError(f"query {empty[0] + 1} of {len(texts)} is empty: give some text to search for")
         if not texts:
             return []
-        found = self._shards.search(self._encode(list(texts)), top_k or self._top_k, [partition] if partition else None)
-        return [self._hits(rows[rows >= 0], scores) for rows, scores in zip(found.rows, found.scores, strict=True)]
+        top = self._shards.search(self._encode(list(texts)), top_k or self._top_k, [partition] if partition else None)
+        return [self._hits(rows[rows >= 0], scores) for rows, scores in zip(top.rows, top.scores, strict=True)]
 
     def _hits(self, rows: NDArray[np.int64], scores: NDArray[np.float32]) -> list[Hit]:
         ids = self._index.passage_ids(rows).to_pylist()
@@ -123,12 +123,12 @@ def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings
         settings: how they are fused.
         top_k: passages.
     """
-    found = [Ranked([hit.passage_id for hit in hits], np.array([hit.score for hit in hits])) for hits in lists]
-    evidence = Evidence.of(found, settings.by, settings.rank_offset)
+    rankings = [Ranked([hit.passage_id for hit in hits], np.array([hit.score for hit in hits])) for hits in lists]
+    evidence = Evidence.of(rankings, settings.by, settings.rank_offset)
     passage_ids, scores = evidence.best(np.asarray(weights, dtype=np.float64), top_k)
-    hits = {hit.passage_id: hit for one in lists for hit in one}
+    by_id = {hit.passage_id: hit for hits in lists for hit in hits}
     best = enumerate(zip(passage_ids, scores.tolist(), strict=True), start=1)
-    return [replace(hits[passage_id], rank=rank, score=score) for rank, (passage_id, score) in best]
+    return [replace(by_id[passage_id], rank=rank, score=score) for rank, (passage_id, score) in best]
 
 
 def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition: str = "") -> list[Hit]:
@@ -139,10 +139,10 @@ def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition
     """
     check_partition(partition, corpus.part_partitions, f"the corpus at {corpus.artifact.folder}")
     pool = corpus.pool([partition]) if partition else None
-    [found] = index.search([text], top_k, None if pool is None else pool.rows(np.arange(len(pool))))
-    texts = corpus.texts(found.rows)
-    columns = (corpus.ids(found.rows), texts.titles, texts.texts, found.scores.tolist())
-    hits = [Hit(0, *one) for one in zip(*columns, strict=True)]
+    [ranked] = index.search([text], top_k, None if pool is None else pool.rows(np.arange(len(pool))))
+    texts = corpus.texts(ranked.rows)
+    columns = (corpus.ids(ranked.rows), texts.titles, texts.texts, ranked.scores.tolist())
+    hits = [Hit(0, *values) for values in zip(*columns, strict=True)]
     hits.sort(key=lambda hit: (hit.score, hit.passage_id.encode()), reverse=True)
     return [replace(hit, rank=rank) for rank, hit in enumerate(hits, start=1)]
 

@@ -127,5 +127,5 @@ class IndexShards(Opened):
         for shard, at, local in self._ids.by_part(rows):
             places.append(at)
             pieces.append(self._ids.part(shard)["passage_id"].take(pa.array(local)))
-        found = pa.chunked_array([chunk for piece in pieces for chunk in piece.chunks], pa.string()).combine_chunks()
-        return found.take(pa.array(np.argsort(np.concatenate(places))))
+        ids = pa.chunked_array([chunk for piece in pieces for chunk in piece.chunks], pa.string()).combine_chunks()
+        return ids.take(pa.array(np.argsort(np.concatenate(places))))

@@ -66,8 +66,8 @@ class TorchFlat:
         scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
         rows_QK = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
         for start in range(0, self.ntotal, num_rows):
-            found_QN = self._score.all_pairs(queries_QD, self._vectors_ND[start : start + num_rows])
-            best_QK = found_QN.topk(min(width, found_QN.shape[1]), dim=1)
+            block_QN = self._score.all_pairs(queries_QD, self._vectors_ND[start : start + num_rows])
+            best_QK = block_QN.topk(min(width, block_QN.shape[1]), dim=1)
             scores_QK = torch.cat([scores_QK, best_QK.values], dim=1)
             rows_QK = torch.cat([rows_QK, best_QK.indices + start], dim=1)
             if scores_QK.shape[1] > width:
@@ -117,11 +117,11 @@ class TorchSets:
         Like FAISS, it keeps any of the passages that share the score at the cut.
         """
         device = self.device
-        found = torch.from_numpy(queries).to(device)
+        vectors = torch.from_numpy(queries).to(device)
         scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
         rows_QK = torch.empty((len(queries), 0), dtype=torch.int64, device=device)
         for rows_N in self._blocks(self._by_length):
-            scores_QN = self._score.all_pairs(found, self._padded(rows_N))
+            scores_QN = self._score.all_pairs(vectors, self._padded(rows_N))
             scores_QK = torch.cat([scores_QK, scores_QN], dim=1)
             rows_QK = torch.cat([rows_QK, rows_N.expand(len(queries), -1)], dim=1)
             if scores_QK.shape[1] > width:
@@ -136,8 +136,8 @@ class TorchSets:
         scores_N = np.empty(len(rows), dtype=np.float32)
         at = 0
         for rows_N in self._blocks(rows[order]):
-            found = self._score.all_pairs(query.unsqueeze(0), self._padded(rows_N))[0]
-            scores_N[order[at : at + len(rows_N)]] = found.cpu().numpy()
+            block_N = self._score.all_pairs(query.unsqueeze(0), self._padded(rows_N))[0]
+            scores_N[order[at : at + len(rows_N)]] = block_N.cpu().numpy()
             at += len(rows_N)
         return scores_N
 
@@ -157,6 +157,6 @@ class TorchSets:
         """The vectors of some passages, (N, M, D), padded with zeros."""
         starts_N, ends_N = self._starts[rows_N], self._starts[rows_N + 1]
         place_NM = starts_N[:, None] + torch.arange(int((ends_N - starts_N).max()), device=rows_N.device)
-        there_NM = place_NM < ends_N[:, None]
+        is_vector_NM = place_NM < ends_N[:, None]
         vectors = self._vectors.take(place_NM.clamp(max=int(self.starts[-1]) - 1))
-        return vectors if bool(there_NM.all()) else vectors.masked_fill_(~there_NM.unsqueeze(-1), 0)
+        return vectors if bool(is_vector_NM.all()) else vectors.masked_fill_(~is_vector_NM.unsqueeze(-1), 0)

@@ -49,14 +49,14 @@ def read_vectors(path: str) -> VectorFile:
     if end not in read:
         raise DataError(f"{path}: {_EXPECTED}")
     try:
-        found = read[end](path)
+        content = read[end](path)
     except (OSError, ValueError, KeyError, pa.ArrowInvalid, RuntimeError) as error:
         raise DataError(f"cannot read {path} ({error}); {_EXPECTED}") from None
-    if found.vectors.ndim != 2 or found.vectors.dtype.kind != "f":
-        raise DataError(f"{path} holds {found.vectors.dtype} of shape {found.vectors.shape}; {_EXPECTED}")
-    if found.ids is not None and len(found.ids) != len(found.vectors):
-        raise DataError(f"{path} has {len(found.vectors):,} vectors and {len(found.ids):,} ids")
-    return found
+    if content.vectors.ndim != 2 or content.vectors.dtype.kind != "f":
+        raise DataError(f"{path} holds {content.vectors.dtype} of shape {content.vectors.shape}; {_EXPECTED}")
+    if content.ids is not None and len(content.ids) != len(content.vectors):
+        raise DataError(f"{path} has {len(content.vectors):,} vectors and {len(content.ids):,} ids")
+    return content
 
 
 def read_ids(path: str) -> pa.Array:
@@ -86,7 +86,8 @@ def _parquet(path: str) -> VectorFile:
     lists = [field.name for field in schema if pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)]
     named = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_integer(field.type)]
     columns = [
-        next((name for name in known if name in there), *there[:1]) for known, there in ((_ID, named), (_VECTOR, lists))
+        next((name for name in known if name in columns_of_kind), *columns_of_kind[:1])
+        for known, columns_of_kind in ((_ID, named), (_VECTOR, lists))
     ]
     table = pq.read_table(path, columns=columns).combine_chunks()
     rows = table[columns[1]].combine_chunks()
@@ -107,4 +108,4 @@ def _faiss(path: str) -> VectorFile:
 
 
 def _texts(ids: NDArray[Any]) -> pa.Array:
-    return pa.array([str(one) for one in itertools.chain(ids.tolist())], pa.string())
+    return pa.array([str(text_id) for text_id in itertools.chain(ids.tolist())], pa.string())

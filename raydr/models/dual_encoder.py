@@ -159,7 +159,11 @@ def _check_compatible(saved: ModelConfig, asked: ModelConfig) -> None:
             f"model.checkpoint {asked.checkpoint} is a raydr model, which has its passage tower with it: unset "
             "model.passage_checkpoint"
         )
-    weights = {"towers": lambda one: one.towers, "projection": lambda one: one.projected_dim, "codes": _codes}
+    weights = {
+        "towers": lambda config: config.towers,
+        "projection": lambda config: config.projected_dim,
+        "codes": _codes,
+    }
     for name, of in weights.items():
         if of(saved) != of(asked):
             raise ModelError(

@@ -53,8 +53,8 @@ Read = Callable[[str], Any]
 
 
 @dataclass
-class Brought:
-    """What a checkpoint brings.
+class CheckpointSettings:
+    """The settings that a checkpoint holds beside its weights.
 
     Args:
         settings: of the section ``model``, by dotted key.
@@ -69,13 +69,13 @@ class Brought:
     unknown: bool = False
 
 
-def read_modules(read: Read, modules: Any, found: Brought) -> None:
-    """Add to ``found`` what the files beside ``modules.json`` say.
+def read_modules(read: Read, modules: Any, checkpoint: CheckpointSettings) -> None:
+    """Add the settings that ``modules.json`` and its neighbours hold to ``checkpoint``.
 
     Args:
         read: the content of a JSON file by its path below the checkpoint; None if it is not there.
         modules: the content of ``modules.json``.
-        found: what the checkpoint brings.
+        checkpoint: the settings to complete.
 
     Raises:
         ValueError: a file has another shape than sentence-transformers writes.
@@ -84,21 +84,21 @@ def read_modules(read: Read, modules: Any, found: Brought) -> None:
         raise ValueError("modules.json holds no list of modules")
     kinds = [_kind(str(module.get("type", ""))) for module in modules]
     paths = {kind: str(module.get("path") or "") for kind, module in zip(kinds, modules, strict=True)}
-    _read_transformer(read, found)
+    _read_transformer(read, checkpoint)
     # Dropout is for training, and a setting of its own.
     if [kind for kind in kinds if kind != "Dropout"] not in _CHAINS or paths["Transformer"]:
-        found.refused["pooling"] = (
+        checkpoint.refused["pooling"] = (
             f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, perhaps with one Dense and "
             "Normalize behind: set model.pooling to make them in another way"
         )
     else:
-        _read_pooling(_section(read, f"{paths['Pooling']}/config.json"), found)
+        _read_pooling(_section(read, f"{paths['Pooling']}/config.json"), checkpoint)
         if "Dense" in kinds:
-            found.dense = paths["Dense"]
-            _read_dense(_section(read, f"{found.dense}/config.json"), found)
+            checkpoint.dense = paths["Dense"]
+            _read_dense(_section(read, f"{checkpoint.dense}/config.json"), checkpoint)
         if "Normalize" in kinds:
-            found.settings["similarity"] = "cosine"
-    _read_vectors(_section(read, "config_sentence_transformers.json"), found)
+            checkpoint.settings["similarity"] = "cosine"
+    _read_vectors(_section(read, "config_sentence_transformers.json"), checkpoint)
 
 
 def _kind(module: str) -> str:
@@ -135,7 +135,7 @@ def _whole_number(config: Mapping[str, Any], key: str) -> int | None:
     return value
 
 
-def _read_transformer(read: Read, found: Brought) -> None:
+def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
     config = next((section for name in _TRANSFORMER_FILES if (section := _section(read, name))), {})
     tokenizer, backbone = _section(read, "tokenizer_config.json"), _section(read, "config.json")
     longest = _whole_number(config, "max_seq_length") or min(
@@ -149,14 +149,14 @@ def _read_transformer(read: Read, found: Brought) -> None:
     for side, key in (("query", "query_length"), ("passage", "document_length")):
         length = _whole_number(config, key) or longest
         if length:
-            found.settings[f"{side}.max_length"] = min(length, _LONGEST)
+            checkpoint.settings[f"{side}.max_length"] = min(length, _LONGEST)
     task = config.get("transformer_task", "feature-extraction")
     if task != "feature-extraction" or config.get("query_expansion"):
-        found.refused["pooling"] = f"is made for {task}, with queries of its own kind: set model.pooling"
+        checkpoint.refused["pooling"] = f"is made for {task}, with queries of its own kind: set model.pooling"
     elif problem := _other_states(config, backbone) or _other_texts(config):
-        found.refused["pooling"] = f"{problem}: set model.pooling to make vectors in raydr's way"
+        checkpoint.refused["pooling"] = f"{problem}: set model.pooling to make vectors in raydr's way"
     if config.get("do_lower_case") and not _lowers(read, tokenizer):
-        found.refused["query.prefix"] = (
+        checkpoint.refused["query.prefix"] = (
             "puts all texts into lower case before they become tokens, which raydr leaves to the tokenizer: set "
             "model.query.prefix and model.passage.prefix to take it as it is"
         )
@@ -197,66 +197,66 @@ def _lowers(read: Read, tokenizer: Mapping[str, Any]) -> bool:
     )
 
 
-def _read_pooling(config: Mapping[str, Any], found: Brought) -> None:
+def _read_pooling(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> None:
     modes = config.get("pooling_mode")
     if modes is None:
         modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key)] or ["mean"]
     modes = [modes] if isinstance(modes, str) else list(modes)
     if not config.get("include_prompt", True):
-        found.refused["pooling"] = "leaves the prompt out of pooling, which raydr does not: set model.pooling"
+        checkpoint.refused["pooling"] = "leaves the prompt out of pooling, which raydr does not: set model.pooling"
     elif len(modes) == 1 and modes[0] in _POOLING:
-        found.settings["pooling"] = _POOLING[modes[0]]
+        checkpoint.settings["pooling"] = _POOLING[modes[0]]
     else:
         known = ", ".join(_POOLING.values())
-        found.refused["pooling"] = (
+        checkpoint.refused["pooling"] = (
             f"pools by {', '.join(modes)}, and raydr by {known}: set model.pooling to take one of these"
         )
 
 
-def _read_dense(config: Mapping[str, Any], found: Brought) -> None:
+def _read_dense(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> None:
     if problem := [
         f"{key} {config[key]}"
         for key in ("module_input_name", "module_output_name")
         if config.get(key) not in (None, "sentence_embedding")
     ]:
-        found.refused["projection"] = f"has a Dense layer with {', '.join(problem)}: set model.projection"
+        checkpoint.refused["projection"] = f"has a Dense layer with {', '.join(problem)}: set model.projection"
         return
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     if activation != "Identity" or config.get("use_residual"):
         what = "a residual" if config.get("use_residual") else f"the activation {activation or 'Tanh'}"
-        found.refused["projection"] = (
+        checkpoint.refused["projection"] = (
             f"has a Dense layer with {what}, and raydr's projection is linear: set model.projection, null to leave it "
             "out"
         )
     else:
-        found.settings["projection"] = _whole_number(config, "out_features")
+        checkpoint.settings["projection"] = _whole_number(config, "out_features")
 
 
-def _read_vectors(config: Mapping[str, Any], found: Brought) -> None:
+def _read_vectors(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> None:
     """Similarity, truncation and prompts."""
-    dim, normalized = _whole_number(config, "truncate_dim"), "similarity" in found.settings
+    dim, normalized = _whole_number(config, "truncate_dim"), "similarity" in checkpoint.settings
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
-        found.refused["similarity"] = f"compares by {similarity}, and raydr by cosine or dot: set model.similarity"
+        checkpoint.refused["similarity"] = f"compares by {similarity}, and raydr by cosine or dot: set model.similarity"
     elif dim is not None and normalized and similarity == "dot":
-        found.refused["similarity"] = (
+        checkpoint.refused["similarity"] = (
             f"keeps {dim} dimensions of vectors of length 1 (truncate_dim) and compares them by dot, and raydr "
             "normalises what is kept: set model.similarity"
         )
     else:
-        found.settings["similarity"] = "cosine" if normalized else similarity
+        checkpoint.settings["similarity"] = "cosine" if normalized else similarity
     if dim is not None:
-        found.settings["truncate_dim"] = dim
+        checkpoint.settings["truncate_dim"] = dim
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ValueError("prompts of config_sentence_transformers.json is no object")
     name = config.get("default_prompt_name") or ""
     if name and name not in prompts:
-        found.refused["query.prefix"] = (
+        checkpoint.refused["query.prefix"] = (
             f"names {name} as default_prompt_name and has no such prompt: set model.query.prefix and "
             "model.passage.prefix"
         )
     for side, names in _PROMPTS.items():
         own = [prompts[role] or "" for role in names if role in prompts]
         # An empty prompt "document" is saved beside the "passage" that a model was trained with.
-        found.settings[f"{side}.prefix"] = next(filter(None, own), "" if own else prompts.get(name) or "")
+        checkpoint.settings[f"{side}.prefix"] = next(filter(None, own), "" if own else prompts.get(name) or "")

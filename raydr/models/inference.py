@@ -40,11 +40,11 @@ def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, 
     if kept.several:
         shape = (tokens.num_rows, kept.most(int(tokens.lengths.max(initial=0))), tower.dim)
     vectors = np.zeros(shape, dtype=np.float32)
-    for rows, found in _one_behind(_padded(tower, tokens, token_budget, pad_id, side)):
+    for rows, encoded in _with_lookahead(_padded(tower, tokens, token_budget, pad_id, side)):
         if kept.several:
-            vectors[rows, : found.shape[1]] = found
+            vectors[rows, : encoded.shape[1]] = encoded
         else:
-            vectors[rows] = found
+            vectors[rows] = encoded
     return vectors
 
 
@@ -54,7 +54,7 @@ def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: 
         yield rows, tower(**{key: move(value, device) for key, value in batch.items()}, side=side)
 
 
-def _one_behind(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """The encodings in memory, each when the next batch has been started: a device has always work before it."""
     pending: list[tuple[NDArray[np.int64], torch.Tensor, torch.cuda.Event | None]] = []
     for rows, vectors in batches:
@@ -139,17 +139,17 @@ class InferenceEncoder:
             else:
                 batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
             if self.tower.reduction(self.side).vectors.several:
-                return _as_sets(tokens.num_rows, self.dim, _one_behind(batches))
+                return _as_sets(tokens.num_rows, self.dim, _with_lookahead(batches))
             vectors_ND = np.zeros((tokens.num_rows, self.dim), dtype=np.float16)
-            for rows, found in _one_behind(batches):
-                vectors_ND[rows] = found.astype(np.float16)
+            for rows, encoded in _with_lookahead(batches):
+                vectors_ND[rows] = encoded.astype(np.float16)
             return vectors_ND
 
 
 def _as_sets(num_rows: int, dim: int, batches: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> VectorSets:
     """The vectors of all batches, each text at its row."""
-    found = [(rows, VectorSets.of_padded(padded)) for rows, padded in batches]
-    if not found:
+    parts = [(rows, VectorSets.of_padded(padded)) for rows, padded in batches]
+    if not parts:
         return VectorSets(np.zeros((0, dim), dtype=np.float16), np.zeros(1, dtype=np.int64))
-    order = np.argsort(np.concatenate([rows for rows, _ in found]), kind="stable")
-    return VectorSets.join([sets for _, sets in found]).take(order)
+    order = np.argsort(np.concatenate([rows for rows, _ in parts]), kind="stable")
+    return VectorSets.join([sets for _, sets in parts]).take(order)

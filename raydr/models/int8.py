@@ -46,8 +46,8 @@ def missing_for_int8() -> tuple[str, str] | None:
         return f"{' and '.join(packages)} not installed", f"pip install {' '.join(packages)} (raydr's extra int8)"
     if not cpu_has_int8():
         # With AVX2 alone sums of products of bytes overflow.
-        found = "the processor has no instructions that multiply bytes (AVX512-VNNI, AVX-VNNI or AMX)"
-        return found, "set encode.dtype=auto, or encode on another kind of machine"
+        problem = "the processor has no instructions that multiply bytes (AVX512-VNNI, AVX-VNNI or AMX)"
+        return problem, "set encode.dtype=auto, or encode on another kind of machine"
     return None
 
 
@@ -91,7 +91,7 @@ class _Int8Backbone(nn.Module):
             "ENABLE_CPU_PINNING": False,
         }
         compiled = _openvino().Core().compile_model(graph, "CPU", how)
-        self.names = [one.any_name for one in compiled.inputs]
+        self.names = [input_.any_name for input_ in compiled.inputs]
         self.request = compiled.create_infer_request()
 
     def forward(self, **inputs: Tensor) -> Any:
@@ -173,7 +173,9 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
         ) from error
     openvino.save_model(graph, f"{folder}/{_FILE}", compress_to_fp16=False)
     tower.backbone = _Int8Backbone(graph, None)
-    cosines = torch.cat([_cosines(tower(**batch, side=side), one) for batch, one in zip(batches, exact, strict=True)])
+    cosines = torch.cat(
+        [_cosines(tower(**batch, side=side), exact_batch) for batch, exact_batch in zip(batches, exact, strict=True)]
+    )
     mean = float(cosines.mean())
     if mean < _LEAST_COSINE:
         raise ModelError(
@@ -196,8 +198,8 @@ def _in_silence() -> Iterator[None]:
 
 def _cosines(vectors: Tensor, exact: Tensor) -> Tensor:
     """Of each vector that is there."""
-    found = nn.functional.cosine_similarity(vectors, exact, dim=-1)
-    return found[exact.any(dim=-1)]
+    cosines = nn.functional.cosine_similarity(vectors, exact, dim=-1)
+    return cosines[exact.any(dim=-1)]
 
 
 def _graph(openvino: Any, tower: Tower, names: tuple[str, ...]) -> Any:
@@ -208,8 +210,8 @@ def _graph(openvino: Any, tower: Tower, names: tuple[str, ...]) -> Any:
     # Decoders would return keys and values as well.
     tower.backbone.config.use_cache = False  # type: ignore[union-attr]
     graph = openvino.convert_model(_HiddenStates(tower.backbone, names), example_input=tuple(example.values()))
-    for name, one in zip(names, graph.inputs, strict=True):
-        one.get_node().set_partial_shape(openvino.PartialShape([-1, -1]))
-        one.get_tensor().set_names({name})
+    for name, input_ in zip(names, graph.inputs, strict=True):
+        input_.get_node().set_partial_shape(openvino.PartialShape([-1, -1]))
+        input_.get_tensor().set_names({name})
     graph.validate_nodes_and_infer_types()
     return graph

@@ -94,9 +94,9 @@ class YesOrNo(nn.Module):
             dtype=dtype,
             **extra,
         )
-        found = cls(model.eval(), AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
-        found._require_plain_logits(str(checkpoint))
-        return found
+        scorer = cls(model.eval(), AutoTokenizer.from_pretrained(checkpoint, **extra), str(checkpoint))
+        scorer._require_plain_logits(str(checkpoint))
+        return scorer
 
     @property
     def config(self) -> Any:
@@ -179,12 +179,12 @@ class PromptTokenizer:
         before, rest = whole.split(first)
         between, after = rest.split(second)
         #: Spaces before the texts: byte-level tokenizers make one token of a space and the word behind it.
-        self.spaces = [one[len(one.rstrip(" ")) :] for one in (before, between)]
+        self.spaces = [piece[len(piece.rstrip(" ")) :] for piece in (before, between)]
         before, between = before.rstrip(" "), between.rstrip(" ")
         start = tokenizer(before, add_special_tokens=tokenizer.chat_template is None)["input_ids"]
         if start and start[-1] in (tokenizer.eos_token_id, tokenizer.sep_token_id) and tokenizer.chat_template is None:
             start = start[:-1]
-        self.pieces = [start, *(tokenizer(one, add_special_tokens=False)["input_ids"] for one in (between, after))]
+        self.pieces = [start, *(tokenizer(piece, add_special_tokens=False)["input_ids"] for piece in (between, after))]
         self.room = max_length - sum(map(len, self.pieces))
         if self.room < _LEAST_ROOM:
             raise ConfigError(
@@ -202,8 +202,8 @@ class PromptTokenizer:
 
     def __call__(self, queries: Sequence[str], passages: Sequence[str]) -> Tokens:
         """Prompts of N pairs; the longer text of a pair is cut until both fit."""
-        given = (queries, passages)
-        both = [self._ids(given[at], space) for at, space in zip(self.order, self.spaces, strict=True)]
+        texts = (queries, passages)
+        both = [self._ids(texts[at], space) for at, space in zip(self.order, self.spaces, strict=True)]
         rows, num_cut = [], 0
         start, between, after = self.pieces
         for pair in zip(*both, strict=True):
@@ -220,8 +220,10 @@ class PromptTokenizer:
     def _ids(self, texts: Sequence[str], space: str) -> list[list[int]]:
         unique = list(dict.fromkeys(texts))
         spaced = [space + text for text in unique]
-        found = self.tokenizer(spaced, add_special_tokens=False, split_special_tokens=True, verbose=False)["input_ids"]
-        of_text = dict(zip(unique, found, strict=True))
+        token_ids = self.tokenizer(spaced, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+            "input_ids"
+        ]
+        of_text = dict(zip(unique, token_ids, strict=True))
         return [of_text[text] for text in texts]
 
 

@@ -72,18 +72,18 @@ def _add_adapters(encoder: Any, config: LoraConfig, setting: str) -> None:
         raise ConfigError(
             f"{setting} needs the package peft, which is not installed: pip install peft, or raydr with the extra lora"
         ) from None
-    linear = {name: one for name, one in encoder.named_modules() if isinstance(one, nn.Linear | Conv1D)}
+    linear = {name: module for name, module in encoder.named_modules() if isinstance(module, nn.Linear | Conv1D)}
     targets = set(linear)
     if config.targets != "all-linear":
-        found = {target: {name for name in linear if f".{name}".endswith(f".{target}")} for target in config.targets}
-        for target, names in found.items():
+        matches = {target: {name for name in linear if f".{name}".endswith(f".{target}")} for target in config.targets}
+        for target, names in matches.items():
             if not names:
-                there = sorted({name.rpartition(".")[2] for name in linear})
+                layers = sorted({name.rpartition(".")[2] for name in linear})
                 raise ConfigError(
                     f"{setting}.targets: {type(encoder).__name__} has no linear layer {target!r}; it has "
-                    f"{', '.join(there)}"
+                    f"{', '.join(layers)}"
                 )
-        targets = set().union(*found.values())
+        targets = set().union(*matches.values())
     learning = sorted(name for name in targets if linear[name].weight.requires_grad)
     if not learning:
         raise ConfigError(f"{setting}: all layers of {type(encoder).__name__} that it names are frozen")

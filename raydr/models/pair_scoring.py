@@ -62,7 +62,7 @@ def pair_similarities(
     """Similarities of P pairs of rows, shape (P,)."""
     queries, passages = torch.from_numpy(query_QD), torch.from_numpy(passage_ND)
     scores_P = np.empty(len(query_P), dtype=np.float64)
-    largest = max((one[0].numel() for one in (queries, passages) if len(one)), default=1)
+    largest = max((tensors[0].numel() for tensors in (queries, passages) if len(tensors)), default=1)
     step = min(_CHUNK, max(1, _CHUNK_FLOATS // max(1, largest)))
     for start in range(0, len(query_P), step):
         chunk = slice(start, start + step)
@@ -122,7 +122,8 @@ class DualEncoderScorer:
         passage_ND = self.encode("passage", passages.titles, passages.texts)
         scores_P = pair_similarities(self.config.score, query_QD, passage_ND, query_P, passage_P)
         itself_L, other_L = (
-            pair_similarities(self.config.score, passage_ND, passage_ND, first_L, one) for one in (first_L, second_L)
+            pair_similarities(self.config.score, passage_ND, passage_ND, first_L, rows_L)
+            for rows_L in (first_L, second_L)
         )
         return scores_P, np.divide(other_L, itself_L, out=np.zeros_like(other_L), where=itself_L > 0.0)
 

@@ -88,8 +88,8 @@ def cpu_has_int8() -> bool:
 
 def _cpu_has(*flags: str) -> bool:
     cpuinfo = Path("/proc/cpuinfo")
-    found = cpuinfo.read_text() if cpuinfo.exists() else ""
-    return any(flag in found for flag in flags)
+    description = cpuinfo.read_text() if cpuinfo.exists() else ""
+    return any(flag in description for flag in flags)
 
 
 @contextmanager

@@ -73,8 +73,8 @@ class PromptConfig(Config):
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """A text with its places filled; places that are in what fills them stay as they are."""
     for place, value in values.items():
-        before, found, after = text.partition(place)
-        if found:
+        before, separator, after = text.partition(place)
+        if separator:
             return _filled(before, values) + value + _filled(after, values)
     return text
 

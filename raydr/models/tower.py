@@ -12,7 +12,7 @@ from raydr.errors import ModelError
 from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups, concatenate
 from raydr.models.checkpoint import resolve_checkpoint
-from raydr.models.checkpoint_settings import brought
+from raydr.models.checkpoint_settings import checkpoint_settings_of
 from raydr.models.config import SIDES, ModelConfig, Side
 from raydr.models.loading import load_encoder, naming
 from raydr.models.packed_attention import packed_states
@@ -65,7 +65,7 @@ class Tower(nn.Module):
         resolved = resolve_checkpoint(name)
         setting = f"model.checkpoint {name!r}"
         backbone, drawn = load_encoder(resolved, setting, config.trust_remote_code)
-        if any("SequenceClassification" in one for one in backbone.config.architectures or []):
+        if any("SequenceClassification" in architecture for architecture in backbone.config.architectures or []):
             raise ModelError(
                 f"model.checkpoint {name!r} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
                 "retriever is expected here: give an encoder, or set ranker.model.checkpoint to it"
@@ -125,9 +125,15 @@ class Tower(nn.Module):
         if len(groups) > 1 and self.takes_embeddings and torch.is_grad_enabled():
             ids = [group["input_ids"] for group in groups]
             lookup = self.backbone.get_input_embeddings()  # type: ignore[operator]
-            words_TD = lookup(torch.cat([one.flatten() for one in ids])).split([one.numel() for one in ids])
-            words = [found.view(*one.shape, -1) for found, one in zip(words_TD, ids, strict=True)]
-        vectors = [self(**group, side=side, words_NLD=found) for group, found in zip(groups, words, strict=True)]
+            words_TD = lookup(torch.cat([token_ids.flatten() for token_ids in ids])).split(
+                [token_ids.numel() for token_ids in ids]
+            )
+            words = [
+                word_vectors.view(*token_ids.shape, -1) for word_vectors, token_ids in zip(words_TD, ids, strict=True)
+            ]
+        vectors = [
+            self(**group, side=side, words_NLD=word_vectors) for group, word_vectors in zip(groups, words, strict=True)
+        ]
         return concatenate(vectors)[texts.places_N]
 
     def encode_packed(self, texts: PackedTexts, side: Side) -> Tensor:
@@ -138,8 +144,8 @@ class Tower(nn.Module):
         reduction = self.reduction(side)
         if reduction.vectors.several:
             place_NL = torch.arange(texts.longest, device=starts_N1.device) + starts_N1[:-1, None]
-            there_NL = place_NL < starts_N1[1:, None]
-            return self._reduce(hidden_TD[place_NL.clamp(max=last)], there_NL, side)
+            is_token_NL = place_NL < starts_N1[1:, None]
+            return self._reduce(hidden_TD[place_NL.clamp(max=last)], is_token_NL, side)
         if reduction.pooling != "mean":
             at_N = starts_N1[:-1] if reduction.pooling == "cls" else starts_N1[1:] - 1
             return self._finish(hidden_TD[at_N.clamp(max=last)].float())
@@ -169,7 +175,7 @@ def _load_dense(projection: nn.Linear, resolved: str) -> None:
     from safetensors.torch import load_file
     from transformers.utils import cached_file
 
-    dense = brought(resolved)
+    dense = checkpoint_settings_of(resolved)
     if not dense.dense or dense.settings.get("projection", projection.out_features) != projection.out_features:
         return
     what = f"the Dense layer of model.checkpoint {resolved} in {dense.dense}"

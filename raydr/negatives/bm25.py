@@ -94,8 +94,8 @@ class Analyzer:
         self._known: dict[str, str | None] = {}
 
     def terms(self, text: str) -> list[str]:
-        found = (self._term(word) for word in self._words(text))
-        return [term for term in found if term is not None]
+        terms = (self._term(word) for word in self._words(text))
+        return [term for term in terms if term is not None]
 
     def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
         numbers: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Analyzer:
         for text in texts:
             terms = self.terms(text)
             tokens.append(np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int32))
-        lengths = np.array([len(one) for one in tokens], dtype=np.int32)
+        lengths = np.array([len(numbers_of_text) for numbers_of_text in tokens], dtype=np.int32)
         flat = np.concatenate(tokens) if tokens else np.empty(0, dtype=np.int32)
         return TokenizedTexts(list(numbers), flat, lengths)
 
@@ -128,14 +128,14 @@ def load_bm25s() -> ModuleType:
     """
     if "bm25s" in sys.modules:
         return sys.modules["bm25s"]
-    found = sys.modules.get("jax")
+    jax = sys.modules.get("jax")
     sys.modules["jax"] = None  # type: ignore[assignment]
     try:
         return importlib.import_module("bm25s")
     finally:
         del sys.modules["jax"]
-        if found is not None:
-            sys.modules["jax"] = found
+        if jax is not None:
+            sys.modules["jax"] = jax
 
 
 def join_passage(title: str, text: str) -> str:
@@ -228,12 +228,12 @@ class BM25Index:
         numbers = [self._numbers(query) for query in queries]
         terms = np.array(list(itertools.chain.from_iterable(numbers)), dtype=np.int32)
         shape = (len(queries), len(self._vocabulary))
-        given = np.ones(len(terms), dtype=np.float32), terms, offsets_of(map(len, numbers))
-        return sparse.csr_array(given, shape=shape) @ self._weights
+        counts = np.ones(len(terms), dtype=np.float32), terms, offsets_of(map(len, numbers))
+        return sparse.csr_array(counts, shape=shape) @ self._weights
 
     def _numbers(self, query: str) -> list[int]:
-        found = (self._vocabulary.get(term) for term in self._analyzer.terms(query))
-        return [number for number in found if number is not None]
+        numbers = (self._vocabulary.get(term) for term in self._analyzer.terms(query))
+        return [number for number in numbers if number is not None]
 
 
 def _best(rows: NDArray[np.int64], scores: NDArray[np.float32], top_k: int) -> Hits:

@@ -50,11 +50,13 @@ def keep_negatives(
     >>> kept.positions.tolist(), kept.dropped_positive, kept.dropped_identical
     ([2, 4], 1, 1)
     """
-    positive = np.fromiter((one in positive_ids for one in passage_ids), dtype=bool, count=len(passage_ids))
+    positive = np.fromiter(
+        (passage_id in positive_ids for passage_id in passage_ids), dtype=bool, count=len(passage_ids)
+    )
     identical = np.isin(content_hashes, positive_hashes) & ~positive
     elsewhere = elsewhere & ~positive & ~identical
     left = np.flatnonzero(~positive & ~identical & ~elsewhere)
-    dropped = (int(one.sum()) for one in (positive, identical, elsewhere))
+    dropped = (int(is_dropped.sum()) for is_dropped in (positive, identical, elsewhere))
     return Kept(left[first_rank - 1 : first_rank - 1 + depth], *dropped)
 
 

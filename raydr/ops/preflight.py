@@ -77,7 +77,7 @@ def raw_inputs(config: DataConfig) -> list[Need]:
 
 def _wrong(config: DataConfig, looked_for: Input, source: Source | None) -> str:
     """What is wrong with a file, looking at its first rows; one that only others need is read with those."""
-    if not looked_for.found:
+    if not looked_for.exists:
         return f"{looked_for.path} is missing, also as .gz"
     if source is None or not all(exists(path) for path in source.also):
         return ""

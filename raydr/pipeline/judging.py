@@ -21,7 +21,7 @@ from raydr.errors import ConfigError
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, Reader, Retriever, Server
 from raydr.noise.judges.base import Judge, SecondJudge
-from raydr.training.training import Extras
+from raydr.training.training import OptionalInputs
 
 #: What judges speak of.
 SUBJECTS = ("negatives", "pairs")
@@ -166,4 +166,4 @@ def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, ret
     train = {**asked.train, "num_hard_negatives": num_candidates}
     changed = run.training().changed(asked.model, train, f"judge.{judge.name}")
     measured = cross_fitting.margins_of(run, changed)
-    return trained(run, asked.name, changed, data.dataset(run), Extras(negatives, retriever, margins=measured))
+    return trained(run, asked.name, changed, data.dataset(run), OptionalInputs(negatives, retriever, margins=measured))

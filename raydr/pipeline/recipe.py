@@ -28,7 +28,7 @@ from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
 from raydr.pipeline.systems import fuse_runs
-from raydr.training.training import Extras, Training
+from raydr.training.training import OptionalInputs, Training
 
 
 @dataclass
@@ -191,7 +191,7 @@ class Recipe:
             watcher: whom the training tells how far it is; the console if None.
         """
         pairs, margins = given.pairs or data.dataset(run), cross_fitting.margins_of(run, settings)
-        extras = Extras(given.negatives, margins=margins, **self._taught(run, name, pairs, given.negatives))
+        extras = OptionalInputs(given.negatives, margins=margins, **self._taught(run, name, pairs, given.negatives))
         return trained(run, name, settings, pairs, extras, watcher=watcher)
 
     def _taught(self, run: Declaring, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:

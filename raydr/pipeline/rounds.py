@@ -21,7 +21,7 @@ from raydr.errors import ConfigError
 from raydr.noise.judges.base import Judge
 from raydr.pipeline.judging import Judged, Judging, judge_all, learnt_from, speaking
 from raydr.pipeline.recipe import Recipe
-from raydr.training.training import Extras
+from raydr.training.training import OptionalInputs
 
 
 @dataclass
@@ -205,5 +205,5 @@ class _Arm:
             teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
             taught = {"ranker_scores": ranker_scores(run, teacher, pairs, judged.negatives)}
         start = last.model if last is not None and goes_on else None
-        extras = Extras(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
+        extras = OptionalInputs(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
         return trained(run, "", own, pairs, extras)

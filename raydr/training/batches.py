@@ -94,7 +94,7 @@ class Batch:
         if device.type == "cpu":
             return self
         tensors: dict[str, Any] = {
-            name: move(one, device) for name, one in vars(self).items() if isinstance(one, Tensor)
+            name: move(tensor, device) for name, tensor in vars(self).items() if isinstance(tensor, Tensor)
         }
         guide = None if self.guide is None else self.guide.to(device)
         queries, passages = self.queries.to(device), self.passages.to(device)
@@ -218,19 +218,19 @@ class BatchMaker:
         if self.guide is None or self.config.guide is None:
             return None
         vectors = self.guide.of_queries(query_rows), self.guide.of_passages(rows)
-        query_QD, passage_PD = (torch.from_numpy(one.astype(np.float32)) for one in vectors)
+        query_QD, passage_PD = (torch.from_numpy(vectors_ND.astype(np.float32)) for vectors_ND in vectors)
         return GuideView(query_QD, passage_PD, self.config.guide)
 
     def _down_weighted(self, query_rows: NDArray[np.int64]) -> tuple[Tensor | None, Tensor | None]:
         """Content hashes and log weights of all passages that weigh less than others for each query."""
         examples = self.examples
-        found = [np.flatnonzero(np.asarray(examples.weights[int(at)]) != 1) for at in query_rows]
-        width = max(len(places) for places in found)
+        lighter = [np.flatnonzero(np.asarray(examples.weights[int(at)]) != 1) for at in query_rows]
+        width = max(len(places) for places in lighter)
         if not width:
             return None, None
-        hashes = np.zeros((len(found), width), dtype=np.int64)
-        logs = np.zeros((len(found), width), dtype=np.float32)
-        for line, (at, places) in enumerate(zip(query_rows.tolist(), found, strict=True)):
+        hashes = np.zeros((len(lighter), width), dtype=np.int64)
+        logs = np.zeros((len(lighter), width), dtype=np.float32)
+        for line, (at, places) in enumerate(zip(query_rows.tolist(), lighter, strict=True)):
             rows = np.asarray(examples.negatives[at])[places]
             hashes[line, : len(places)] = self.corpus.content_hashes(rows).view(np.int64)
             logs[line, : len(places)] = np.log(np.asarray(examples.weights[at])[places])

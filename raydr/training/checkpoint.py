@@ -58,16 +58,16 @@ class Progress(Config):
     def changed(self, **fields: Any) -> Progress:
         return self.model_copy(update=fields)
 
-    def measured(self, value: float, found: dict[str, float], first_epoch: int = 0) -> Progress:
+    def measured(self, value: float, figures: dict[str, float], first_epoch: int = 0) -> Progress:
         """With what dev queries say of the epoch that is last in the history; of equal epochs the first is best.
 
         Args:
             value: the measure that chooses.
-            found: what goes into the history.
+            figures: what goes into the history.
             first_epoch: the first that may be the best. A state of shared warm-up epochs may bring an earlier one.
         """
         last = self.history[-1]
-        row = EpochRow(epoch=last.epoch, metrics=last.metrics | found)
+        row = EpochRow(epoch=last.epoch, metrics=last.metrics | figures)
         best: dict[str, Any] = {}
         no_best = self.best_measure is None or self.best_epoch is None or self.best_epoch < first_epoch
         if last.epoch >= first_epoch and (no_best or value > (self.best_measure or 0.0)):
@@ -77,14 +77,14 @@ class Progress(Config):
 
 def frozen_weights(model: nn.Module) -> frozenset[str]:
     """Names of the weights that training leaves as they came: where it goes on they are there again."""
-    found = model.named_parameters(remove_duplicate=False)
-    return frozenset(name for name, weights in found if not weights.requires_grad)
+    parameters = model.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, weights in parameters if not weights.requires_grad)
 
 
 def learnt_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
     """The weights and buffers of a network that are not frozen, copied to host memory."""
-    found = {name: value.detach() for name, value in model.state_dict().items() if name not in frozen}
-    return {name: value.to("cpu", copy=True).contiguous() for name, value in found.items()}
+    values = {name: value.detach() for name, value in model.state_dict().items() if name not in frozen}
+    return {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
 
 
 def put_back(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:

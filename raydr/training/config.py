@@ -265,16 +265,16 @@ class TrainConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _write_out_preset(cls, given: Any) -> Any:
+    def _write_out_preset(cls, settings: Any) -> Any:
         """A preset's name becomes the loss and the detection that it stands for, so that both ways have one key."""
-        loss = given.get("loss") if isinstance(given, Mapping) else None
-        settings = {"name": loss} if isinstance(loss, str) else loss
-        if not isinstance(settings, Mapping) or settings.get("name") not in PRESETS:
-            return given
-        name, preset = PRESETS[settings["name"]]
-        own = given.get("pair_detection", "auto")
+        loss = settings.get("loss") if isinstance(settings, Mapping) else None
+        loss_settings = {"name": loss} if isinstance(loss, str) else loss
+        if not isinstance(loss_settings, Mapping) or loss_settings.get("name") not in PRESETS:
+            return settings
+        name, preset = PRESETS[loss_settings["name"]]
+        own = settings.get("pair_detection", "auto")
         detection = preset if own == "auto" else {**preset, **own} if isinstance(own, Mapping) else own
-        return {**given, "loss": {**settings, "name": name}, "pair_detection": detection}
+        return {**settings, "loss": {**loss_settings, "name": name}, "pair_detection": detection}
 
     @model_validator(mode="after")
     def _divisible(self) -> TrainConfig:

@@ -93,7 +93,8 @@ class CrossEncoderTrainer:
                 seed_step(self.seed, epoch * self.num_steps + step, rank())
                 steps.append(self._step(np.split(batch, num_ranks())[rank()], epoch))
             metrics = {
-                name: float(mean_over_ranks(torch.stack([one[name] for one in steps]).mean())) for name in steps[0]
+                name: float(mean_over_ranks(torch.stack([figures[name] for figures in steps]).mean()))
+                for name in steps[0]
             }
             self.progress = self.progress.changed(
                 epoch=epoch + 1,

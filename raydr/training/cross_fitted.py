@@ -51,7 +51,7 @@ class CrossFittedDetector:
         rows = corpus.rows_of_column(margins.passage_ids).tolist()
         pairs = zip(margins.query_ids.to_pylist(), rows, strict=True)
         self.place_of = {pair: at for at, pair in enumerate(pairs)}
-        self.found: Detection | None = None
+        self.detection: Detection | None = None
 
     @property
     def once(self) -> bool:
@@ -61,15 +61,15 @@ class CrossFittedDetector:
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
         """Flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` play no part."""
         perplexity_M, random_M = self.margins.perplexity_N, self.margins.random_N
-        if self.found is None:
-            found = self.margins.detect(self.config.detector) if rank() == 0 else None
-            self.found = broadcast_object(found)
+        if self.detection is None:
+            detection = self.margins.detect(self.config.detector) if rank() == 0 else None
+            self.detection = broadcast_object(detection)
         place_N = np.array([self._place(at, epoch) for at in range(len(self.examples))], dtype=np.int64)
         known_N = place_N >= 0
         detection = replace(
-            self.found,
-            clean=np.where(known_N, self.found.clean[place_N], True),
-            log_posterior=np.where(known_N, self.found.log_posterior[place_N], 0.0),
+            self.detection,
+            clean=np.where(known_N, self.detection.clean[place_N], True),
+            log_posterior=np.where(known_N, self.detection.log_posterior[place_N], 0.0),
         )
         return PairFlags(
             Perplexities(np.where(known_N, perplexity_M[place_N], 0.0), np.where(known_N, random_M[place_N], np.nan)),

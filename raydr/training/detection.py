@@ -67,9 +67,9 @@ def keep_trusted(
         return flags
     rows = (positive_row(examples, at, epoch, seed, positive) for at in range(len(examples)))
     right_N = np.array([pair in trusted for pair in zip(examples.query_ids, rows, strict=True)], dtype=np.bool_)
-    found = flags.detection
-    log_posterior_N = np.where(right_N, 0.0, found.log_posterior)
-    return replace(flags, detection=replace(found, clean=found.clean | right_N, log_posterior=log_posterior_N))
+    detection = flags.detection
+    log_posterior_N = np.where(right_N, 0.0, detection.log_posterior)
+    return replace(flags, detection=replace(detection, clean=detection.clean | right_N, log_posterior=log_posterior_N))
 
 
 def trusted_rows(trusted: pa.Table, corpus: Corpus) -> frozenset[tuple[str, int]]:
@@ -87,7 +87,7 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
         is_noise: the truth; all False if nothing is known.
     """
     detection = flags.detection
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "epoch": epoch,
         "share_flagged": float((~flags.clean).mean()),
         **detection.facts,
@@ -95,8 +95,8 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
     if is_noise.any():
         probability = -np.expm1(detection.log_posterior)
         report = report_detection(is_noise, ~flags.clean, flags.perplexities.pairs_N, probability)
-        found |= {"precision": report.precision, "recall": report.recall, "auroc": report.auroc}
-    return found
+        row |= {"precision": report.precision, "recall": report.recall, "auroc": report.auroc}
+    return row
 
 
 def gathered(values_N2: NDArray[np.float64], device: torch.device) -> Perplexities:
@@ -208,8 +208,8 @@ class PairDetector:
         if (columns < 0).all():
             # A few random passages may all be the pair's own positive.
             more = self._random_columns(at, num + _MORE_RANDOM, epoch, column)
-            found = more[self._allowed(at, pool[more])][:num]
-            columns = np.pad(found, (0, num - len(found)), constant_values=-1)
+            allowed = more[self._allowed(at, pool[more])][:num]
+            columns = np.pad(allowed, (0, num - len(allowed)), constant_values=-1)
         return columns
 
     def _allowed(self, at: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -66,16 +66,16 @@ def build_dev_set(
     queries = of_queries(queries, sorted(chosen)).sort_by("query_id")
     qrels, negatives = (of_queries(table, queries["query_id"]) for table in (qrels, negatives))
     own = queries["partition"].fill_null("").to_pylist()
-    confined = [within(config.scope, one, own) for one in own]
+    confined = [within(config.scope, partition, own) for partition in own]
     judged = sorted(set(qrels["passage_id"].to_pylist()) | set(negatives["passage_id"].to_pylist()))
     rng = np.random.default_rng(stable_hash64("dev passages", seed))
     pool = corpus.pool(None if None in confined else frozenset[str]().union(*filter(None, confined)))
     places = rng.choice(len(pool), size=min(config.random_passages, len(pool)), replace=False)
     rows = np.unique(np.concatenate([corpus.rows_of(judged), pool.rows(places.astype(np.int64))]))
     elsewhere = None
-    if any(one is not None for one in confined):
+    if any(partitions is not None for partitions in confined):
         of_passages = corpus.partitions(rows)
-        elsewhere = np.stack([~np.isin(of_passages, list(one or of_passages)) for one in confined])
+        elsewhere = np.stack([~np.isin(of_passages, list(partitions or of_passages)) for partitions in confined])
     ids = queries["query_id"].to_pylist()
     dropped = negatives.filter(pc.equal(negatives["action"], "drop"))
     dropped_N2 = np.stack(
@@ -162,11 +162,11 @@ class DevRetrieval:
         scopes, scope_Q = np.unique(elsewhere_QP, axis=0, return_inverse=True)
         for at, elsewhere_P in enumerate(scopes):
             rows_Q, rows_P = (
-                torch.from_numpy(np.flatnonzero(one)).to(scores_QP.device)
-                for one in (scope_Q.ravel() == at, ~elsewhere_P)
+                torch.from_numpy(np.flatnonzero(is_in_block)).to(scores_QP.device)
+                for is_in_block in (scope_Q.ravel() == at, ~elsewhere_P)
             )
-            found = all_pairs(vectors["query"][rows_Q], vectors["passage"][rows_P])
-            scores_QP[rows_Q.unsqueeze(1), rows_P] = found
+            block_scores_QP = all_pairs(vectors["query"][rows_Q], vectors["passage"][rows_P])
+            scores_QP[rows_Q.unsqueeze(1), rows_P] = block_scores_QP
         return scores_QP
 
     def _encode(self, model: DualEncoder, side: Side, device: torch.device) -> Tensor:

@@ -56,13 +56,13 @@ class Piece:
         self.state.restore(self.device)
         # The gradients are of the vectors of the whole batch, whose texts may have more of them.
         vectors = [
-            widen(found, gradient.shape[1])
-            for found, gradient in zip(wrapped(self.queries, self.passages), self.gradients, strict=True)
+            widen(encoded, gradient.shape[1])
+            for encoded, gradient in zip(wrapped(self.queries, self.passages), self.gradients, strict=True)
         ]
         has_texts = [bool(texts.groups) for texts in (self.queries, self.passages)]
         return (
-            [one for one, there in zip(vectors, has_texts, strict=True) if there],
-            [one for one, there in zip(self.gradients, has_texts, strict=True) if there],
+            [tensor for tensor, has_text in zip(vectors, has_texts, strict=True) if has_text],
+            [tensor for tensor, has_text in zip(self.gradients, has_texts, strict=True) if has_text],
         )
 
 
@@ -82,9 +82,9 @@ class CachedEncoding:
         with torch.no_grad():
             for query_piece, passage_piece in self._groups:
                 self._states.append(_RandomState.now(self.device))
-                for vectors, found in zip(encoded, model(query_piece, passage_piece), strict=True):
-                    vectors.append(found.float())
-        self._sizes = [[len(one) for one in vectors] for vectors in encoded]
+                for vectors, piece in zip(encoded, model(query_piece, passage_piece), strict=True):
+                    vectors.append(piece.float())
+        self._sizes = [[len(piece) for piece in vectors] for vectors in encoded]
         self._leaves = [concatenate(vectors).requires_grad_() for vectors in encoded]
         #: Vectors of the queries and passages in the order of the batch; a loss on them gives them gradients.
         self.query_QD = self._leaves[0][queries.places_N]

@@ -21,11 +21,11 @@ def add_figures(sums: Figures, figures: Figures, share: float = 1.0) -> Figures:
     >>> add_figures({"loss": 1.0}, {"loss": 4.0, "filled": 2.0}, share=0.5)
     {'loss': 3.0, 'filled': 1.0}
     """
-    found = dict(sums)
+    total = dict(sums)
     for name, value in figures.items():
         exact = value.detach().float().double() if isinstance(value, Tensor) else value
-        found[name] = found.get(name, 0.0) + exact * share
-    return found
+        total[name] = total.get(name, 0.0) + exact * share
+    return total
 
 
 def as_numbers(figures: Figures) -> dict[str, float]:
@@ -37,8 +37,10 @@ def as_numbers(figures: Figures) -> dict[str, float]:
     tensors = {name: value for name, value in figures.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in figures.items() if not isinstance(value, Tensor)}
     if tensors:
-        device = next((one.device for one in tensors.values() if one.device.type != "cpu"), torch.device("cpu"))
-        copied = torch.stack([one.detach().double().to(device) for one in tensors.values()]).tolist()
+        device = next(
+            (tensor.device for tensor in tensors.values() if tensor.device.type != "cpu"), torch.device("cpu")
+        )
+        copied = torch.stack([tensor.detach().double().to(device) for tensor in tensors.values()]).tolist()
         numbers |= dict(zip(tensors, copied, strict=True))
     return numbers
 

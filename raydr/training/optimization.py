@@ -123,9 +123,9 @@ class Optimization:
 def _on_host(value: Any) -> Any:
     """Tensors in nested dicts and lists, copied to host memory; everything else as it is."""
     if isinstance(value, dict):
-        return {key: _on_host(one) for key, one in value.items()}
+        return {key: _on_host(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_on_host(one) for one in value]
+        return [_on_host(entry) for entry in value]
     return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
 

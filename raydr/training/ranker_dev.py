@@ -29,7 +29,7 @@ class RankerDev:
     A positive that the run has not among its first is one that no ranker can find.
 
     Args:
-        found: rows of a run over the dev queries that are measured.
+        run: rows of a run over the dev queries that are measured.
         queries: texts of at least these queries.
         qrels: judgments of these queries.
         corpus: the passages.
@@ -39,7 +39,7 @@ class RankerDev:
 
     def __init__(
         self,
-        found: pa.Table,
+        run: pa.Table,
         queries: pa.Table,
         qrels: pa.Table,
         corpus: Corpus,
@@ -51,7 +51,7 @@ class RankerDev:
         self.query_ids = sorted(self.qrels)
         queries = of_queries(queries, self.query_ids)
         self.texts = dict(zip(*(queries[name].to_pylist() for name in ("query_id", "text")), strict=True))
-        first = of_queries(found.filter(pc.less_equal(found["rank"], config.depth)), self.query_ids)
+        first = of_queries(run.filter(pc.less_equal(run["rank"], config.depth)), self.query_ids)
         #: What the run has, best first.
         self.ranking: dict[str, list[str]] = {query_id: [] for query_id in self.query_ids}
         for row in first.sort_by("rank").to_pylist():
@@ -76,27 +76,29 @@ class RankerDev:
         return float(gather_interleaved(torch.from_numpy(values).to(device)).mean())
 
     def _values(self, query_ids: list[str], ranking: Ranking) -> NDArray[np.float64]:
-        [values] = score_queries(self.measures, {one: self.qrels[one] for one in query_ids}, ranking).values()
-        return np.array([values.get(one, 0.0) for one in query_ids])
+        [values] = score_queries(
+            self.measures, {query_id: self.qrels[query_id] for query_id in query_ids}, ranking
+        ).values()
+        return np.array([values.get(query_id, 0.0) for query_id in query_ids])
 
     def _ordered(self, model: CrossEncoder, query_ids: list[str]) -> Iterator[tuple[str, list[str]]]:
         """Each query's passages, best first; equal scores stay in the run's order."""
-        asked = [one for one in query_ids if self.ranking[one]]
-        ends = np.cumsum([len(self.ranking[one]) for one in asked])
+        asked = [query_id for query_id in query_ids if self.ranking[query_id]]
+        ends = np.cumsum([len(self.ranking[query_id]) for query_id in asked])
         blocks = np.split(np.arange(len(asked)), np.searchsorted(ends, np.arange(_PAIRS, ends[-1:].sum(), _PAIRS)))
         for block in blocks:
             ids = [asked[at] for at in block]
-            passages = [passage for one in ids for passage in self.ranking[one]]
+            passages = [passage for query_id in ids for passage in self.ranking[query_id]]
             if not passages:
                 continue
             texts = self.corpus.texts(self.corpus.rows_of(passages))
-            questions = [self.texts[one] for one in ids for _ in self.ranking[one]]
+            questions = [self.texts[query_id] for query_id in ids for _ in self.ranking[query_id]]
             tokens = self.tokenizer(questions, texts.titles, texts.texts)
             budget = TOKEN_BUDGET[next(model.parameters()).device.type]
             scores_P = log_odds(model, tokens, budget, self.tokenizer.pad_id)
             start = 0
-            for one in ids:
-                stop = start + len(self.ranking[one])
+            for query_id in ids:
+                stop = start + len(self.ranking[query_id])
                 order = np.argsort(-scores_P[start:stop], kind="stable")
-                yield one, [self.ranking[one][at] for at in order]
+                yield query_id, [self.ranking[query_id][at] for at in order]
                 start = stop

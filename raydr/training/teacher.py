@@ -29,7 +29,7 @@ class Teacher:
         """One step towards the student."""
         both = zip(self.model.parameters(), student.parameters(), strict=True)
         learning = [(own.detach(), other.detach()) for own, other in both if other.requires_grad]
-        mine, theirs = [list(one) for one in zip(*learning, strict=True)]
+        mine, theirs = [list(tensors) for tensors in zip(*learning, strict=True)]
         torch._foreach_lerp_(mine, theirs, 1.0 - self.momentum)
         for buffer, source in zip(self.model.buffers(), student.buffers(), strict=True):
             buffer.copy_(source)

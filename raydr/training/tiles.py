@@ -43,13 +43,13 @@ def loss_in_tiles(
             return loss.compute(view.candidates(rows), epoch)
         nested = [loss.compute(view.first(dim).candidates(rows), epoch) for dim in dims]
         per_query_Q = torch.stack([output.per_query_Q for output in nested]).sum(dim=0)
-        means = {name: torch.stack([one.metrics[name] for one in nested]).mean() for name in nested[0].metrics}
+        means = {name: torch.stack([output.metrics[name] for output in nested]).mean() for name in nested[0].metrics}
         return LossOutput(per_query_Q, means)
 
     if tile is None or tile >= num_queries:
         return compute(slice(num_queries))
     ends = [(at, min(at + tile, num_queries)) for at in range(0, num_queries, tile)]
-    outputs = [checkpoint(compute, slice(*one), use_reentrant=False, preserve_rng_state=False) for one in ends]
+    outputs = [checkpoint(compute, slice(*end), use_reentrant=False, preserve_rng_state=False) for end in ends]
     shares = [(stop - start) / num_queries for start, stop in ends]
     metrics = {
         name: sum(share * output.metrics[name] for share, output in zip(shares, outputs, strict=True))

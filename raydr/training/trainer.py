@@ -165,9 +165,9 @@ class Trainer:
         examples = self.setup.batches.examples
         flags = detector.detect(self.model, epoch, self.setup.dtype)
         flags = keep_trusted(flags, self.setup.trusted, examples, epoch, self.setup.seed, self.config.positive)
-        found = describe_detection(flags, epoch, examples.is_noise)
+        row = describe_detection(flags, epoch, examples.is_noise)
         trust = flags.trust_N(detector.config.weights).tolist()
-        self.progress = self.progress.changed(clean=trust, detections=[*self.progress.detections, found])
+        self.progress = self.progress.changed(clean=trust, detections=[*self.progress.detections, row])
         self.setup.listener.on_detection(self.progress, flags)
 
     def _step(self, batches: list[Batch]) -> Figures:
@@ -255,8 +255,8 @@ class Trainer:
         self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1)
         logged, due = {}, False
         if self.clock.timed:
-            told = as_numbers(metrics) | self.clock.metrics() | {_SINCE: time.monotonic() - self._kept_at}
-            logged = self.over_ranks(told)
+            own = as_numbers(metrics) | self.clock.metrics() | {_SINCE: time.monotonic() - self._kept_at}
+            logged = self.over_ranks(own)
             due = logged.pop(_SINCE) >= 60 * (self.config.checkpoint_minutes or math.inf)
             logged["learning_rate"] = self.learner.optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Extras(Generic[T]):
+class OptionalInputs(Generic[T]):
     """What a training may read besides its pairs and the corpus: nodes that are declared, or artefacts that were made.
 
     Args:
@@ -37,9 +37,9 @@ class Extras(Generic[T]):
     guide_queries: T | None = None
     guide_passages: T | None = None
 
-    def there(self) -> dict[str, T]:
+    def present(self) -> dict[str, T]:
         """Those that there are, by role."""
-        return {role: one for role, one in vars(self).items() if one is not None}
+        return {role: value for role, value in vars(self).items() if value is not None}
 
 
 class Training(Config):

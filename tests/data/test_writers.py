@@ -16,7 +16,7 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader
 from raydr.data.recognition import recognise
 from raydr.data.schema import to_table, write_arrow
-from raydr.data.writers.base import LEFT_OUT, Exported, Writer, one_line
+from raydr.data.writers.base import LEFT_OUT, Exported, Writer, to_single_line
 from raydr.errors import ConfigError, DataError
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
@@ -228,9 +228,9 @@ def test_line_breaks_are_refused_or_folded(name: str, tmp_path: Path) -> None:
 
 
 def test_tabs_are_allowed_where_fields_are_quoted() -> None:
-    assert one_line("a\tb", "x", fold=False, tabs_too=False) == "a\tb"
+    assert to_single_line("a\tb", "x", fold=False, tabs_too=False) == "a\tb"
     with pytest.raises(DataError, match="has a tab"):
-        one_line("a\tb", "x", fold=False, tabs_too=True)
+        to_single_line("a\tb", "x", fold=False, tabs_too=True)
 
 
 def test_ids_with_white_space_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from raydr.artefacts.run import rank_rows
-from raydr.indexing.merge import Found, best, merge, rank_found
+from raydr.indexing.merge import TopRows, best, merge, rank_top_rows
 
 
 def test_equal_scores_are_ordered_by_row() -> None:
@@ -34,7 +34,7 @@ def test_merged_shards_equal_one_sort_of_everything(cuts: list[int]) -> None:
 
 
 def test_merge_cuts_a_single_shard_too() -> None:
-    part = Found(np.array([[3.0, 2.0]], dtype=np.float32), np.array([[1, 0]]))
+    part = TopRows(np.array([[3.0, 2.0]], dtype=np.float32), np.array([[1, 0]]))
     assert merge([part], 1).rows.tolist() == [[1]]
 
 
@@ -47,4 +47,4 @@ def test_ranks_are_those_of_trec_eval() -> None:
     queries = pa.array([f"q{at}" for at in range(12)])
     passages = pa.array([f"p{row}" for row in found.rows[filled]])
     owners = queries.take(pa.array(np.nonzero(filled)[0]))
-    assert rank_found(queries, passages, found).equals(rank_rows(owners, passages, pa.array(found.scores[filled])))
+    assert rank_top_rows(queries, passages, found).equals(rank_rows(owners, passages, pa.array(found.scores[filled])))

@@ -8,7 +8,7 @@ import pytest
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import MATRIX_PRODUCT_FROM, load_faiss, make_index
 from raydr.indexing.merge import best
-from raydr.indexing.search import QUERIES_PER_THREAD, TIE_LIMIT, ShardSearcher, search_one
+from raydr.indexing.search import QUERIES_PER_THREAD, TIE_LIMIT, ShardSearcher, search_index
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
 from tests.made import integer_vectors
@@ -25,7 +25,7 @@ def test_ties_at_the_cut_are_settled_by_row(factory: str, top_k: int) -> None:
     index.add(passages)
     scores = queries @ passages.T
     expected = best(scores, np.broadcast_to(np.arange(300), scores.shape), top_k)
-    found = search_one(index, queries, top_k)
+    found = search_index(index, queries, top_k)
     assert found.rows.shape == (40, top_k)
     np.testing.assert_array_equal(found.rows[:, :300], expected.rows)
     np.testing.assert_array_equal(found.scores[:, :300], expected.scores)
@@ -44,13 +44,13 @@ def test_a_collapsed_encoder_does_not_fetch_the_corpus() -> None:
             widths.append(width)
             return index.search(queries, width)
 
-    found = search_one(Watched(), np.ones((3, 4), dtype=np.float32), 10)
+    found = search_index(Watched(), np.ones((3, 4), dtype=np.float32), 10)
     assert (found.scores == 4).all()
     assert max(widths) == TIE_LIMIT + 10
 
 
 def test_an_empty_shard_finds_nothing() -> None:
-    found = search_one(make_index("Flat", 4), np.ones((2, 4), dtype=np.float32), 3)
+    found = search_index(make_index("Flat", 4), np.ones((2, 4), dtype=np.float32), 3)
     assert (found.rows == -1).all()
     assert np.isneginf(found.scores).all()
 

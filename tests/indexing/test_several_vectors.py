@@ -13,7 +13,7 @@ from raydr.indexing.candidates import CandidateSearch
 from raydr.indexing.config import IndexConfig
 from raydr.indexing.faiss_backend import configure_search, load_faiss, make_index, resolve_factory
 from raydr.indexing.merge import best
-from raydr.indexing.search import search_one
+from raydr.indexing.search import search_index
 from raydr.indexing.torch_search import TorchSets
 from raydr.indexing.vector_stores import HalfVectors, ResidualBytes, coded_vectors
 from raydr.models.scores.base import ScoreFunction
@@ -62,7 +62,7 @@ def brute(name: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("block_vectors", [1, 50, 200_000])
 def test_exact_search_is_scoring_every_pair(name: str, block_vectors: int, device: str) -> None:
     passages = half(name, device, block_vectors)
-    found = search_one(passages, QUERIES[name].astype(np.float32), 10)
+    found = search_index(passages, QUERIES[name].astype(np.float32), 10)
     scores, rows = brute(name, 10)
     np.testing.assert_allclose(found.scores, scores, rtol=1e-5, atol=1e-5)
     if name != "genpoly":
@@ -82,12 +82,12 @@ def test_candidates_that_cover_all_give_the_exact_search(name: str, factory: str
         index.nprobe = 4
     searcher = CandidateSearch(index, half(name, block_vectors=100), len(vectors), 300, num_threads)
     queries, before = QUERIES[name].astype(np.float32), torch.get_num_threads()
-    found = search_one(searcher, queries, 10)
+    found = search_index(searcher, queries, 10)
     scores, rows = brute(name, 10)
     np.testing.assert_array_equal(found.rows, rows)
     np.testing.assert_array_equal(found.scores, scores)
     # A query that is asked alone is shared among the threads, which compute alone and leave the others their teams.
-    lone = search_one(searcher, queries[3:4], 10)
+    lone = search_index(searcher, queries[3:4], 10)
     np.testing.assert_array_equal(lone.rows[0], rows[3])
     np.testing.assert_array_equal(lone.scores[0], scores[3])
     assert torch.get_num_threads() == before
@@ -100,7 +100,7 @@ def test_fewer_candidates_have_their_exact_scores(name: str) -> None:
     index.add(PASSAGES.vectors_TD.astype(np.float32))
     exact = half(name)
     queries = QUERIES[name].astype(np.float32)
-    found = search_one(CandidateSearch(index, exact, num_nearest=3, num_candidates=300), queries, 300)
+    found = search_index(CandidateSearch(index, exact, num_nearest=3, num_candidates=300), queries, 300)
     scores, rows = brute(name, 300)
     num_found = (found.rows >= 0).sum(axis=1)
     assert 0 < num_found.max() < 300
@@ -154,7 +154,7 @@ def test_codes_are_scored_as_the_vectors_that_they_stand_for(name: str, factory:
     assert isinstance(held, ResidualBytes) == (factory == "IVF4,SQ8")
     passages = TorchSets(PASSAGES.lengths, held, score_of(name), block_vectors=50)
     queries = QUERIES[name].astype(np.float32)
-    found = search_one(CandidateSearch(index, passages, len(vectors), 300), queries, 10)
+    found = search_index(CandidateSearch(index, passages, len(vectors), 300), queries, 10)
     if factory.startswith("IVF"):
         index.make_direct_map()
     decoded = VectorSets(index.reconstruct_batch(np.arange(len(vectors))), PASSAGES.offsets)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from raydr.indexing.faiss_backend import EXACT, make_index
-from raydr.indexing.search import search_one
+from raydr.indexing.search import search_index
 from raydr.indexing.torch_search import TorchFlat
 from raydr.models.scores.dual import Dual
 from tests.made import integer_vectors
@@ -22,9 +22,9 @@ def test_pytorch_finds_what_faiss_finds(factory: str, top_k: int, device: str) -
     index = make_index(factory, 4)
     index.add(integer_vectors(300, 4, seed=1).astype(np.float32))
     queries = integer_vectors(40, 4, seed=2).astype(np.float32)
-    expected = search_one(index, queries, top_k)
+    expected = search_index(index, queries, top_k)
     for score_bytes in (40 * 4 * 37, 2**20):
-        found = search_one(TorchFlat.of_index(index, Dual(), device, score_bytes), queries, top_k)
+        found = search_index(TorchFlat.of_index(index, Dual(), device, score_bytes), queries, top_k)
         np.testing.assert_array_equal(found.rows, expected.rows)
         np.testing.assert_array_equal(found.scores, expected.scores)
 
@@ -45,7 +45,7 @@ def test_scores_of_real_numbers_are_close_and_queries_are_not_rounded(device: st
 
 
 def test_an_empty_shard_finds_nothing() -> None:
-    found = search_one(TorchFlat.of_index(make_index("Flat", 4), Dual(), "cpu"), np.ones((2, 4), dtype=np.float32), 3)
+    found = search_index(TorchFlat.of_index(make_index("Flat", 4), Dual(), "cpu"), np.ones((2, 4), dtype=np.float32), 3)
     assert (found.rows == -1).all()
 
 

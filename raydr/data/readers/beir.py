@@ -92,9 +92,9 @@ class BeirReader(Reader):
             metadata = record.get("metadata") or {}
             if not isinstance(metadata, dict):
                 raise RowError(f"'metadata' must be an object, found {metadata!r:.80}")
-            found = answers.get(query_id) if answers is not None else answers_of(metadata.get("answers"))
+            query_answers = answers.get(query_id) if answers is not None else answers_of(metadata.get("answers"))
             for split in splits_of.get(query_id, [""]):
-                yield Row.query(split, query_id, text_field(record, "text"), line, found)
+                yield Row.query(split, query_id, text_field(record, "text"), line, query_answers)
 
         yield from read_rows(read_json_lines(source.path, bad_rows), bad_rows, queries)
 

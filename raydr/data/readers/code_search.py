@@ -94,11 +94,11 @@ class CodeSearchReader(Reader):
         Raises:
             DataError: there are fewer pairs than ``num_pairs``.
         """
-        there = sorted((name, str(one.locate_file(""))) for name, one in self._distributions().items())
-        documented, bad = _read_installed(tuple(there))
+        places = sorted((name, str(installed.locate_file(""))) for name, installed in self._distributions().items())
+        documented, bad = _read_installed(tuple(places))
         bad_rows.extend(bad)
-        found = [pair for pair in documented if self._has_wanted_lengths(pair)]
-        pairs = {f"{stable_hash64('query', fold(pair.query)):016x}": pair for pair in drop_repeats(found)}
+        suitable = [pair for pair in documented if self._has_wanted_lengths(pair)]
+        pairs = {f"{stable_hash64('query', fold(pair.query)):016x}": pair for pair in drop_repeats(suitable)}
         if self.num_pairs is not None:
             if self.num_pairs > len(pairs):
                 raise DataError(
@@ -132,7 +132,7 @@ class CodeSearchReader(Reader):
         Raises:
             DataError: one is not installed, or does not list its files.
         """
-        found = {}
+        distributions = {}
         for package in self.packages:
             try:
                 installed = distribution(package)
@@ -143,8 +143,8 @@ class CodeSearchReader(Reader):
                 ) from None
             if installed.files is None:
                 raise DataError(f"the distribution {package!r} does not list its files: reinstall it from a wheel")
-            found[f"{re.sub(r'[-_.]+', '-', installed.name).lower()}=={installed.version}"] = installed
-        return found
+            distributions[f"{re.sub(r'[-_.]+', '-', installed.name).lower()}=={installed.version}"] = installed
+        return distributions
 
     def _has_wanted_lengths(self, pair: Pair) -> bool:
         return (
@@ -154,11 +154,11 @@ class CodeSearchReader(Reader):
 
 
 @lru_cache(maxsize=1)
-def _read_installed(there: tuple[tuple[str, str], ...]) -> tuple[list[Pair], BadRows]:
+def _read_installed(places: tuple[tuple[str, str], ...]) -> tuple[list[Pair], BadRows]:
     """All pairs of some distributions, given by name and place. Kept: the data set asks for them after the corpus."""
     bad_rows = BadRows("installed packages")
-    installed = ((name, distribution(name.partition("==")[0])) for name, _ in there)
-    return [pair for name, one in installed for pair in _pairs_of_distribution(name, one, bad_rows)], bad_rows
+    installed = ((name, distribution(name.partition("==")[0])) for name, _ in places)
+    return [pair for name, package in installed for pair in _pairs_of_distribution(name, package, bad_rows)], bad_rows
 
 
 def _pairs_of_distribution(name: str, installed: Distribution, bad_rows: BadRows) -> Iterator[Pair]:

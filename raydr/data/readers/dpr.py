@@ -68,18 +68,18 @@ class DprReader(Reader):
         return self
 
     def sources(self) -> list[Source]:
-        found = []
+        sources = []
         if self.passages:
             passages = find_input(self.path, self.passages, "passages")
-            found.append(Source(passages, "passages", tables=("passages",)))
+            sources.append(Source(passages, "passages", tables=("passages",)))
         for split, name in self.biencoder.items():
             path = find_input(self.path, name, f"questions and contexts of split {split}")
             tables = DATASET_TABLES if self.passages else ("passages", *DATASET_TABLES)
-            found.append(Source(path, "biencoder", split, tables))
+            sources.append(Source(path, "biencoder", split, tables))
         for split, name in self.retriever.items():
             path = find_input(self.path, name, f"questions and answers of split {split}")
-            found.append(Source(path, "retriever", split, ("queries",)))
-        return found
+            sources.append(Source(path, "retriever", split, ("queries",)))
+        return sources
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         path, split = source.path, source.split

@@ -66,10 +66,10 @@ class KiltReader(Reader):
 
     def _page(self, record: dict[str, Any], line: int) -> Iterator[Row]:
         title, paragraphs = text_field(record, "wikipedia_title"), record.get("text")
-        if not isinstance(paragraphs, list) or not all(isinstance(one, str) for one in paragraphs):
+        if not isinstance(paragraphs, list) or not all(isinstance(paragraph, str) for paragraph in paragraphs):
             raise RowError(f"'text' must be a list of paragraphs, found {paragraphs!r:.80}")
-        texts = [one.strip() for one in paragraphs]
-        texts = [one for one in (texts[1:] if texts[:1] == [title.strip()] else texts) if one]
+        texts = [paragraph.strip() for paragraph in paragraphs]
+        texts = [text for text in (texts[1:] if texts[:1] == [title.strip()] else texts) if text]
         # A page without a text is still what a mention may mean.
         text = " ".join(texts[: self.num_paragraphs]) or title
         yield Row.passage(id_field(record, "wikipedia_id"), title, text, line)
@@ -78,9 +78,9 @@ class KiltReader(Reader):
         query_id, text = id_field(record, "id"), text_field(record, "input")
         yield Row.query(split, query_id, self._in_context(query_id, text), line)
         outputs = record.get("output") or []
-        if not isinstance(outputs, list) or not all(isinstance(one, dict) for one in outputs):
+        if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
             raise RowError(f"'output' must be a list of objects, found {outputs!r:.80}")
-        named = [page for one in outputs for page in one.get("provenance") or []]
+        named = [page for output in outputs for page in output.get("provenance") or []]
         for page_id in dict.fromkeys(id_field(page, "wikipedia_id") for page in named):
             yield Row.judgment(split, query_id, page_id, line)
 

@@ -43,17 +43,17 @@ class MsmarcoReader(Reader):
 
     def sources(self) -> list[Source]:
         judged: tuple[TableName, ...] = () if self.qrels else ("qrels",)
-        found = [self._source(self.collection, "collection", "passages (pid, text)", "", "passages")]
+        sources = [self._source(self.collection, "collection", "passages (pid, text)", "", "passages")]
         for split in self.splits:
             queries, qrels = self.queries.format(split=split), self.qrels.format(split=split)
-            found.append(self._source(queries, "queries", f"queries of split {split}", split, "queries"))
+            sources.append(self._source(queries, "queries", f"queries of split {split}", split, "queries"))
             if qrels:
-                found.append(self._source(qrels, "qrels", f"judgments of split {split}", split, "qrels"))
+                sources.append(self._source(qrels, "qrels", f"judgments of split {split}", split, "qrels"))
             if file := self.triples.get(split):
-                found.append(self._source(file, "triples", "triples (qid, pid, pid)", split, *judged, "negatives"))
+                sources.append(self._source(file, "triples", "triples (qid, pid, pid)", split, *judged, "negatives"))
             if file := self.negatives.get(split):
-                found.append(self._source(file, "negatives", "negatives (qid, pids)", split, "negatives"))
-        return found
+                sources.append(self._source(file, "negatives", "negatives (qid, pids)", split, "negatives"))
+        return sources
 
     def _source(self, name: str, role: str, what: str, split: str, *tables: TableName) -> Source:
         return Source(find_input(self.path, name, what), role, split, tables)

@@ -46,14 +46,14 @@ class PairsReader(Reader):
     """Names of the columns, for ``layout: columns``."""
 
     def sources(self) -> list[Source]:
-        found = []
+        sources = []
         for split, names in self.files.items():
             for name in [names] if isinstance(names, str) else names:
                 path = find_input(self.path, name, f"pairs of split {split}")
                 if format_of(path) not in FORMATS:
                     raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]")
-                found.append(Source(path, "pairs", split))
-        return found
+                sources.append(Source(path, "pairs", split))
+        return sources
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         again = partial(records_of, source.path, BadRows(source.path))

@@ -57,7 +57,7 @@ class ZeshelReader(Reader):
         pages, mentions = self._pages(), self._mentions()
         also = tuple(sorted([*pages.values(), *mentions.values()]))
         return [
-            *(Source(pages[one], f"world/{one}", tables=("passages",)) for one in self._worlds(pages)),
+            *(Source(pages[world], f"world/{world}", tables=("passages",)) for world in self._worlds(pages)),
             *(Source(path, "mentions", split, ("queries", "qrels"), also) for split, path in mentions.items()),
         ]
 
@@ -88,32 +88,35 @@ class ZeshelReader(Reader):
         Raises:
             DataError: one that is asked for is none.
         """
-        there = [one for one in pages if not fnmatch(one, self.contexts)]
-        missing = [one for one in self.worlds if one not in there]
+        worlds = [world for world in pages if not fnmatch(world, self.contexts)]
+        missing = [world for world in self.worlds if world not in worlds]
         if missing and pages:
             raise DataError(
-                f"data.reader.worlds names {missing[0]!r}; {join(self.path, self.documents)} has {', '.join(there)}"
+                f"data.reader.worlds names {missing[0]!r}; {join(self.path, self.documents)} has {', '.join(worlds)}"
             )
-        return [one for one in there if not self.worlds or one in self.worlds]
+        return [world for world in worlds if not self.worlds or world in self.worlds]
 
     def _mentions(self) -> dict[str, str]:
         """The files of mentions, by split."""
         if not self.splits:
             return self._files(self.mentions, "SPLIT")
-        return {one: find_input(self.path, f"{self.mentions}/{one}.json", f"mentions of {one}") for one in self.splits}
+        return {
+            split: find_input(self.path, f"{self.mentions}/{split}.json", f"mentions of {split}")
+            for split in self.splits
+        }
 
     def _files(self, folder: str, each: str) -> dict[str, str]:
         """The files of a folder by their names without ends."""
         place = Folder(join(self.path, folder))
-        found = {name.split(".json")[0]: join(place.url, name) for name in shown_files(place) if name.endswith(_ENDS)}
-        if not found:
+        files = {name.split(".json")[0]: join(place.url, name) for name in shown_files(place) if name.endswith(_ENDS)}
+        if not files:
             find_input(self.path, f"{folder}/{each}.json", f"{folder}, one file a {each.lower()}")
-        return found
+        return files
 
     def _read_mentions(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         pages = self._pages()
         worlds = self._worlds(pages)
-        left_out = {one for one in pages if not fnmatch(one, self.contexts)} - set(worlds)
+        left_out = {world for world in pages if not fnmatch(world, self.contexts)} - set(worlds)
         mentions = [row for row in read_json_lines(source.path, bad_rows) if str(row[1].get("corpus")) not in left_out]
         self._refuse_worlds_of_others(source, {str(record.get("corpus")) for _, record in mentions})
         # Only the pages that mentions lie in are kept.
@@ -148,11 +151,11 @@ class ZeshelReader(Reader):
             raise RowError(f"mention {mention_id!r}: no file of {self.documents} has the document {context_id!r}")
         words, mention = contexts[context_id].split(), text_field(record, "text")
         start, end = _place(record, "start_index"), _place(record, "end_index") + 1
-        found = " ".join(words[start:end])
-        if not found or found != " ".join(mention.split()):
+        words_at_place = " ".join(words[start:end])
+        if not words_at_place or words_at_place != " ".join(mention.split()):
             raise RowError(
                 f"mention {mention_id!r}: words {start} to {end - 1} of document {context_id!r}, which has "
-                f"{len(words)}, are {found!r:.80}, not {mention!r:.80}"
+                f"{len(words)}, are {words_at_place!r:.80}, not {mention!r:.80}"
             )
         return self.mention.text(words[:start], words[start:end], words[end:])
 

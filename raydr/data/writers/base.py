@@ -111,8 +111,8 @@ class Exported:
             actions: dict[str, set[str]] = {}
             for row in proposed:
                 actions.setdefault(row["passage_id"], set()).add(row["action"])
-            for passage_id, found in actions.items():
-                if "relabel" in found and relevance.get(passage_id, 0) <= 0:
+            for passage_id, actions_of_passage in actions.items():
+                if "relabel" in actions_of_passage and relevance.get(passage_id, 0) <= 0:
                     relevance[passage_id] = 1
             first = {row["passage_id"]: row for row in reversed(proposed)}
             # As in training, what has the same title and text is the same passage.
@@ -184,7 +184,7 @@ class Writer(Component):
         """
 
 
-def one_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
+def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
     """The text if it has no line break (and no tab), or with a space in place of each run of them.
 
     Raises:
@@ -193,12 +193,12 @@ def one_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
     >>> one_line("a\\n\\nb", "passage 'p'", fold=True, tabs_too=False)
     'a b'
     """
-    found = "line break" if _LINE_BREAK.search(text) else "tab" if tabs_too and "\t" in text else ""
-    if not found:
+    separator = "line break" if _LINE_BREAK.search(text) else "tab" if tabs_too and "\t" in text else ""
+    if not separator:
         return text
     if not fold:
         raise DataError(
-            f"the text of {what} has a {found}, which this format cannot "
+            f"the text of {what} has a {separator}, which this format cannot "
             "hold: write with fold_whitespace=True for spaces instead, or export to beir, which keeps texts as they are"
         )
     text = _LINE_BREAK.sub(" ", text)

@@ -20,12 +20,12 @@ class BeirWriter(Writer):
     name: Literal["beir"] = "beir"
 
     def files(self, exported: Exported) -> list[OutputFile]:
-        found = [OutputFile("corpus.jsonl", "corpus"), OutputFile("queries.jsonl", "queries")]
+        files = [OutputFile("corpus.jsonl", "corpus"), OutputFile("queries.jsonl", "queries")]
         for split in exported.splits:
-            found.append(OutputFile(f"qrels/{split}.tsv", "qrels", split))
+            files.append(OutputFile(f"qrels/{split}.tsv", "qrels", split))
             if exported.has_negatives(split):
-                found.append(OutputFile(f"negatives/{split}.tsv", "negatives", split))
-        return found
+                files.append(OutputFile(f"negatives/{split}.tsv", "negatives", split))
+        return files
 
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "corpus":
@@ -44,9 +44,11 @@ class BeirWriter(Writer):
         else:
             out.write("query-id\tcorpus-id\tscore\tminer\n")
             for question in exported.questions(file.split):
-                for one in question.negatives:
-                    score = "" if one.score is None else repr(one.score)
-                    out.write(f"{plain_id(question.query_id)}\t{plain_id(one.passage_id)}\t{score}\t{one.miner}\n")
+                for negative in question.negatives:
+                    score = "" if negative.score is None else repr(negative.score)
+                    out.write(
+                        f"{plain_id(question.query_id)}\t{plain_id(negative.passage_id)}\t{score}\t{negative.miner}\n"
+                    )
                     counts["negatives"] += 1
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any, Literal, TextIO
 
 from raydr.data.schema import RANDOM_MINER
-from raydr.data.writers.base import LEFT_OUT, Exported, Negative, OutputFile, Question, Writer, one_line
+from raydr.data.writers.base import LEFT_OUT, Exported, Negative, OutputFile, Question, Writer, to_single_line
 
 
 class DprWriter(Writer):
@@ -45,14 +45,14 @@ class DprWriter(Writer):
         rows.writerow(["id", "text", "title"])
         for passage_id, title, text in exported.passages():
             what = f"passage {passage_id!r}"
-            fields = [one_line(field, what, self.fold_whitespace, tabs_too=False) for field in (text, title)]
+            fields = [to_single_line(field, what, self.fold_whitespace, tabs_too=False) for field in (text, title)]
             rows.writerow([passage_id, *fields])
             counts["passages"] += 1
 
 
 def _record(question: Question, exported: Exported) -> dict[str, Any]:
-    hard = [one for one in question.negatives if one.miner != RANDOM_MINER]
-    random = [one for one in question.negatives if one.miner == RANDOM_MINER]
+    hard = [negative for negative in question.negatives if negative.miner != RANDOM_MINER]
+    random = [negative for negative in question.negatives if negative.miner == RANDOM_MINER]
     positives = [Negative(passage_id, "", None) for passage_id in question.positives]
     answers = {} if question.answers is None else {"answers": question.answers}
     return {
@@ -66,9 +66,9 @@ def _record(question: Question, exported: Exported) -> dict[str, Any]:
 
 
 def _contexts(passages: list[Negative], exported: Exported) -> list[dict[str, Any]]:
-    texts = exported.corpus.texts(exported.corpus.rows_of([one.passage_id for one in passages]))
+    texts = exported.corpus.texts(exported.corpus.rows_of([passage.passage_id for passage in passages]))
     shown = []
-    for one, title, text in zip(passages, texts.titles, texts.texts, strict=True):
-        score = {} if one.score is None else {"score": one.score}
-        shown.append({"title": title, "text": text, "passage_id": one.passage_id, **score})
+    for passage, title, text in zip(passages, texts.titles, texts.texts, strict=True):
+        score = {} if passage.score is None else {"score": passage.score}
+        shown.append({"title": title, "text": text, "passage_id": passage.passage_id, **score})
     return shown

@@ -40,11 +40,11 @@ class SentenceTransformersWriter(Writer):
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         rows_of = {"pairs": _pairs, "triplets": _triplets, "lists": self._lists, "labelled": _labelled}[file.role]
         for question in exported.questions(file.split):
-            ids = [*question.judgments, *(one.passage_id for one in question.negatives)]
-            found = exported.corpus.texts(exported.corpus.rows_of(ids))
+            ids = [*question.judgments, *(negative.passage_id for negative in question.negatives)]
+            passages = exported.corpus.texts(exported.corpus.rows_of(ids))
             joined = (
                 f"{title}{self.title_separator}{text}" if title else text
-                for title, text in zip(found.titles, found.texts, strict=True)
+                for title, text in zip(passages.titles, passages.texts, strict=True)
             )
             rows = list(rows_of(question, dict(zip(ids, joined, strict=True))))
             for row in rows:
@@ -53,23 +53,26 @@ class SentenceTransformersWriter(Writer):
             counts[LEFT_OUT + "queries without enough positives or negatives"] += not rows
 
     def _lists(self, question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        negatives = [texts[one.passage_id] for one in question.negatives[: self.num_negatives]]
+        negatives = [texts[negative.passage_id] for negative in question.negatives[: self.num_negatives]]
         if len(negatives) == self.num_negatives:
             named = {f"negative_{number}": text for number, text in enumerate(negatives, start=1)}
-            yield from ({"positive": texts[one]} | named for one in question.positives)
+            yield from ({"positive": texts[passage_id]} | named for passage_id in question.positives)
 
 
 def _pairs(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    yield from ({"positive": texts[one]} for one in question.positives)
+    yield from ({"positive": texts[passage_id]} for passage_id in question.positives)
 
 
 def _triplets(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    positives = [texts[one] for one in question.positives]
-    for at, one in enumerate(question.negatives if positives else ()):
-        yield {"positive": positives[at % len(positives)], "negative": texts[one.passage_id]}
+    positives = [texts[passage_id] for passage_id in question.positives]
+    for at, negative in enumerate(question.negatives if positives else ()):
+        yield {"positive": positives[at % len(positives)], "negative": texts[negative.passage_id]}
 
 
 def _labelled(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     labels = {passage_id: int(relevance > 0) for passage_id, relevance in question.judgments.items()}
-    for passage_id, label in {**dict.fromkeys((one.passage_id for one in question.negatives), 0), **labels}.items():
+    for passage_id, label in {
+        **dict.fromkeys((negative.passage_id for negative in question.negatives), 0),
+        **labels,
+    }.items():
         yield {"passage": texts[passage_id], "label": label}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal, TextIO
 
-from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer, one_line, plain_id
+from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer, plain_id, to_single_line
 
 
 class TriplesWriter(Writer):
@@ -23,11 +23,11 @@ class TriplesWriter(Writer):
     """Write spaces in place of line breaks and tabs; else a text with one is an error."""
 
     def files(self, exported: Exported) -> list[OutputFile]:
-        found = [OutputFile("collection.tsv", "collection")]
+        files = [OutputFile("collection.tsv", "collection")]
         for split in exported.splits:
             roles = ["queries", "qrels", *(["triples"] if exported.has_negatives(split) else [])]
-            found.extend(OutputFile(f"{role}.{split}.tsv", role, split) for role in roles)
-        return found
+            files.extend(OutputFile(f"{role}.{split}.tsv", role, split) for role in roles)
+        return files
 
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "collection":
@@ -54,4 +54,4 @@ class TriplesWriter(Writer):
                     counts["negatives"] += 1
 
     def _line(self, text: str, what: str) -> str:
-        return one_line(text, what, self.fold_whitespace, tabs_too=True)
+        return to_single_line(text, what, self.fold_whitespace, tabs_too=True)

@@ -67,8 +67,8 @@ class Attended(ScoreFunction):
         scores_QP = query_QMD.new_empty((len(query_QMD), len(passage_PND)), dtype=torch.float32)
         for rows_Q, queries, query_mask in _by_length(query_QMD, query_mask_QM):
             for rows_P, passages, passage_mask in _by_length(passage_PND, passage_mask_PN):
-                found = self._blocks(queries, query_mask, passages, passage_mask)
-                scores_QP[rows_Q.unsqueeze(1), rows_P] = found
+                block_QP = self._blocks(queries, query_mask, passages, passage_mask)
+                scores_QP[rows_Q.unsqueeze(1), rows_P] = block_QP
         return scores_QP
 
     def _blocks(
@@ -113,9 +113,9 @@ class Attended(ScoreFunction):
             key_dim, key_mask, other_mask = query_dim, query_mask, passage_mask
         lowest = torch.finfo(products.dtype).min
         if self.attention == "hard":
-            found = products if key_mask is None else products.masked_fill(~key_mask, lowest)
+            masked = products if key_mask is None else products.masked_fill(~key_mask, lowest)
             # The gradient goes to one key; without one the quicker of the two.
-            attended = found.max(key_dim, True).values if found.requires_grad else found.amax(key_dim, True)
+            attended = masked.max(key_dim, True).values if masked.requires_grad else masked.amax(key_dim, True)
         else:
             logits = products if self.sharpness == 1 else self.sharpness * products
             logits = logits if key_mask is None else logits.masked_fill(~key_mask, lowest)
@@ -134,8 +134,8 @@ def _several(encoding: Tensor, vectors: Vectors) -> tuple[Tensor, Tensor | None]
     if not vectors.varies:
         return encoding, None
     # Six times as quick as comparing each number.
-    found = encoding.detach()
-    return encoding, (found.amax(-1) != 0) | (found.amin(-1) != 0)
+    detached = encoding.detach()
+    return encoding, (detached.amax(-1) != 0) | (detached.amin(-1) != 0)
 
 
 def _by_length(texts_NMD: Tensor, mask_NM: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:

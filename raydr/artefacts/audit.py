@@ -32,7 +32,7 @@ from raydr.artefacts.audit_verdicts import (
     settle,
     worst_first,
 )
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
@@ -63,21 +63,21 @@ FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title",
 _BLOCK = 10_000
 
 
-def audit(run: Declaring, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
+def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
     """A report of what judges say.
 
     Args:
-        run: the config.
+        context: the config.
         name: of the model that judges ask.
         verdicts: by judge.
         negatives: the candidates that were judged, if any were.
         split: the split.
     """
-    config = run.config
+    config = context.config
     return report_verdicts.node(
-        f"{run.place}audit-{name}-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}audit-{name}-{split}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         verdicts=verdicts,
         negatives=negatives,
         model_name=name,

@@ -1,4 +1,4 @@
-"""What the declarations of nodes are made with: a config, the facts, and how labels begin."""
+"""The context in which nodes are declared: a config, the facts of a working folder, and the prefix of labels."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from raydr.training.training import Training
 
 
 @dataclass(frozen=True)
-class Declaring:
-    """One config whose nodes are declared.
+class Context:
+    """A config, and what the declarations of its nodes need besides it.
 
     Args:
-        config: the run, or a variant, a round or a trial of it.
+        config: of the run, or of a variant, a round or a trial of it.
         facts: of its working folder.
-        of_data: the run whose data they all share.
-        place: how labels begin, for example ``round-2/``.
+        of_data: config of the run whose data all of these share.
+        place: prefix of labels, for example ``round-2/``.
     """
 
     config: RunConfig
     facts: Facts
     of_data: RunConfig
     place: str = ""
-    #: Nodes of the data alone, by what declares them.
+    #: Nodes of the data alone, by the name of the function that declares them.
     data_nodes: dict[str, Node] = field(default_factory=dict, compare=False, repr=False)
 
-    def of(self, config: RunConfig, place: str | None = None) -> Declaring:
+    def of(self, config: RunConfig, place: str | None = None) -> Context:
         """The same data with another config."""
         return replace(self, config=config, place=self.place if place is None else place)
 
@@ -66,14 +66,14 @@ class Declaring:
         return self.place + "-".join([what, *filter(None, of)])
 
 
-def of_data(declare: Callable[[Declaring], Node]) -> Callable[[Declaring], Node]:
+def of_data(declare: Callable[[Context], Node]) -> Callable[[Context], Node]:
     """A node of the data alone is declared once, however many others of whichever config are made from it."""
 
     @wraps(declare)
-    def once(run: Declaring) -> Node:
-        if declare.__name__ not in run.data_nodes:
-            run.data_nodes[declare.__name__] = declare(run)
-        return run.data_nodes[declare.__name__]
+    def once(context: Context) -> Node:
+        if declare.__name__ not in context.data_nodes:
+            context.data_nodes[declare.__name__] = declare(context)
+        return context.data_nodes[declare.__name__]
 
     return once
 

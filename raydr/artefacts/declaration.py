@@ -36,7 +36,7 @@ Resources = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Work:
+class NodeWork:
     """What making a node takes.
 
     Args:
@@ -79,7 +79,7 @@ class Node:
 
     kind: str
     label: str
-    make: Callable[[Work], dict[str, Any]]
+    make: Callable[[NodeWork], dict[str, Any]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Node] = field(default_factory=dict)
     version: int = 1
@@ -134,7 +134,7 @@ class Existing(Node):
         """The node of a finished artefact."""
         identity = artifact.manifest.identity
 
-        def make(work: Work) -> dict[str, Any]:
+        def make(work: NodeWork) -> dict[str, Any]:
             raise ArtifactError(f"{label} was at {artifact.folder} and is gone: make it again, or leave it out")
 
         return cls(identity.kind, label, make, made_as=identity, folder=artifact.folder)
@@ -154,7 +154,7 @@ class Existing(Node):
 
 
 #: Parameters of a stage that the run of the pipeline fills in, by their types.
-_OF_THE_RUN: dict[type, Callable[[Work], Any]] = {
+_OF_THE_RUN: dict[type, Callable[[NodeWork], Any]] = {
     Building: lambda work: work.making,
     Pool: lambda work: work.pool,
     Tracker: lambda work: work.tracker,
@@ -280,7 +280,7 @@ class Declaration(Generic[P]):
                 content[name] = part
         return content
 
-    def _make(self, work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _make(self, work: NodeWork, settings: Mapping[str, Any]) -> dict[str, Any]:
         arguments: dict[str, Any] = dict(settings)
         for name, parameter in self.parameters.items():
             if parameter.role == "run":

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.context import Context, encoders
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.evidence import gather
 from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
@@ -49,31 +49,31 @@ class Examine:
         return part_batch(name, part)
 
 
-def diagnosis(run: Declaring, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
+def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
     """All checks over a training.
 
     Args:
-        run: the config, or that of a variant.
+        context: the config, or that of a variant.
         name: of the model.
         model: that was trained.
         untrained: as it was before.
         margins: cross-fitted, of its pairs; None: mismatched pairs are looked for without.
     """
-    config = run.config
+    config = context.config
     return diagnose.node(
-        run.label("diagnose", name),
+        context.label("diagnose", name),
         model=model,
         untrained=untrained,
         dataset=model.inputs["dataset"],
-        corpus=data.corpus(run),
+        corpus=data.corpus(context),
         negatives=model.inputs.get("negatives"),
         margins=margins,
         fold=None if margins is None else margins.inputs["models/0"],
         held_out=config.data.held_out_splits,
-        training=run.training(),
+        training=context.training(),
         bm25=config.bm25,
         settings=config.encode,
-        arithmetic=run.facts.encoding(config.encode),
+        arithmetic=context.facts.encoding(config.encode),
         demand=encoders(config),
     )
 

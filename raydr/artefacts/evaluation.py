@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_found
 from raydr.console import prose, show_summary, show_table, warn
@@ -61,17 +61,17 @@ _VALUES = pa.schema(
 )
 
 
-def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
+def evaluation(context: Context, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
     """Measures of runs, by the name of the system, and the paired tests of every two."""
     return evaluate.node(
-        f"{run.place}{label or f'evaluate-{split}'}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}{label or f'evaluate-{split}'}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         runs=runs,
         systems=list(runs),
-        settings=run.config.evaluate,
+        settings=context.config.evaluate,
         split=split,
-        seed=run.config.seed,
+        seed=context.config.seed,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_found, part_name, rank_rows
 from raydr.console import show_summary, warn
@@ -38,24 +38,24 @@ QUERIES_PER_PART = 5_000
 _TRIED = "tried.json"
 
 
-def fusion_weights(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
+def fusion_weights(context: Context, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
     """What each system counts for in a fusion, chosen on the dev split.
 
     Args:
-        run: the config.
+        context: the config.
         settings: how runs are fused.
         runs: over the dev split, by system.
     """
-    split = run.config.data.dev_split
-    label, dataset = f"{run.place}fusion-weights", data.dataset(run)
+    split = context.config.data.dev_split
+    label, dataset = f"{context.place}fusion-weights", data.dataset(context)
     return choose_fusion_weights.node(label, dataset=dataset, runs=runs, settings=settings.in_use(), split=split)
 
 
-def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
+def fused(context: Context, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
     """The runs of several systems as one.
 
     Args:
-        run: the config.
+        context: the config.
         settings: how they are fused.
         runs: over the split, by system.
         weights: chosen on dev; None where the settings have them.
@@ -63,7 +63,7 @@ def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weight
     """
     # The measure has done its part when it has chosen the weights.
     settings = settings.in_use().model_copy(update={"measure": FuseConfig().measure})
-    label, dataset = run.label("fuse", split), data.dataset(run)
+    label, dataset = context.label("fuse", split), data.dataset(context)
     return fuse.node(label, dataset=dataset, runs=runs, weights=weights, settings=settings, split=split)
 
 

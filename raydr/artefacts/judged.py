@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.verdict_tables import VERDICTS
 from raydr.console import show_summary, warn
@@ -27,24 +27,24 @@ _PAIR = ["query_id", "passage_id"]
 _ASIDE = ("dropped", "trusted")
 
 
-def judged(run: Declaring, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
+def judged(context: Context, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
     """The candidates with the actions and weights of the verdicts, by the judge's name."""
-    label = f"{run.place}judged-{'+'.join(verdicts)}-{split}"
+    label = f"{context.place}judged-{'+'.join(verdicts)}-{split}"
     dataset = negatives.inputs["dataset"]
     return apply_verdicts.node(label, negatives=negatives, dataset=dataset, verdicts=verdicts, split=split)
 
 
-def filtered(run: Declaring, verdicts: Mapping[str, Node], split: str) -> Node:
+def filtered(context: Context, verdicts: Mapping[str, Node], split: str) -> Node:
     """The data set without the pairs of a split that a judge drops."""
-    label = f"{run.place}pairs-{'+'.join(verdicts)}-{split}"
-    dataset, corpus = data.dataset(run), data.corpus(run)
+    label = f"{context.place}pairs-{'+'.join(verdicts)}-{split}"
+    dataset, corpus = data.dataset(context), data.corpus(context)
     return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
 
 
-def known_clean(run: Declaring, split: str) -> Node:
+def known_clean(context: Context, split: str) -> Node:
     """The data set without the pairs of a split that were made noisy on purpose."""
-    label = f"{run.place}pairs-truth-{split}"
-    return clean_only.node(label, dataset=data.dataset(run), corpus=data.corpus(run), split=split)
+    label = f"{context.place}pairs-truth-{split}"
+    return clean_only.node(label, dataset=data.dataset(context), corpus=data.corpus(context), split=split)
 
 
 @artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary
 from raydr.data.annotations import known_false_negatives
@@ -32,13 +32,13 @@ KIND = "negatives_statistics"
 _USED = ("keep", "down_weight")
 
 
-def statistics(run: Declaring, negatives: Node) -> Node:
+def statistics(context: Context, negatives: Node) -> Node:
     """Counts of the candidates that training draws from."""
-    config = run.config
+    config = context.config
     return count_negatives.node(
-        f"{run.place}statistics",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}statistics",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         negatives=negatives,
         split=config.data.train_split,
         settings=config.evaluate.of_answers(),

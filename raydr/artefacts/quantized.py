@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
@@ -29,11 +29,11 @@ from raydr.store.folder import Folder, publish_files
 _MOST_PARTS = 8
 
 
-def quantized(run: Declaring, model: Node, name: str) -> Node:
+def quantized(context: Context, model: Node, name: str) -> Node:
     """A model's encoder of passages in int8, for all that encode with it the same."""
-    cpus = run.config.encode.cpus_per_actor
-    label = run.label("quantize", name)
-    return quantize_encoder.node(label, model=model, corpus=data.corpus(run), num_cpus=cpus, demand={"CPU": cpus})
+    cpus = context.config.encode.cpus_per_actor
+    label = context.label("quantize", name)
+    return quantize_encoder.node(label, model=model, corpus=data.corpus(context), num_cpus=cpus, demand={"CPU": cpus})
 
 
 @artefact("quantized", rows=lambda of: NUM_CALIBRATING, asks_model=True, temporary=True)

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Extras(Generic[T]):
-    """What a training may read besides its pairs and the corpus: nodes that are declared, or artefacts that were made.
+class OptionalInputs(Generic[T]):
+    """Optional inputs of a training, besides its pairs and the corpus: declared nodes, or finished artefacts.
 
     Args:
         negatives: mined candidates; those that came with the data if None.

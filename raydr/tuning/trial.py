@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.tune import Trainable
 
-from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.context import Context, Facts
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.places import Places
 from raydr.artefacts.train_progress import Watcher
@@ -260,9 +260,9 @@ def run_round(config: RunConfig, number: int) -> tuple[Row, bool]:
     return Row(epoch=number, score=max(values), metrics=metrics), over
 
 
-def declare(config: RunConfig) -> Declaring:
+def declare(config: RunConfig) -> Context:
     """What the nodes of a trial's config are declared with."""
-    return Declaring(config, _facts(config.workdir), config)
+    return Context(config, _facts(config.workdir), config)
 
 
 @lru_cache(maxsize=4)

@@ -35,7 +35,7 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
-from raydr.training.training import Extras, Training
+from raydr.training.training import OptionalInputs, Training
 from tests.stages.held import Held
 
 SETTINGS: dict[str, Any] = {
@@ -77,7 +77,7 @@ def fit(
         train,
         dataset or Artifact.open(data[1], "dataset"),
         Artifact.open(data[0], "corpus"),
-        Extras(negatives, start, **taught),
+        OptionalInputs(negatives, start, **taught),
         pool=pool or RayPool(),
         training=training,
         tracker=None,

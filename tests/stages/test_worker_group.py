@@ -28,7 +28,7 @@ from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.training.checkpoint import Progress
 from raydr.training.config import NEUTRAL, TrainConfig
-from raydr.training.training import Extras, Training
+from raydr.training.training import OptionalInputs, Training
 
 SETTINGS: dict[str, Any] = {
     "loss": {"name": "npc", "warmup_epochs": 1},
@@ -82,7 +82,7 @@ def fit(
         "model",
         train,
         *inputs,
-        Extras(),
+        OptionalInputs(),
         identity=Identity(kind="model", config=content, inputs={"dataset": inputs[0].fingerprint}),
         pool=pool,
         training=training,

@@ -83,7 +83,7 @@ def _nodes_of_run(recipe: Recipe) -> Iterable[Node]:
 
 def _nodes_of_refresh(recipe: Recipe) -> Iterable[Node]:
     """All that leads to the rounds."""
-    return (node for arm in lay_out(recipe.run) for each in arm.rounds for node in each.nodes().values())
+    return (node for arm in lay_out(recipe.context) for each in arm.rounds for node in each.nodes().values())
 
 
 def show(plan: Forecast, config: RunConfig) -> None:

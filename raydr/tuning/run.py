@@ -138,8 +138,8 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective, con
             "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
             "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.grace_epochs},
             "measure": plan.measure,
-            "model": dict(next(one for one in reversed(nodes[0].values()) if one.kind == "model").settings),
-            "nodes of the default and of the corners": fingerprint_of(sorted({key for one in nodes for key in one})),
+            "model": dict(next(node for node in reversed(nodes[0].values()) if node.kind == "model").settings),
+            "nodes of the default and of the corners": fingerprint_of(sorted({key for made in nodes for key in made})),
         },
         {"corpus": session.recipe.corpus(), "dataset": session.recipe.dataset()},
         VERSION,
@@ -181,9 +181,9 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
         f"confirm-{result.name}",
         (lambda run, name, seed: refresh_model(session, run, seed)) if plan.refreshes else trained_model,
     )
-    for one in compared:
-        title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
-        show_table(title, *one.rows())
+    for evaluation in compared:
+        title = f"{evaluation.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
+        show_table(title, *evaluation.rows())
     return compared
 
 
@@ -192,14 +192,14 @@ def refresh_model(session: Session, context: Context, seed: int) -> Node:
     context = context.of(context.config.model_copy(update={"seed": seed}))
     [arm] = lay_out(context)
     values: list[float] = []
-    for one in arm.rounds:
-        session.make(*one.targets(), anew=[])
-        values.append(dev_value(session.inventory, context.config, arm.settings, one))
+    for round_ in arm.rounds:
+        session.make(*round_.targets(), anew=[])
+        values.append(dev_value(session.inventory, context.config, arm.settings, round_))
         if out_of_patience(values, arm.settings.patience):
             break
     best = best_round(session.inventory, context.config, arm.settings, arm.rounds[: len(values)])
     kept = {node.key for node in best.vectors()}
-    session.prune(node for one in arm.rounds for key, node in one.nodes().items() if key not in kept)
+    session.prune(node for round_ in arm.rounds for key, node in round_.nodes().items() if key not in kept)
     return best.model
 
 
@@ -240,7 +240,9 @@ def report(
 
 def _check_splits(plan: TunePlan, data: Dataset) -> None:
     named, confirms = plan.space.config.data, plan.space.settings.confirm.num_seeds > 0
-    missing = [one for one in (named.dev_split, *(named.test_splits if confirms else ())) if one not in data.splits]
+    missing = [
+        split for split in (named.dev_split, *(named.test_splits if confirms else ())) if split not in data.splits
+    ]
     if missing:
         raise ConfigError(
             f"the data set at {data.artifact.folder} has no split {missing[0]!r}; it has {', '.join(data.splits)}. Set "

@@ -193,14 +193,17 @@ def _write(
         **names,
         data=inspected.report(answers.answer_match, answers.answer_query_prefixes),
         num_leaked=count_leaks(data, split, names["train_split"]),
-        num_left_out=sum(one.info.get("num_bad", 0) for one in (audited.corpus.artifact, data.artifact)),
+        num_left_out=sum(artifact.info.get("num_bad", 0) for artifact in (audited.corpus.artifact, data.artifact)),
         pairs=pair_findings(audited, pairs) if pairs else [],
         negatives=negatives,
     )
     pictures = {
-        f"{PLOTS}/perplexity_{judge}.png": (perplexity_histogram(found, f"Annotated pairs: {judge}"), found.caption)
+        f"{PLOTS}/perplexity_{judge}.png": (
+            perplexity_histogram(measured, f"Annotated pairs: {judge}"),
+            measured.caption,
+        )
         for judge, frame in pairs.items()
-        if (found := perplexities(audited, judge, frame)) is not None
+        if (measured := perplexities(audited, judge, frame)) is not None
     }
     page = audit_page(result, [*pictures.values()], shown, provenance)
     contents: dict[str, bytes | str] = {
@@ -269,11 +272,16 @@ def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> lis
     shown = []
     for row in rows_in(flagged.assign(judge=judge)):
         facts = [*_why(audited, row)]
-        for one in mined:
-            if (one["query_id"], one["passage_id"]) == (row.query_id, row.passage_id):
-                score = "" if one["score"] is None else f", score {one['score']:.4g}"
-                positive = "" if one["positive_score"] is None else f" (positive {one['positive_score']:.4g})"
-                facts.append(f"found by {one['miner']}, round {one['round']}, rank {one['rank']}{score}{positive}")
+        for candidate in mined:
+            if (candidate["query_id"], candidate["passage_id"]) == (row.query_id, row.passage_id):
+                score = "" if candidate["score"] is None else f", score {candidate['score']:.4g}"
+                positive = (
+                    "" if candidate["positive_score"] is None else f" (positive {candidate['positive_score']:.4g})"
+                )
+                facts.append(
+                    f"found by {candidate['miner']}, round {candidate['round']}, rank {candidate['rank']}"
+                    f"{score}{positive}"
+                )
         annotated = [("annotated", passage_id) for passage_id in positives.get(row.query_id, [])[:1]]
         shown.append(_shown(audited, row, facts, [*annotated, ("candidate, suspicious", row.passage_id)]))
     return shown

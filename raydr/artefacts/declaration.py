@@ -105,16 +105,16 @@ class Node:
 
     def ancestors(self) -> dict[str, Node]:
         """All that it is made from, nearest and farther, by key, in an order in which it could be made."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
 
         def visit(node: Node) -> None:
-            for one in (*node.inputs.values(), *node.after):
-                if one.key not in found:
-                    visit(one)
-                    found[one.key] = one
+            for dependency in (*node.inputs.values(), *node.after):
+                if dependency.key not in nodes:
+                    visit(dependency)
+                    nodes[dependency.key] = dependency
 
         visit(self)
-        return found
+        return nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,12 +177,12 @@ class _Parameter:
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         plain = get_args(hint)[0] if marks else hint
         choices = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
-        classes = [one for one in choices if isinstance(one, type)]
-        kind = next((one for one in classes if one in _OF_THE_RUN), None)
+        classes = [choice for choice in choices if isinstance(choice, type)]
+        kind = next((choice for choice in classes if choice in _OF_THE_RUN), None)
         role: Literal["run", "input", "group", "setting"] = "setting"
         if kind is not None:
             role = "run"
-        elif opened := next((one for one in classes if issubclass(one, Artifact | Opened)), None):
+        elif opened := next((choice for choice in classes if issubclass(choice, Artifact | Opened)), None):
             role, kind = "input", opened
         elif get_origin(plain) is Mapping and get_args(plain)[1] is Artifact:
             role, kind = "group", Artifact
@@ -229,7 +229,7 @@ class Declaration(Generic[P]):
         Raises:
             TypeError: an argument has no parameter, or a parameter no argument.
         """
-        unknown = arguments.keys() - {name for name, one in self.parameters.items() if one.role != "run"}
+        unknown = arguments.keys() - {name for name, parameter in self.parameters.items() if parameter.role != "run"}
         if unknown:
             raise TypeError(f"{self.kind} {label} is made from no {', '.join(sorted(unknown))}")
         inputs: dict[str, Node] = {}

@@ -44,8 +44,8 @@ class Examine:
         self.job = job
 
     def __call__(self, batch: Batch) -> Batch:
-        found = as_json(examine_all(gather(self.job)).to_json())
-        [(name, part)] = write_contents(self.job.output, {FINDINGS: found}).items()
+        findings = as_json(examine_all(gather(self.job)).to_json())
+        [(name, part)] = write_contents(self.job.output, {FINDINGS: findings}).items()
         return part_batch(name, part)
 
 
@@ -131,10 +131,10 @@ def diagnose(
     )  # fmt: skip
     feed = Feed(Examine, job, settings)
     feed_parts(making, pool, feed, {FINDINGS: {"name": FINDINGS, "rows": 1}}, "diagnose", "runs")
-    found = Diagnosis.from_json(making.folder.read_json(FINDINGS))
-    page = diagnosis_page(found, list(making.identity.inputs.items()))
+    result = Diagnosis.from_json(making.folder.read_json(FINDINGS))
+    page = diagnosis_page(result, list(making.identity.inputs.items()))
     making.done.update(write_contents(making.folder, {REPORT: page}))
-    return {"split": found.split, "faults": [one.check for one in found.faults]}
+    return {"split": result.split, "faults": [fault.check for fault in result.faults]}
 
 
 def load_result(artifact: Artifact) -> Diagnosis:
@@ -144,18 +144,20 @@ def load_result(artifact: Artifact) -> Diagnosis:
 
 def show(artifact: Artifact) -> None:
     """Print the findings, the likeliest cause first, and a remedy for each."""
-    found = load_result(artifact)
-    show_table(*reader_rows(found))
-    say(outcome(found))
-    told = [*found.faults, *found.of_level("note")]
-    if told:
-        show_table("findings", ["", "check", "hit", "found"], ([*cells(one)[:3], one.found] for one in told))
-        for one in told:
-            say(f"{one.check}: {one.remedy}")
-    if found.faults and found.faults[0].settings:
-        settings = " ".join(f"--set {shlex.quote(one)}" for one in found.faults[0].settings)
+    result = load_result(artifact)
+    show_table(*reader_rows(result))
+    say(outcome(result))
+    notable = [*result.faults, *result.of_level("note")]
+    if notable:
+        show_table(
+            "findings", ["", "check", "hit", "found"], ([*cells(finding)[:3], finding.found] for finding in notable)
+        )
+        for finding in notable:
+            say(f"{finding.check}: {finding.remedy}")
+    if result.faults and result.faults[0].settings:
+        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in result.faults[0].settings)
         say(f"to see what the first of these brings: train again with {settings} --set workdir=ANOTHER")
-    say(f"nothing found: {', '.join(one.check for one in found.of_level('ok')) or 'none'}")
-    for check, why in found.missing.items():
+    say(f"nothing found: {', '.join(finding.check for finding in result.of_level('ok')) or 'none'}")
+    for check, why in result.missing.items():
         say(f"not looked at: {check} ({why})")
     show_summary(KIND, {"report": artifact.folder.path(REPORT)})

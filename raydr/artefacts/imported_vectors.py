@@ -97,9 +97,9 @@ def import_vectors(
     """
     texts, under = dataset or corpus, f"queries/{split}" if split else "passages"
     assert texts is not None
-    found = read_vectors(_local(file))
-    known = read_ids(_local(ids)) if ids else found.ids
-    vectors, num = found.vectors, texts.rows(under)
+    imported = read_vectors(_local(file))
+    known = read_ids(_local(ids)) if ids else imported.ids
+    vectors, num = imported.vectors, texts.rows(under)
     if known is None and len(vectors) != num:
         raise DataError(
             f"{file} has {len(vectors):,} vectors without ids, and there are {num:,} texts ({under}; copies are "

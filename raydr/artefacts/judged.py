@@ -159,12 +159,17 @@ def _calls(
 
 def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
     """The verdicts on one part of what was judged, of all judges."""
-    return [read_parquet(one.local(name)) for one in verdicts for name in one.parts() if name.startswith(prefix)]
+    return [
+        read_parquet(artifact.local(name))
+        for artifact in verdicts
+        for name in artifact.parts()
+        if name.startswith(prefix)
+    ]
 
 
 def _in_place_of(verdicts: list[Artifact]) -> dict[str, str]:
     """The judges that have looked again, with the name of the judge that was before."""
-    return {one.info["judge"]: one.info["after"] for one in verdicts if "after" in one.info}
+    return {artifact.info["judge"]: artifact.info["after"] for artifact in verdicts if "after" in artifact.info}
 
 
 def _apply_to_part(
@@ -173,7 +178,7 @@ def _apply_to_part(
     tables, mined = _verdict_tables(verdicts, prefix), read_arrow(negatives.local(name))
     judged = judge_negatives(mined, tables, _in_place_of(verdicts))
     query_ids, actions = judged["query_id"].to_pylist(), judged["action"].to_pylist()
-    used = {one for one, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
+    used = {query_id for query_id, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
     counts: dict[str, int] = {action: actions.count(action) for action in STRENGTH}
     counts["queries_empty"] = len(set(query_ids)) - len(used)
     return {name: write_table(output, name, judged, counts)}

@@ -251,8 +251,8 @@ def _decide(
     replies: Replies,
 ) -> pa.Table:
     """Write what was answered on one part of the rows, and the verdicts that follow."""
-    found = [replies[fingerprint_of(question)] for question in questions]
-    answers = [reply if isinstance(reply, Reply) else None for reply in found]
+    answered = [replies[fingerprint_of(question)] for question in questions]
+    answers = [reply if isinstance(reply, Reply) else None for reply in answered]
     relevant = pa.array([reply and reply.relevant for reply in answers], pa.float64())
     content = pa.array([reply and reply.content for reply in answers], pa.string())
     read = doubtful.filter(pc.is_valid(relevant))

@@ -182,8 +182,8 @@ def _mine_part(
         )  # fmt: skip
         counts.count(kept, settings.depth)
         kept_rows.extend(rows[at] for at in kept.positions)
-        found = (scores[at] for at in rows if passage_ids[at] in known)
-        positive_scores.extend([next(found, None)] * len(kept.positions))
+        known_scores = (scores[at] for at in rows if passage_ids[at] in known)
+        positive_scores.extend([next(known_scores, None)] * len(kept.positions))
     mined = table.take(pa.array(kept_rows, type=pa.int64()))
     if run is not None:
         at = mined.schema.get_field_index("positive_score")

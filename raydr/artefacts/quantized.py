@@ -52,14 +52,14 @@ def quantize_encoder(
     Raises:
         ModelError: a package or the processor's instructions are missing there, or the encoder cannot be quantised.
     """
-    found = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
+    facts = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
     making.record_files()
-    cosine = found["cosine"]
+    cosine = facts["cosine"]
     say(
-        f"quantize: scales of int8 measured on {found['num_passages']:,} passages, whose vectors have a cosine of "
+        f"quantize: scales of int8 measured on {facts['num_passages']:,} passages, whose vectors have a cosine of "
         f"{cosine['mean']:.4f} to those in float32 (lowest {cosine['lowest']:.4f})"
     )
-    return dict(found)
+    return dict(facts)
 
 
 def sample_rows(starts: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:

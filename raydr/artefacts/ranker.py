@@ -203,8 +203,8 @@ def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str
     """Who has proposed the candidates, and who has judged them; empty if there are none."""
     if not settings.num_hard_negatives:
         return ""
-    found = {"miner": "source"} if negatives is None else negatives.info
-    return ", judged by ".join([found["miner"], *filter(None, [" and ".join(found.get("judges", []))])])
+    facts = {"miner": "source"} if negatives is None else negatives.info
+    return ", judged by ".join([facts["miner"], *filter(None, [" and ".join(facts.get("judges", []))])])
 
 
 @artefact("cross_encoder")
@@ -286,8 +286,8 @@ def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
             f"split {split!r} of the data set at {job.data.artifact.folder} has no judgments, so that no epoch of the "
             "ranker can be measured on it: set data.dev_split to a split that has some, or ranker.dev to null"
         )
-    found = pa.concat_tables([RUNS.empty_table(), *Run(job.dev_run).of_queries(sorted(chosen))])
-    return RankerDev(found, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
+    rows = pa.concat_tables([RUNS.empty_table(), *Run(job.dev_run).of_queries(sorted(chosen))])
+    return RankerDev(rows, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
 
 
 def _set_up(job: CrossEncoderJob, member: WorkerContext) -> tuple[CrossEncoderTrainer, PairTokenizer]:

@@ -201,9 +201,9 @@ def search(
     todo = missing_parts(making, batches, "search")
     if todo:
         job = SearchJob(shards, encoded, settings, top_k, scope, skip_own_id, making.folder)
-        found = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
+        ranked_parts = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
         with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
-            for name, part in found:
+            for name, part in ranked_parts:
                 # It is recorded on disk already.
                 making.done[name] = part
                 bar.advance(todo[name].rows)
@@ -226,8 +226,8 @@ class ShardHolder:
 
     def search(self, batch: RowRange) -> Found:
         """The best passages of these shards for the queries of one batch."""
-        found = self.job.queries.slice(batch.at, batch.start, batch.stop)
-        return self.searcher.search(found, self.job.depth, self.job.partitions(batch))
+        vectors = self.job.queries.slice(batch.at, batch.start, batch.stop)
+        return self.searcher.search(vectors, self.job.depth, self.job.partitions(batch))
 
 
 class Merger:
@@ -239,10 +239,10 @@ class Merger:
 
     def write(self, name: str, batch: RowRange, *parts: Found) -> Part:
         """Write and record one part."""
-        found = merge(parts, self.job.depth)
+        best = merge(parts, self.job.depth)
         query_ids = batch.of(self.job.queries.ids(batch.at)).combine_chunks()
-        passage_ids = self.job.shards.passage_ids(found.rows[found.rows >= 0])
-        ranked = rank_found(query_ids, passage_ids, found)
+        passage_ids = self.job.shards.passage_ids(best.rows[best.rows >= 0])
+        ranked = rank_found(query_ids, passage_ids, best)
         if self.job.skip_own_id:
             ranked = without_own_ids(ranked, self.job.top_k)
         return write_table(self.job.output, name, ranked)

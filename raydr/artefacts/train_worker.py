@@ -206,14 +206,14 @@ class WorkerListener:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         if self.rank:
             return
-        found = progress.detections[-1]
-        known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
+        detection = progress.detections[-1]
+        known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}
         facts = ", ".join(f"{key} {value:.3f}" for key, value in known.items())
-        told = f"{found['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
-        if found["reason"]:
-            told = f"detection is inconclusive, and all pairs are kept: {found['reason']}"
-        self.tell(f"epoch {progress.epoch + 1}: {told}")
-        numbers = {"share_flagged": found["share_flagged"]} | known
+        message = f"{detection['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
+        if detection["reason"]:
+            message = f"detection is inconclusive, and all pairs are kept: {detection['reason']}"
+        self.tell(f"epoch {progress.epoch + 1}: {message}")
+        numbers = {"share_flagged": detection["share_flagged"]} | known
         self.tracker.log_metrics({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
         table = pa.table(
             {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.artefacts import cross_fitting
 from raydr.artefacts import prepared as data_nodes
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -39,28 +39,28 @@ class Arm:
 
     Args:
         name: of the arm.
-        run: the run with the arm's training, and its seed.
+        context: the run with the arm's training, and its seed.
         pairs: the data set that it trains on.
         negatives: candidates of the training split, if it uses hard negatives.
         options: what it does besides.
     """
 
     name: str
-    run: Declaring
+    context: Context
     pairs: Node
     negatives: Node | None
     options: ArmOptions = field(default_factory=ArmOptions)
 
     @property
     def seed(self) -> int:
-        return self.run.config.seed
+        return self.context.config.seed
 
     def node(self) -> Node:
         """Its training, test and result."""
-        config = self.run.config
+        config = self.context.config
         # Both states are reported, whichever the config would keep.
-        run = self.run.of(config.model_copy(update={"train": config.train.model_copy(update={"keep": "best"})}))
-        training = run.training()
+        context = self.context.of(config.model_copy(update={"train": config.train.model_copy(update={"keep": "best"})}))
+        training = context.training()
         test = {
             "split": config.data.test_splits[0],
             "measures": config.evaluate.measures,
@@ -69,11 +69,11 @@ class Arm:
         return train_arm.node(
             f"arm-{self.name}-{self.seed}",
             dataset=self.pairs,
-            corpus=data_nodes.corpus(run),
+            corpus=data_nodes.corpus(context),
             negatives=self.negatives,
-            margins=cross_fitting.margins_of(run, training),
+            margins=cross_fitting.margins_of(context, training),
             training=training,
-            checkpoint=run.facts.checkpoint(config.model),
+            checkpoint=context.facts.checkpoint(config.model),
             options=self.options,
             test=test,
             demand={"CPU": 1.0, "GPU": float(config.train.use_gpu)},
@@ -92,7 +92,7 @@ def plain_arm(recipe: Recipe, name: str, train: Mapping[str, Any] | None = None,
     config = recipe.config.variant(name)
     config = config.model_copy(update={"train": config.train.model_copy(update=dict(train or {}))})
     mined = recipe.candidates(config.data.train_split) if recipe.config.draws_candidates else None
-    return Arm(name, recipe.run.of(config), recipe.dataset(), mined, ArmOptions(**options))
+    return Arm(name, recipe.context.of(config), recipe.dataset(), mined, ArmOptions(**options))
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ class States:
 def seeded_recipes(session: Session, num_seeds: int) -> list[Recipe]:
     """The run with so many seeds, from the config's on; all have the queries and judgments of the first."""
     first = session.recipe
-    prepared = {"corpus": first.corpus(), "prepared": data_nodes.prepared(first.run)}
+    prepared = {"corpus": first.corpus(), "prepared": data_nodes.prepared(first.context)}
     recipes = [first]
     for seed in range(first.config.seed + 1, first.config.seed + num_seeds):
         config = first.config.model_copy(update={"seed": seed})
-        recipes.append(Recipe(Declaring(config, first.run.facts, config, data_nodes=dict(prepared))))
+        recipes.append(Recipe(Context(config, first.context.facts, config, data_nodes=dict(prepared))))
     return recipes
 
 

@@ -48,7 +48,7 @@ def measured(config: RunConfig, shares: Sequence[float], seeds: Sequence[int]) -
         noise = config.inject_noise.model_copy(update={"share": share})
         changed = config.model_copy(update={"inject_noise": noise, "seed": seed})
         with open_session(changed) as session:
-            [margins] = session.make(cross_fitting.margins(session.recipe.run, config.data.train_split))
+            [margins] = session.make(cross_fitting.margins(session.recipe.context, config.data.train_split))
         yield share, seed, load_margins(margins)
 
 

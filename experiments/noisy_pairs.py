@@ -93,7 +93,7 @@ def declare_arms(session: Session, recipe: Recipe, names: Sequence[str]) -> list
 
 def equal_steps(session: Session, all_pairs: Node, arm: Arm) -> Arm:
     """The arm with about as many optimiser steps, and steps of warm-up, as over all pairs: in whole epochs."""
-    config, split = arm.run.config, arm.run.config.data.train_split
+    config, split = arm.context.config, arm.context.config.data.train_split
 
     def num_steps(pairs: Node, clean_only: bool) -> int:
         [made] = session.make(pairs)
@@ -106,7 +106,7 @@ def equal_steps(session: Session, all_pairs: Node, arm: Arm) -> Arm:
     if isinstance(train.loss, NPC):
         loss = train.loss.model_copy(update={"warmup_epochs": round(train.loss.warmup_epochs * longer)})
         train = train.model_copy(update={"loss": loss})
-    return replace(arm, run=arm.run.of(config.model_copy(update={"train": train})))
+    return replace(arm, context=arm.context.of(config.model_copy(update={"train": train})))
 
 
 def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:

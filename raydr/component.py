@@ -112,7 +112,7 @@ class Config(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _keep_defaults_of_sections(cls, given: Any) -> Any:
+    def _keep_defaults_of_sections(cls, settings: Any) -> Any:
         """Settings of a section that are left out are those that the field's default sets, not its class's.
 
         >>> class Side(Config):
@@ -123,17 +123,17 @@ class Config(BaseModel):
         >>> Model.model_validate({"query": {"prefix": "query: "}}).query.length
         64
         """
-        if not isinstance(given, Mapping):
-            return given
-        filled, fields = dict(given), cls.model_fields
-        for name, section in given.items():
+        if not isinstance(settings, Mapping):
+            return settings
+        filled, fields = dict(settings), cls.model_fields
+        for name, section in settings.items():
             if isinstance(section, bool) and name in fields and _is_number(fields[name].annotation):
                 raise ValueError(f"{name} is {str(section).lower()}, where a number is expected")
             if not isinstance(section, Mapping) or name not in fields:
                 continue
             default = fields[name].get_default(call_default_factory=True)
             if isinstance(default, Config) and not isinstance(default, Component):
-                filled[name] = {one: getattr(default, one) for one in default.model_fields_set} | dict(section)
+                filled[name] = {key: getattr(default, key) for key in default.model_fields_set} | dict(section)
         return filled
 
     def differing_settings(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Config(BaseModel):
 def _is_number(annotation: Any) -> bool:
     """Whether a field takes numbers and no booleans, which pydantic would take for 1 and 0."""
     kinds = {annotation}
-    while more := {kind for one in kinds for kind in get_args(one) if isinstance(kind, Hashable)} - kinds:
+    while more := {kind for outer in kinds for kind in get_args(outer) if isinstance(kind, Hashable)} - kinds:
         kinds |= more
     return bool({int, float} & kinds) and bool not in kinds
 
@@ -173,15 +173,15 @@ class Component(Config):
         """All components of this kind by name: those of its package, of plug-ins, and of what else was imported."""
         load_plugins()
         load_modules(cls.package)
-        found: dict[str, type[Component]] = {}
+        components: dict[str, type[Component]] = {}
         pending: list[type[Component]] = [cls]
         while pending:
             candidate = pending.pop()
             pending.extend(candidate.__subclasses__())
             default = candidate.model_fields["name"].default
             if isinstance(default, str):
-                found[default] = candidate
-        return dict(sorted(found.items()))
+                components[default] = candidate
+        return dict(sorted(components.items()))
 
 
 ComponentT = TypeVar("ComponentT", bound=Component)
@@ -235,23 +235,23 @@ def findings(error: ValidationError) -> list[str]:
     """One line a key that is wrong."""
     lines = []
     errors = error.errors(include_url=False)
-    for found in errors:
-        steps = [str(step) for step in found["loc"]]
+    for finding in errors:
+        steps = [str(step) for step in finding["loc"]]
         key = ".".join(step for step in steps if not _UNION_MEMBER.match(step))
         depth = len(steps) - 1
-        beside = [other["loc"][depth:] for other in errors if other["loc"][:depth] == found["loc"][:depth]]
+        beside = [other["loc"][depth:] for other in errors if other["loc"][:depth] == finding["loc"][:depth]]
         literals = [str(one[0]).startswith("literal[") for one in beside if one]
         if steps and steps[-1].startswith("literal[") and not all(literals):
             # Another member of the union says what is wrong with what was meant.
             continue
-        if found["type"] == "extra_forbidden":
-            lines.append(f"{key}: unknown key (value {found['input']!r})")
-        elif found["type"] == "missing":
+        if finding["type"] == "extra_forbidden":
+            lines.append(f"{key}: unknown key (value {finding['input']!r})")
+        elif finding["type"] == "missing":
             lines.append(f"{key}: is missing")
         else:
-            message = found["msg"].removeprefix("Value error, ")
+            message = finding["msg"].removeprefix("Value error, ")
             # What concerns several settings names them and their values itself: the whole section is not repeated.
-            names_it = found["type"] == "value_error" and isinstance(found["input"], dict)
-            got = "" if names_it else f" (got {found['input']!r})"
+            names_it = finding["type"] == "value_error" and isinstance(finding["input"], dict)
+            got = "" if names_it else f" (got {finding['input']!r})"
             lines.append(f"{key}: {message}{got}" if key else message)
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.context import Context, Facts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.pipeline.recipe import Recipe
@@ -38,4 +38,4 @@ def small_run(beir_folder: Path, checkpoint: str, workdir: Path, **sections: Any
 
 def recipe_of(config: RunConfig, workdir: Path | None = None) -> Recipe:
     """The nodes that a config leads to; ``workdir`` keeps the facts in place of the config's own."""
-    return Recipe(Declaring(config, Facts(Places(Folder(str(workdir or config.workdir)))), config))
+    return Recipe(Context(config, Facts(Places(Folder(str(workdir or config.workdir)))), config))

@@ -32,7 +32,7 @@ from raydr.artefacts.audit_verdicts import (
     settle,
     worst_first,
 )
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
@@ -63,21 +63,21 @@ FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title",
 _BLOCK = 10_000
 
 
-def audit(run: Declaring, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
+def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
     """A report of what judges say.
 
     Args:
-        run: the config.
+        context: the config.
         name: of the model that judges ask.
         verdicts: by judge.
         negatives: the candidates that were judged, if any were.
         split: the split.
     """
-    config = run.config
+    config = context.config
     return report_verdicts.node(
-        f"{run.place}audit-{name}-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}audit-{name}-{split}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         verdicts=verdicts,
         negatives=negatives,
         model_name=name,
@@ -193,14 +193,17 @@ def _write(
         **names,
         data=inspected.report(answers.answer_match, answers.answer_query_prefixes),
         num_leaked=count_leaks(data, split, names["train_split"]),
-        num_left_out=sum(one.info.get("num_bad", 0) for one in (audited.corpus.artifact, data.artifact)),
+        num_left_out=sum(artifact.info.get("num_bad", 0) for artifact in (audited.corpus.artifact, data.artifact)),
         pairs=pair_findings(audited, pairs) if pairs else [],
         negatives=negatives,
     )
     pictures = {
-        f"{PLOTS}/perplexity_{judge}.png": (perplexity_histogram(found, f"Annotated pairs: {judge}"), found.caption)
+        f"{PLOTS}/perplexity_{judge}.png": (
+            perplexity_histogram(measured, f"Annotated pairs: {judge}"),
+            measured.caption,
+        )
         for judge, frame in pairs.items()
-        if (found := perplexities(audited, judge, frame)) is not None
+        if (measured := perplexities(audited, judge, frame)) is not None
     }
     page = audit_page(result, [*pictures.values()], shown, provenance)
     contents: dict[str, bytes | str] = {
@@ -269,11 +272,16 @@ def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> lis
     shown = []
     for row in rows_in(flagged.assign(judge=judge)):
         facts = [*_why(audited, row)]
-        for one in mined:
-            if (one["query_id"], one["passage_id"]) == (row.query_id, row.passage_id):
-                score = "" if one["score"] is None else f", score {one['score']:.4g}"
-                positive = "" if one["positive_score"] is None else f" (positive {one['positive_score']:.4g})"
-                facts.append(f"found by {one['miner']}, round {one['round']}, rank {one['rank']}{score}{positive}")
+        for candidate in mined:
+            if (candidate["query_id"], candidate["passage_id"]) == (row.query_id, row.passage_id):
+                score = "" if candidate["score"] is None else f", score {candidate['score']:.4g}"
+                positive = (
+                    "" if candidate["positive_score"] is None else f" (positive {candidate['positive_score']:.4g})"
+                )
+                facts.append(
+                    f"found by {candidate['miner']}, round {candidate['round']}, rank {candidate['rank']}"
+                    f"{score}{positive}"
+                )
         annotated = [("annotated", passage_id) for passage_id in positives.get(row.query_id, [])[:1]]
         shown.append(_shown(audited, row, facts, [*annotated, ("candidate, suspicious", row.passage_id)]))
     return shown

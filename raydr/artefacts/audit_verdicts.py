@@ -50,10 +50,10 @@ class Audited:
     @cached_property
     def score_names(self) -> dict[str, str]:
         """What the scores of each judge are."""
-        return {name: judge_class(one.info["settings"]).score_name for name, one in self.verdicts.items()}
+        return {name: judge_class(artifact.info["settings"]).score_name for name, artifact in self.verdicts.items()}
 
     def judges(self, subject: str) -> list[str]:
-        return [name for name, one in self.verdicts.items() if one.info["subject"] == subject]
+        return [name for name, artifact in self.verdicts.items() if artifact.info["subject"] == subject]
 
 
 def read_pairs(audited: Audited, judge: str) -> pd.DataFrame:
@@ -86,14 +86,14 @@ def settle(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> tuple[str, pd
 def pair_findings(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> list[PairFindings]:
     """The settled findings first, then those of each judge, if there is more than one."""
     name, settled = settle(audited, pairs)
-    found = [_of_judge(audited.verdicts[judge], judge, frame) for judge, frame in pairs.items()]
+    by_judge = [_of_judge(audited.verdicts[judge], judge, frame) for judge, frame in pairs.items()]
     if name in pairs:
-        return found
+        return by_judge
     detection = None
     if settled["truth"].notna().all() and settled["p"].notna().all() and len(settled):
         truth = settled["truth"].astype(bool)
         detection = asdict(report_detection(truth, settled["flagged"], settled["p"], settled["p"]))
-    return [_findings(name, settled, None, found[0].reason, {}, detection), *found]
+    return [_findings(name, settled, None, by_judge[0].reason, {}, detection), *by_judge]
 
 
 def _of_judge(verdicts: Artifact, judge: str, frame: pd.DataFrame) -> PairFindings:
@@ -146,13 +146,15 @@ def worst_first(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.D
     """Verdicts of a judge, the most suspicious first, with ``flagged_by`` and ``kept_by``: the other judges."""
     keys = [key for key in ("p", "score") if key in frame]
     ordered = frame.sort_values([*keys, *PAIR], ascending=[False] * len(keys) + [True, True], ignore_index=True)
-    said: dict[str, list[list[str]]] = {name: [[] for _ in range(len(ordered))] for name in ("flagged_by", "kept_by")}
+    judges_of: dict[str, list[list[str]]] = {
+        name: [[] for _ in range(len(ordered))] for name in ("flagged_by", "kept_by")
+    }
     for judge, other in others.items():
         agrees = ordered[PAIR].merge(other.drop_duplicates(PAIR)[[*PAIR, "flagged"]], on=PAIR, how="left")["flagged"]
         for at, value in enumerate(agrees.tolist()):
             if isinstance(value, bool):
-                said["flagged_by" if value else "kept_by"][at].append(judge)
-    for name, judges in said.items():
+                judges_of["flagged_by" if value else "kept_by"][at].append(judge)
+    for name, judges in judges_of.items():
         ordered[name] = pd.Series(judges, dtype=object)
     return ordered
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import say
@@ -53,12 +53,12 @@ _TERMS = pa.schema(
 )
 
 
-def bm25(run: Declaring) -> Node:
+def bm25(run: Context) -> Node:
     """The BM25 index."""
     return build_bm25.node("bm25", corpus=data.corpus(run), settings=run.config.bm25)
 
 
-def search(run: Declaring, split: str, scope: Scope | None = None) -> Node:
+def search(run: Context, split: str, scope: Scope | None = None) -> Node:
     """What BM25 finds for the queries of a split; ``scope`` as in :func:`raydr.artefacts.search.of_model`."""
     system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     return search_bm25.node(

@@ -1,4 +1,4 @@
-"""What the declarations of nodes are made with: a config, the facts, and how labels begin."""
+"""The context in which nodes are declared: a config, the facts of a working folder, and the prefix of labels."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from raydr.training.training import Training
 
 
 @dataclass(frozen=True)
-class Declaring:
-    """One config whose nodes are declared.
+class Context:
+    """A config, and what the declarations of its nodes need besides it.
 
     Args:
-        config: the run, or a variant, a round or a trial of it.
+        config: of the run, or of a variant, a round or a trial of it.
         facts: of its working folder.
-        of_data: the run whose data they all share.
-        place: how labels begin, for example ``round-2/``.
+        of_data: config of the run whose data all of these share.
+        place: prefix of labels, for example ``round-2/``.
     """
 
     config: RunConfig
     facts: Facts
     of_data: RunConfig
     place: str = ""
-    #: Nodes of the data alone, by what declares them.
+    #: Nodes of the data alone, by the name of the function that declares them.
     data_nodes: dict[str, Node] = field(default_factory=dict, compare=False, repr=False)
 
-    def of(self, config: RunConfig, place: str | None = None) -> Declaring:
+    def of(self, config: RunConfig, place: str | None = None) -> Context:
         """The same data with another config."""
         return replace(self, config=config, place=self.place if place is None else place)
 
@@ -66,14 +66,14 @@ class Declaring:
         return self.place + "-".join([what, *filter(None, of)])
 
 
-def of_data(declare: Callable[[Declaring], Node]) -> Callable[[Declaring], Node]:
+def of_data(declare: Callable[[Context], Node]) -> Callable[[Context], Node]:
     """A node of the data alone is declared once, however many others of whichever config are made from it."""
 
     @wraps(declare)
-    def once(run: Declaring) -> Node:
-        if declare.__name__ not in run.data_nodes:
-            run.data_nodes[declare.__name__] = declare(run)
-        return run.data_nodes[declare.__name__]
+    def once(context: Context) -> Node:
+        if declare.__name__ not in context.data_nodes:
+            context.data_nodes[declare.__name__] = declare(context)
+        return context.data_nodes[declare.__name__]
 
     return once
 
@@ -120,8 +120,8 @@ class Facts:
     def _once(self, key: str, find: Callable[[], T]) -> T:
         if key not in self._known:
             self._known[key] = find()
-        found: T = self._known[key]
-        return found
+        fact: T = self._known[key]
+        return fact
 
     def sources(self, reader: Reader) -> tuple[Sources, list[str]]:
         """The files of a reader, and the checksum of each.
@@ -131,12 +131,12 @@ class Facts:
 
         def find() -> tuple[Sources, list[str]]:
             sources = find_sources(reader)
-            found = self._find(
+            facts = self._find(
                 "sources",
                 {"reader": reader.model_dump(mode="json"), "versions": sources.versions()},
                 lambda: {"checksums": source_checksums(choose_pool(sources.num_rows()), reader, sources)},
             )
-            return sources, list(found["checksums"])
+            return sources, list(facts["checksums"])
 
         return self._once(reader.model_dump_json(), find)
 
@@ -151,24 +151,24 @@ class Facts:
             DataError: a line of the file is no decision.
         """
         file = judge.decisions(self.places.root.url)
-        found = self._once(f"decisions {file}", lambda: Decisions.read(file))
-        if found.is_torn:
+        decisions = self._once(f"decisions {file}", lambda: Decisions.read(file))
+        if decisions.is_torn:
             warn(f"the last line of {file} has no end and is no decision")
-        return found.settled(judge.subject, split)
+        return decisions.settled(judge.subject, split)
 
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
         """How texts are encoded and pairs are scored."""
         device = choose_device(settings)
-        found = self._find(
+        facts = self._find(
             "encoding",
             {"dtype": settings.dtype, "device": device, "token_budget": settings.token_budget},
             lambda: asdict(resolve_arithmetic(settings, choose_pool(0, settings.gpus_per_actor))),
         )
-        return Arithmetic(**found)
+        return Arithmetic(**facts)
 
     def training_dtype(self, workers: TrainConfig, dtype: Dtype) -> str:
         """The arithmetic of a training."""
-        found = self._find(
+        facts = self._find(
             "training",
             {"dtype": dtype, "use_gpu": workers.use_gpu},
             lambda: dict(
@@ -179,7 +179,7 @@ class Facts:
                 )
             ),
         )
-        return str(found["dtype"])
+        return str(facts["dtype"])
 
     def _find(self, what: str, depends_on: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         name = f"{_FACTS}/{what}-{fingerprint_of(depends_on)[:16]}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders, trainers
+from raydr.artefacts.context import Context, encoders, trainers
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds
@@ -28,79 +28,79 @@ MARGINS = "margins"
 FOLDS = "folds"
 
 
-def margins(run: Declaring, split: str) -> Node:
+def margins(context: Context, split: str) -> Node:
     """Margins of all pairs of a split, each by a model that has not seen it, and of random pairs.
 
     Args:
-        run: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
+        context: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
         split: the split.
     """
-    config, settings = run.config, run.config.cross_fit
-    cut = _folds(run, split, settings.num_folds, _seed(run))
+    config, settings = context.config, context.config.cross_fit
+    cut = _folds(context, split, settings.num_folds, _seed(context))
     return measure_folds.node(
-        f"{run.place}cross-fit-margins-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}cross-fit-margins-{split}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         folds=cut,
-        models={str(fold): _trained(run, cut, split, fold) for fold in range(settings.num_folds)},
+        models={str(fold): _trained(context, cut, split, fold) for fold in range(settings.num_folds)},
         split=split,
         num_random=settings.num_random,
         num_draws=settings.num_draws,
-        seed=_seed(run),
+        seed=_seed(context),
         settings=config.encode,
-        arithmetic=run.facts.encoding(config.encode),
+        arithmetic=context.facts.encoding(config.encode),
         demand=encoders(config),
     )
 
 
 def cross_encoders(
-    run: Declaring, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
+    context: Context, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
 ) -> dict[str, Node | dict[str, Node]]:
     """The folds of the training split, and a cross-encoder without each, by role.
 
     Args:
-        run: the config.
+        context: the config.
         settings: how they are trained, and how many.
         negatives: candidates that they learn from, those of the whole split.
         pairs: the data set with the pairs that they learn from; the run's if None. All are cut into folds.
     """
-    split = run.config.data.train_split
-    cut = _folds(run, split, settings.num_folds, run.config.seed)
+    split = context.config.data.train_split
+    cut = _folds(context, split, settings.num_folds, context.config.seed)
     trained = {
         str(fold): cross_encoder(
-            run, settings, negatives, _left_out(run, cut, split, fold, pairs), name=f"cross-encoder-{fold + 1}"
+            context, settings, negatives, _left_out(context, cut, split, fold, pairs), name=f"cross-encoder-{fold + 1}"
         )
         for fold in range(settings.num_folds)
     }
     return {FOLDS: cut, "models": trained}
 
 
-def margins_of(run: Declaring, training: Training) -> Node | None:
+def margins_of(context: Context, training: Training) -> Node | None:
     """The margins that a training's detection reads; None if it reads none."""
     detection = training.train.detection
     reads_them = detection is not None and detection.margins == "cross_fitted"
-    return margins(run, training.train_split) if reads_them else None
+    return margins(context, training.train_split) if reads_them else None
 
 
-def _seed(run: Declaring) -> int:
-    own = run.config.cross_fit.seed
-    return run.config.seed if own is None else own
+def _seed(context: Context) -> int:
+    own = context.config.cross_fit.seed
+    return context.config.seed if own is None else own
 
 
-def _folds(run: Declaring, split: str, num_folds: int, seed: int) -> Node:
-    label, dataset, corpus = f"{run.place}cross-fit-folds-{split}", data.dataset(run), data.corpus(run)
+def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
+    label, dataset, corpus = f"{context.place}cross-fit-folds-{split}", data.dataset(context), data.corpus(context)
     return cut_folds.node(label, dataset=dataset, corpus=corpus, split=split, num_folds=num_folds, seed=seed)
 
 
-def _left_out(run: Declaring, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
+def _left_out(context: Context, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
     """The pairs of the other folds, of all or of a data set that has some of them."""
-    label, dataset, corpus = f"{run.place}cross-fit-pairs-{fold + 1}", cut.inputs["dataset"], cut.inputs["corpus"]
+    label, dataset, corpus = f"{context.place}cross-fit-pairs-{fold + 1}", cut.inputs["dataset"], cut.inputs["corpus"]
     return leave_fold_out.node(label, dataset=dataset, corpus=corpus, folds=cut, kept=kept, split=split, fold=fold)
 
 
-def _training(run: Declaring, split: str) -> Training:
+def _training(context: Context, split: str) -> Training:
     """The run's training in small: the loss, detection and negatives of a fold depend on no method."""
-    settings = run.config.cross_fit
+    settings = context.config.cross_fit
     changes: dict[str, Any] = {
         "loss": NCE(),
         "pair_detection": None,
@@ -117,25 +117,25 @@ def _training(run: Declaring, split: str) -> Training:
         changes["batch_size"] = settings.batch_size
     if settings.optimizer is not None:
         changes["optimizer"] = settings.optimizer
-    own = run.training()
+    own = context.training()
     if settings.model is not None:
         own = own.model_copy(update={"model": settings.model})
     changed = own.changed({}, changes, "cross_fit")
-    return changed.model_copy(update={"train_split": split, "seed": _seed(run)})
+    return changed.model_copy(update={"train_split": split, "seed": _seed(context)})
 
 
-def _trained(run: Declaring, cut: Node, split: str, fold: int) -> Node:
+def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
     """The model that has not seen a fold."""
-    training = _training(run, split)
-    if not run.config.cross_fit.num_epochs:
-        return untrained(run, training.model, f"{run.place}cross-fit-untrained")
+    training = _training(context, split)
+    if not context.config.cross_fit.num_epochs:
+        return untrained(context, training.model, f"{context.place}cross-fit-untrained")
     return train_fold.node(
-        f"{run.place}cross-fit-train-{fold + 1}",
-        dataset=_left_out(run, cut, split, fold),
-        corpus=data.corpus(run),
+        f"{context.place}cross-fit-train-{fold + 1}",
+        dataset=_left_out(context, cut, split, fold),
+        corpus=data.corpus(context),
         training=training.model_copy(update={"scope": "own"}),
-        checkpoint=run.facts.checkpoint(training.model),
-        demand=trainers(run.config),
+        checkpoint=context.facts.checkpoint(training.model),
+        demand=trainers(context.config),
     )
 
 

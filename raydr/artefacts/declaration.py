@@ -36,7 +36,7 @@ Resources = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Work:
+class NodeWork:
     """What making a node takes.
 
     Args:
@@ -79,7 +79,7 @@ class Node:
 
     kind: str
     label: str
-    make: Callable[[Work], dict[str, Any]]
+    make: Callable[[NodeWork], dict[str, Any]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Node] = field(default_factory=dict)
     version: int = 1
@@ -105,16 +105,16 @@ class Node:
 
     def ancestors(self) -> dict[str, Node]:
         """All that it is made from, nearest and farther, by key, in an order in which it could be made."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
 
         def visit(node: Node) -> None:
-            for one in (*node.inputs.values(), *node.after):
-                if one.key not in found:
-                    visit(one)
-                    found[one.key] = one
+            for dependency in (*node.inputs.values(), *node.after):
+                if dependency.key not in nodes:
+                    visit(dependency)
+                    nodes[dependency.key] = dependency
 
         visit(self)
-        return found
+        return nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class Existing(Node):
         """The node of a finished artefact."""
         identity = artifact.manifest.identity
 
-        def make(work: Work) -> dict[str, Any]:
+        def make(work: NodeWork) -> dict[str, Any]:
             raise ArtifactError(f"{label} was at {artifact.folder} and is gone: make it again, or leave it out")
 
         return cls(identity.kind, label, make, made_as=identity, folder=artifact.folder)
@@ -154,7 +154,7 @@ class Existing(Node):
 
 
 #: Parameters of a stage that the run of the pipeline fills in, by their types.
-_OF_THE_RUN: dict[type, Callable[[Work], Any]] = {
+_OF_THE_RUN: dict[type, Callable[[NodeWork], Any]] = {
     Building: lambda work: work.making,
     Pool: lambda work: work.pool,
     Tracker: lambda work: work.tracker,
@@ -177,12 +177,12 @@ class _Parameter:
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         plain = get_args(hint)[0] if marks else hint
         choices = get_args(plain) if get_origin(plain) in (Union, UnionType) else (plain,)
-        classes = [one for one in choices if isinstance(one, type)]
-        kind = next((one for one in classes if one in _OF_THE_RUN), None)
+        classes = [choice for choice in choices if isinstance(choice, type)]
+        kind = next((choice for choice in classes if choice in _OF_THE_RUN), None)
         role: Literal["run", "input", "group", "setting"] = "setting"
         if kind is not None:
             role = "run"
-        elif opened := next((one for one in classes if issubclass(one, Artifact | Opened)), None):
+        elif opened := next((choice for choice in classes if issubclass(choice, Artifact | Opened)), None):
             role, kind = "input", opened
         elif get_origin(plain) is Mapping and get_args(plain)[1] is Artifact:
             role, kind = "group", Artifact
@@ -229,7 +229,7 @@ class Declaration(Generic[P]):
         Raises:
             TypeError: an argument has no parameter, or a parameter no argument.
         """
-        unknown = arguments.keys() - {name for name, one in self.parameters.items() if one.role != "run"}
+        unknown = arguments.keys() - {name for name, parameter in self.parameters.items() if parameter.role != "run"}
         if unknown:
             raise TypeError(f"{self.kind} {label} is made from no {', '.join(sorted(unknown))}")
         inputs: dict[str, Node] = {}
@@ -280,7 +280,7 @@ class Declaration(Generic[P]):
                 content[name] = part
         return content
 
-    def _make(self, work: Work, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _make(self, work: NodeWork, settings: Mapping[str, Any]) -> dict[str, Any]:
         arguments: dict[str, Any] = dict(settings)
         for name, parameter in self.parameters.items():
             if parameter.role == "run":

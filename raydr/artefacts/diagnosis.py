@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.context import Context, encoders
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.evidence import gather
 from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
@@ -44,36 +44,36 @@ class Examine:
         self.job = job
 
     def __call__(self, batch: Batch) -> Batch:
-        found = as_json(examine_all(gather(self.job)).to_json())
-        [(name, part)] = write_contents(self.job.output, {FINDINGS: found}).items()
+        findings = as_json(examine_all(gather(self.job)).to_json())
+        [(name, part)] = write_contents(self.job.output, {FINDINGS: findings}).items()
         return part_batch(name, part)
 
 
-def diagnosis(run: Declaring, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
+def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
     """All checks over a training.
 
     Args:
-        run: the config, or that of a variant.
+        context: the config, or that of a variant.
         name: of the model.
         model: that was trained.
         untrained: as it was before.
         margins: cross-fitted, of its pairs; None: mismatched pairs are looked for without.
     """
-    config = run.config
+    config = context.config
     return diagnose.node(
-        run.label("diagnose", name),
+        context.label("diagnose", name),
         model=model,
         untrained=untrained,
         dataset=model.inputs["dataset"],
-        corpus=data.corpus(run),
+        corpus=data.corpus(context),
         negatives=model.inputs.get("negatives"),
         margins=margins,
         fold=None if margins is None else margins.inputs["models/0"],
         held_out=config.data.held_out_splits,
-        training=run.training(),
+        training=context.training(),
         bm25=config.bm25,
         settings=config.encode,
-        arithmetic=run.facts.encoding(config.encode),
+        arithmetic=context.facts.encoding(config.encode),
         demand=encoders(config),
     )
 
@@ -131,10 +131,10 @@ def diagnose(
     )  # fmt: skip
     feed = Feed(Examine, job, settings)
     feed_parts(making, pool, feed, {FINDINGS: {"name": FINDINGS, "rows": 1}}, "diagnose", "runs")
-    found = Diagnosis.from_json(making.folder.read_json(FINDINGS))
-    page = diagnosis_page(found, list(making.identity.inputs.items()))
+    result = Diagnosis.from_json(making.folder.read_json(FINDINGS))
+    page = diagnosis_page(result, list(making.identity.inputs.items()))
     making.done.update(write_contents(making.folder, {REPORT: page}))
-    return {"split": found.split, "faults": [one.check for one in found.faults]}
+    return {"split": result.split, "faults": [fault.check for fault in result.faults]}
 
 
 def load_result(artifact: Artifact) -> Diagnosis:
@@ -144,18 +144,20 @@ def load_result(artifact: Artifact) -> Diagnosis:
 
 def show(artifact: Artifact) -> None:
     """Print the findings, the likeliest cause first, and a remedy for each."""
-    found = load_result(artifact)
-    show_table(*reader_rows(found))
-    say(outcome(found))
-    told = [*found.faults, *found.of_level("note")]
-    if told:
-        show_table("findings", ["", "check", "hit", "found"], ([*cells(one)[:3], one.found] for one in told))
-        for one in told:
-            say(f"{one.check}: {one.remedy}")
-    if found.faults and found.faults[0].settings:
-        settings = " ".join(f"--set {shlex.quote(one)}" for one in found.faults[0].settings)
+    result = load_result(artifact)
+    show_table(*reader_rows(result))
+    say(outcome(result))
+    notable = [*result.faults, *result.of_level("note")]
+    if notable:
+        show_table(
+            "findings", ["", "check", "hit", "found"], ([*cells(finding)[:3], finding.found] for finding in notable)
+        )
+        for finding in notable:
+            say(f"{finding.check}: {finding.remedy}")
+    if result.faults and result.faults[0].settings:
+        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in result.faults[0].settings)
         say(f"to see what the first of these brings: train again with {settings} --set workdir=ANOTHER")
-    say(f"nothing found: {', '.join(one.check for one in found.of_level('ok')) or 'none'}")
-    for check, why in found.missing.items():
+    say(f"nothing found: {', '.join(finding.check for finding in result.of_level('ok')) or 'none'}")
+    for check, why in result.missing.items():
         say(f"not looked at: {check} ({why})")
     show_summary(KIND, {"report": artifact.folder.path(REPORT)})

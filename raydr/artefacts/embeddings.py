@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.context import Context, encoders
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.quantized import quantized
 from raydr.console import detail, say
@@ -169,7 +169,7 @@ def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
     return np.asarray(np.isfinite(vectors).all(axis=1))
 
 
-def passages(run: Declaring, model: Node, name: str) -> Node:
+def passages(run: Context, model: Node, name: str) -> Node:
     """The vectors of all passages."""
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     in_int8 = settings.dtype == "int8"
@@ -184,7 +184,7 @@ def passages(run: Declaring, model: Node, name: str) -> Node:
     )
 
 
-def queries(run: Declaring, model: Node, name: str, split: str) -> Node:
+def queries(run: Context, model: Node, name: str, split: str) -> Node:
     """The vectors of the queries of a split."""
     settings = run.config.encode
     return encode_queries.node(

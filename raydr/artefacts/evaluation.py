@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_found
 from raydr.console import prose, show_summary, show_table, warn
@@ -61,17 +61,17 @@ _VALUES = pa.schema(
 )
 
 
-def evaluation(run: Declaring, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
+def evaluation(context: Context, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
     """Measures of runs, by the name of the system, and the paired tests of every two."""
     return evaluate.node(
-        f"{run.place}{label or f'evaluate-{split}'}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}{label or f'evaluate-{split}'}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         runs=runs,
         systems=list(runs),
-        settings=run.config.evaluate,
+        settings=context.config.evaluate,
         split=split,
-        seed=run.config.seed,
+        seed=context.config.seed,
     )
 
 
@@ -129,8 +129,8 @@ def evaluate(
     }
     make_parts(values, pool, _score_part, calls, f"evaluate: {split}")
     counts = {system: total_counts(values, parts) for system, parts in names.items()}
-    for system, found in counts.items():
-        check_found(Run(runs[system]), system, found["in split"], split)
+    for system, counted in counts.items():
+        check_found(Run(runs[system]), system, counted["in split"], split)
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())
@@ -205,8 +205,12 @@ def _score_part(
     if settings.answer_cutoffs:
         answered = _answer_values(settings, corpus, queries, ranking)
         labels = map(answer_label, settings.answer_cutoffs)
-        values |= {label: {query_id: one[label] for query_id, one in answered.items()} for label in labels}
-    columns = {label: pa.array(map(found.get, ranking), type=pa.float64()) for label, found in values.items()}
+        values |= {
+            label: {query_id: accuracies[label] for query_id, accuracies in answered.items()} for label in labels
+        }
+    columns = {
+        label: pa.array(map(value_of_query.get, ranking), type=pa.float64()) for label, value_of_query in values.items()
+    }
     counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
     return {name: write_table(folder, name, pa.table({"query_id": query_ids, **columns}), counts)}
 
@@ -214,12 +218,12 @@ def _score_part(
 def _answer_values(
     settings: EvaluateConfig, corpus: Corpus, queries: pa.Table, ranking: dict[str, list[str]]
 ) -> dict[str, dict[str, float]]:
-    found = {}
+    accuracies = {}
     for query_id, answers in _answers(settings, queries).items():
         matcher = AnswerMatcher(query_id, answers, settings.answer_match)
         texts = corpus.texts(corpus.rows_of(ranking[query_id][: max(settings.answer_cutoffs)])).texts
-        found[query_id] = accuracy_values(matcher.first_hit(texts), settings.answer_cutoffs)
-    return found
+        accuracies[query_id] = accuracy_values(matcher.first_hit(texts), settings.answer_cutoffs)
+    return accuracies
 
 
 def _answers(settings: EvaluateConfig, queries: pa.Table) -> dict[str, list[str]]:
@@ -261,12 +265,12 @@ def _finish(
     groups: list[GroupMean] = []
     counts: dict[str, dict[str, int]] = {}
     for system, (names, elsewhere) in scored.items():
-        found = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
-        per_query[system] = {label: _filled(label, ids, found) for label, ids in expected.items()}
+        table = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
+        per_query[system] = {label: _filled(label, ids, table) for label, ids in expected.items()}
         further: Values = {}
         if settings.linking_depth:
             first, among = (
-                _filled(label, judged, found) for label in parse_measures(linking_measures(settings.linking_depth))
+                _filled(label, judged, table) for label in parse_measures(linking_measures(settings.linking_depth))
             )
             per_query[system] |= accuracies(first, worlds.get("partition", {}))
             further = normalised(first, among, settings.linking_depth)
@@ -276,7 +280,7 @@ def _finish(
         groups.extend(group_means(system, of_judged | further, worlds))
         counts[system] = {
             "judged": len(judged),
-            "without_results": len({*judged, *answered} - set(found["query_id"].to_pylist())),
+            "without_results": len({*judged, *answered} - set(table["query_id"].to_pylist())),
             "with_answers": len(answered),
             "in_run_but_not_in_split": elsewhere,
             **({"judgments_not_in_corpus": absent} if absent else {}),
@@ -324,5 +328,5 @@ def _per_query_table(per_query: dict[str, Values]) -> pa.Table:
 
 def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
     """The value of each query, in their order; 0 where the run has no result."""
-    found = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
-    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in found if value is not None}
+    scores = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
+    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in scores if value is not None}

@@ -46,12 +46,12 @@ def gather(job: DiagnosisJob) -> Evidence:
     train, split = job.training.train, job.training.train_split
     training = Sample.of(job, split)
     assert training is not None, "a model was trained on it"
-    held_out = {one: found for one in job.held_out if (found := Sample.of(job, one)) is not None}
+    held_out = {split: sample for split in job.held_out if (sample := Sample.of(job, split)) is not None}
     name = next(iter(held_out), "")
     samples = {split: training} | ({name: held_out[name]} if name else {})
-    alike = {one: copies(job, sample) for one, sample in samples.items()}
+    alike = {split: copies(job, sample) for split, sample in samples.items()}
     query_C, row_C = _drawn(job, training) if train.num_hard_negatives else np.zeros((2, 0), dtype=np.int64)
-    rows_U = np.unique(np.concatenate([*(one.chosen.passage_rows for one in samples.values()), row_C]))
+    rows_U = np.unique(np.concatenate([*(sample.chosen.passage_rows for sample in samples.values()), row_C]))
     trained, untrained = open_retriever(job.trained), open_retriever(job.untrained)
     vectors_UD, passages = encoded(trained, job.corpus, rows_U), job.texts(rows_U)
     readers: dict[str, Reader] = {
@@ -60,24 +60,24 @@ def gather(job: DiagnosisJob) -> Evidence:
         TRAINED: dense(trained, vectors_UD),
     }
     scores_QU = {
-        one: {reader: read(sample.chosen.query_texts) for reader, read in readers.items()}
-        for one, sample in samples.items()
+        split: {reader: read(sample.chosen.query_texts) for reader, read in readers.items()}
+        for split, sample in samples.items()
     }
     scores_QP = {
-        one: {reader: samples[one].seen(found, rows_U) for reader, found in by_reader.items()}
-        for one, by_reader in scores_QU.items()
+        split: {reader: samples[split].seen(scores, rows_U) for reader, scores in by_reader.items()}
+        for split, by_reader in scores_QU.items()
     }
     rr = {
-        one: {reader: reciprocal_ranks(found, samples[one].positive_QP) for reader, found in by_reader.items()}
-        for one, by_reader in scores_QP.items()
+        split: {reader: reciprocal_ranks(scores, samples[split].positive_QP) for reader, scores in by_reader.items()}
+        for split, by_reader in scores_QP.items()
     }
     p = {
-        one: {
-            reader: pair_p_values(by_reader[reader], samples[one].pair_Q, samples[one].null_QP, job.rng("ties"))
+        split: {
+            reader: pair_p_values(by_reader[reader], samples[split].pair_Q, samples[split].null_QP, job.rng("ties"))
             for reader in readers
-            if reader != TRAINED or one == name
+            if reader != TRAINED or split == name
         }
-        for one, by_reader in scores_QP.items()
+        for split, by_reader in scores_QP.items()
     }
     looked_at = samples.get(name, training)
     if name:
@@ -97,21 +97,28 @@ def gather(job: DiagnosisJob) -> Evidence:
         training={reader: rr[split][reader] for reader in (UNTRAINED, TRAINED)},
         p_held_out=p.get(name, {}),
         p_training=p[split],
-        other_kind=_other_kind(training, looked_at, rows_U, *(scores_QU[one][UNTRAINED] for one in samples))
+        other_kind=_other_kind(training, looked_at, rows_U, *(scores_QU[split][UNTRAINED] for split in samples))
         if name
         else 0.0,
         similarities={
-            reader: beside_others(found, looked_at.pair_Q, looked_at.null_QP, batch - 1, job.rng("batch"))
-            for reader, found in scores_QP.get(name, {}).items()
+            reader: beside_others(scores, looked_at.pair_Q, looked_at.null_QP, batch - 1, job.rng("batch"))
+            for reader, scores in scores_QP.get(name, {}).items()
             if reader != BM25
         },
         scale=job.training.model.scale,
         vectors_PD=vectors_UD.astype(np.float64) if vectors_UD.ndim == 2 else _NONE,
         outscores=_outscores(query_C, row_C, training, rows_U, scores_QU[split], p[split], alike[split]),
         leaked=leaked(job),
-        unanswered={one: unanswered(job, one) for one in (split, *job.held_out) if one in job.data.splits},
+        unanswered={
+            judged_split: unanswered(job, judged_split)
+            for judged_split in (split, *job.held_out)
+            if judged_split in job.data.splits
+        },
         repeated={
-            **{f"positives of {one}": np.array([bool(rows) for rows in found]) for one, found in alike.items()},
+            **{
+                f"positives of {split}": np.array([bool(rows) for rows in positives])
+                for split, positives in alike.items()
+            },
             "training queries": repeated_queries(job),
         },
         lengths={side: lengths(job, side, looked_at) for side in SIDES},
@@ -134,13 +141,13 @@ def _other_kind(
 
 def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
     """p of the pairs that are trained on, each by the model that has not seen it."""
-    found = load_margins(margins)
-    p_N = np.empty(len(found.fold_N))
-    for fold in np.unique(found.fold_N):
-        mine_N = found.fold_N == fold
-        p_N[mine_N] = p_values(found.perplexities_ND[mine_N, 0], found.random_N[mine_N])
+    measured = load_margins(margins)
+    p_N = np.empty(len(measured.fold_N))
+    for fold in np.unique(measured.fold_N):
+        mine_N = measured.fold_N == fold
+        p_N[mine_N] = p_values(measured.perplexities_ND[mine_N, 0], measured.random_N[mine_N])
     trained_on = set(pairs_of(relevant(job.data.qrels(job.training.train_split))))
-    pairs = zip(found.query_ids.to_pylist(), found.passage_ids.to_pylist(), strict=True)
+    pairs = zip(measured.query_ids.to_pylist(), measured.passage_ids.to_pylist(), strict=True)
     return np.asarray(p_N[np.array([pair in trained_on for pair in pairs], dtype=bool)])
 
 
@@ -160,14 +167,14 @@ def _drawn(job: DiagnosisJob, training: Sample) -> IntArray:
     queries, qrels, candidates = (of_queries(table, ids) for table in (*job.judged(split), candidates))
     examples = load_examples(queries, qrels, candidates, job.corpus, job.training.scope)
     place = {query_id: at for at, query_id in enumerate(ids)}
-    found = []
+    drawn = []
     for at, query_id in enumerate(examples.query_ids):
         score = float(examples.positive_scores[at])
         known = CandidateList(examples.scores[at], None if np.isnan(score) else score)
         rng = query_rng(job.training.seed, 0, query_id, "negatives")
         chosen = train.sampler.sample(known, train.num_hard_negatives, rng).indices
-        found += [(place[query_id], int(row)) for row in examples.negatives[at][chosen]]
-    return np.array(found, dtype=np.int64).reshape(-1, 2).T
+        drawn += [(place[query_id], int(row)) for row in examples.negatives[at][chosen]]
+    return np.array(drawn, dtype=np.int64).reshape(-1, 2).T
 
 
 def _outscores(
@@ -185,7 +192,7 @@ def _outscores(
     query_C, row_C = query_C[np.array(usable, dtype=bool)], row_C[np.array(usable, dtype=bool)]
     own_C = np.searchsorted(rows_U, training.pair_rows_Q)[query_C]
     place_C = np.searchsorted(rows_U, row_C)
-    return {reader: found[query_C, place_C] >= found[query_C, own_C] for reader, found in scores_QU.items()}
+    return {reader: scores[query_C, place_C] >= scores[query_C, own_C] for reader, scores in scores_QU.items()}
 
 
 #: Passages among which near copies are looked for, at most: their words are held.
@@ -229,7 +236,7 @@ def repeated_queries(job: DiagnosisJob) -> BoolArray:
 def leaked(job: DiagnosisJob) -> Mapping[str, BoolArray]:
     """By held-out split, whether each of its queries is trained on too."""
     trained_on = job.data.queries(job.training.train_split)["text"].to_pylist()
-    texts = {one: job.data.queries(one)["text"].to_pylist() for one in job.held_out if one in job.data.splits}
+    texts = {split: job.data.queries(split)["text"].to_pylist() for split in job.held_out if split in job.data.splits}
     return {split: np.isin(np.arange(len(mine)), list(find_leaks(mine, trained_on))) for split, mine in texts.items()}
 
 

@@ -78,8 +78,8 @@ class DiagnosisJob:
 
     def texts(self, rows: IntArray) -> list[str]:
         """Passages as BM25 reads them."""
-        found = self.corpus.texts(rows)
-        return [join_passage(title, text) for title, text in zip(found.titles, found.texts, strict=True)]
+        texts = self.corpus.texts(rows)
+        return [join_passage(title, text) for title, text in zip(texts.titles, texts.texts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Sample:
         place = {passage_id: at for at, passage_id in enumerate(self.chosen.passage_ids)}
         found_QP = np.zeros((len(self.chosen.query_ids), len(place)), dtype=bool)
         for at, query_id in enumerate(self.chosen.query_ids):
-            found_QP[at, [place[one] for one in self.chosen.qrels[query_id]]] = True
+            found_QP[at, [place[passage_id] for passage_id in self.chosen.qrels[query_id]]] = True
         return found_QP
 
     @property
@@ -204,6 +204,6 @@ def lengths(job: DiagnosisJob, side: Side, sample: Sample) -> Lengths:
 
 def weight_size(scorer: DualEncoderScorer) -> float:
     """Root mean square of the weight matrices."""
-    matrices = [one.detach().float() for one in scorer.towers["query"].parameters() if one.ndim > 1]
-    squares = sum(float(one.square().sum()) for one in matrices)
-    return math.sqrt(squares / sum(one.numel() for one in matrices))
+    matrices = [matrix.detach().float() for matrix in scorer.towers["query"].parameters() if matrix.ndim > 1]
+    squares = sum(float(matrix.square().sum()) for matrix in matrices)
+    return math.sqrt(squares / sum(matrix.numel() for matrix in matrices))

@@ -164,8 +164,10 @@ def _leave_fold_out(
     data = data if kept is None else Dataset(kept)
     pairs = every if kept is None else SplitPairs.of(data, corpus, split)
     both = [every, pairs]
-    fold_N = np.concatenate([fold_of_queries(folds, split, one.qrels["query_id"].to_pylist()) for one in both])
-    content_N = np.concatenate([one.content_N for one in both]).view(np.int64)
+    fold_N = np.concatenate(
+        [fold_of_queries(folds, split, split_pairs.qrels["query_id"].to_pylist()) for split_pairs in both]
+    )
+    content_N = np.concatenate([split_pairs.content_N for split_pairs in both]).view(np.int64)
     used_N = trained_on(fold, fold_N, content_N)[len(every.content_N) :]
     qrels = pairs.qrels.filter(pa.array(used_N))
     queries = of_queries(data.queries(split), pc.unique(qrels["query_id"]))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_found, part_name, rank_rows
 from raydr.console import show_summary, warn
@@ -38,24 +38,24 @@ QUERIES_PER_PART = 5_000
 _TRIED = "tried.json"
 
 
-def fusion_weights(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
+def fusion_weights(context: Context, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
     """What each system counts for in a fusion, chosen on the dev split.
 
     Args:
-        run: the config.
+        context: the config.
         settings: how runs are fused.
         runs: over the dev split, by system.
     """
-    split = run.config.data.dev_split
-    label, dataset = f"{run.place}fusion-weights", data.dataset(run)
+    split = context.config.data.dev_split
+    label, dataset = f"{context.place}fusion-weights", data.dataset(context)
     return choose_fusion_weights.node(label, dataset=dataset, runs=runs, settings=settings.in_use(), split=split)
 
 
-def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
+def fused(context: Context, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
     """The runs of several systems as one.
 
     Args:
-        run: the config.
+        context: the config.
         settings: how they are fused.
         runs: over the split, by system.
         weights: chosen on dev; None where the settings have them.
@@ -63,7 +63,7 @@ def fused(run: Declaring, settings: FuseConfig, runs: Mapping[str, Node], weight
     """
     # The measure has done its part when it has chosen the weights.
     settings = settings.in_use().model_copy(update={"measure": FuseConfig().measure})
-    label, dataset = run.label("fuse", split), data.dataset(run)
+    label, dataset = context.label("fuse", split), data.dataset(context)
     return fuse.node(label, dataset=dataset, runs=runs, weights=weights, settings=settings, split=split)
 
 
@@ -130,8 +130,8 @@ def fuse(
         DataError: a run has no query of the split.
     """
     systems = {system: Run(run) for system, run in runs.items()}
-    given = weights.info["weights"] if weights is not None else settings.weights
-    weights_S = equal_weights(len(systems)) if given == "equal" else np.asarray(given, dtype=np.float64)
+    stated = weights.info["weights"] if weights is not None else settings.weights
+    weights_S = equal_weights(len(systems)) if stated == "equal" else np.asarray(stated, dtype=np.float64)
     depth = max(int(run.info.get("top_k") or 0) for run in runs.values()) or 1000
     sizes = dataset.sizes(f"queries/{split}")
     calls = {
@@ -139,10 +139,10 @@ def fuse(
         for number, rows in enumerate(row_ranges(sizes, QUERIES_PER_PART))
     }
     make_parts(making, pool, _fuse_part, calls, "fuse")
-    num_queries, found = sum(sizes.values()), total_counts(making, calls)
+    num_queries, counts = sum(sizes.values()), total_counts(making, calls)
     for number, (system, run) in enumerate(systems.items()):
-        check_found(run, system, found[f"run {number}"], split)
-        missing = num_queries - found[f"run {number}"]
+        check_found(run, system, counts[f"run {number}"], split)
+        missing = num_queries - counts[f"run {number}"]
         if missing:
             warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the others decide there")
     shown = dict(zip(systems, weights_S.tolist(), strict=True))
@@ -157,18 +157,18 @@ def _evidence(
     """What the runs say of some queries, and of how many each says anything."""
     lists = [_lists(run, query_ids) for run in runs.values()]
     evidence = {
-        query_id: Evidence.of([one.get(query_id) for one in lists], settings.by, settings.rank_offset)
+        query_id: Evidence.of([ranking.get(query_id) for ranking in lists], settings.by, settings.rank_offset)
         for query_id in query_ids
     }
-    return evidence, {system: len(one) for system, one in zip(runs, lists, strict=True)}
+    return evidence, {system: len(ranking) for system, ranking in zip(runs, lists, strict=True)}
 
 
 def _lists(run: Run, query_ids: list[str]) -> dict[str, Ranked]:
-    found: dict[str, Ranked] = {}
+    ranked: dict[str, Ranked] = {}
     for mine in run.of_queries(query_ids):
         for query_id, rows in by_query(mine).items():
-            found[query_id] = Ranked(rows["passage_id"].to_pylist(), rows["score"].to_numpy())
-    return found
+            ranked[query_id] = Ranked(rows["passage_id"].to_pylist(), rows["score"].to_numpy())
+    return ranked
 
 
 def _choose(
@@ -180,13 +180,15 @@ def _choose(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments: nothing chooses the weights; "
             "set fuse.weights to equal, or to numbers"
         )
-    evidence, found = _evidence(runs, settings, sorted(qrels))
+    evidence, counts = _evidence(runs, settings, sorted(qrels))
     for system, run in runs.items():
-        check_found(run, system, found[system], split)
+        check_found(run, system, counts[system], split)
     grid_NS = mixtures(len(runs))
     best_S, means = choose_weights(evidence, qrels, settings.measure, grid_NS)
-    tried = [{"weights": one, "mean": mean} for one, mean in zip(grid_NS.tolist(), means, strict=True)]
-    alone = {system: next(one["mean"] for one in tried if one["weights"][at] == 1.0) for at, system in enumerate(runs)}
+    tried = [{"weights": weights, "mean": mean} for weights, mean in zip(grid_NS.tolist(), means, strict=True)]
+    alone = {
+        system: next(trial["mean"] for trial in tried if trial["weights"][at] == 1.0) for at, system in enumerate(runs)
+    }
     chosen = {"split": split, "systems": list(runs), "weights": best_S.tolist(), "value": max(means), "alone": alone}
     return write_contents(folder, {_TRIED: as_json({"measure": settings.measure, "tried": tried})}), chosen
 
@@ -202,14 +204,18 @@ def _fuse_part(
     rows: RowRange,
 ) -> Mapping[str, Part]:
     query_ids = rows.of(read_arrow(dataset.local(rows.part)))["query_id"].to_pylist()
-    evidence, found = _evidence(runs, settings, query_ids)
-    best = {query_id: one.best(weights_S, depth) for query_id, one in evidence.items() if one.passage_ids}
+    evidence, num_answered = _evidence(runs, settings, query_ids)
+    best = {
+        query_id: query_evidence.best(weights_S, depth)
+        for query_id, query_evidence in evidence.items()
+        if query_evidence.passage_ids
+    }
     owners = np.repeat(np.asarray(list(best), dtype=object), [len(ids) for ids, _ in best.values()])
     fused = rank_rows(
         pa.array(owners, pa.string()),
-        pa.array([one for ids, _ in best.values() for one in ids], pa.string()),
+        pa.array([passage_id for ids, _ in best.values() for passage_id in ids], pa.string()),
         pa.array(np.concatenate([np.zeros(0, np.float32), *(scores for _, scores in best.values())])),
     )
     # By number: the name of a system need not be one of a count.
-    counts = {f"run {number}": count for number, count in enumerate(found.values())}
+    counts = {f"run {number}": count for number, count in enumerate(num_answered.values())}
     return {name: write_table(folder, name, fused, counts)}

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
@@ -38,12 +38,12 @@ def file_checksum(path: str) -> str:
 
 
 def imported_vectors(
-    run: Declaring, name: str, file: str, ids: str, split: str, similarity: Literal["cosine", "dot"]
+    context: Context, name: str, file: str, ids: str, split: str, similarity: Literal["cosine", "dot"]
 ) -> Node:
     """Vectors that another program has made.
 
     Args:
-        run: the config.
+        context: the config.
         name: what the program is called.
         file: of the vectors.
         ids: file of their ids; empty if the first has them, or they are in the order of the texts.
@@ -51,9 +51,9 @@ def imported_vectors(
         similarity: ``cosine`` scales them to length 1.
     """
     return import_vectors.node(
-        run.label("import-vectors", name, split or "passages"),
-        corpus=None if split else data.corpus(run),
-        dataset=data.dataset(run) if split else None,
+        context.label("import-vectors", name, split or "passages"),
+        corpus=None if split else data.corpus(context),
+        dataset=data.dataset(context) if split else None,
         file=file,
         ids=ids,
         checksums=[file_checksum(path) for path in (file, ids) if path],
@@ -97,9 +97,9 @@ def import_vectors(
     """
     texts, under = dataset or corpus, f"queries/{split}" if split else "passages"
     assert texts is not None
-    found = read_vectors(_local(file))
-    known = read_ids(_local(ids)) if ids else found.ids
-    vectors, num = found.vectors, texts.rows(under)
+    imported = read_vectors(_local(file))
+    known = read_ids(_local(ids)) if ids else imported.ids
+    vectors, num = imported.vectors, texts.rows(under)
     if known is None and len(vectors) != num:
         raise DataError(
             f"{file} has {len(vectors):,} vectors without ids, and there are {num:,} texts ({under}; copies are "

@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import counted, detail, say
 from raydr.data.embeddings import Embeddings
@@ -42,17 +42,17 @@ MOST_TRAIN_CPUS = 16
 _CPUS_OF_A_NODE = 4
 
 
-def of_model(run: Declaring, model: Node, name: str) -> Node:
+def of_model(run: Context, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
     return _index(run, encode.passages(run, model, name), name, run.config.model.score.passage_vectors.several)
 
 
-def of_vectors(run: Declaring, vectors: Node, name: str) -> Node:
+def of_vectors(run: Context, vectors: Node, name: str) -> Node:
     """The FAISS index over passage vectors that another program has made."""
     return _index(run, vectors, name, several=False)
 
 
-def _index(run: Declaring, vectors: Node, name: str, several: bool) -> Node:
+def _index(run: Context, vectors: Node, name: str, several: bool) -> Node:
     settings = run.config.index
     return index.node(
         run.label("index", name),

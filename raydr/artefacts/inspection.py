@@ -80,9 +80,9 @@ def inspect(
         *((_look_at_split, passages, data, model, settings, seed, split) for split in splits),
         *((_look_at_part, passages, model, seed, at) for at in range(len(passages.part_names))),
     ]
-    num_duplicates, num_leaked, *found = pool.map(_call, calls, "inspect")
-    of_splits = dict(zip(splits, found[: len(splits)], strict=True))
-    blank_texts, blank_titles, lengths = zip(*found[len(splits) :], strict=True)
+    num_duplicates, num_leaked, *results = pool.map(_call, calls, "inspect")
+    of_splits = dict(zip(splits, results[: len(splits)], strict=True))
+    blank_texts, blank_titles, lengths = zip(*results[len(splits) :], strict=True)
     examples = [of_splits[split][1] for split in sorted(splits, key=lambda split: split != train_split)]
     report = InspectionReport(
         corpus_fingerprint=passages.fingerprint,
@@ -168,7 +168,7 @@ def show_report(report: InspectionReport) -> None:
         ["", "50 %", "95 %", "99 %", "longest", "kept", "cut"],
         [
             _length_cells("passages", corpus.lengths),
-            *(_length_cells(split, one.lengths) for split, one in splits if one.lengths is not None),
+            *(_length_cells(split, of_split.lengths) for split, of_split in splits if of_split.lengths is not None),
         ],
     )
     for finding in report.findings():
@@ -181,12 +181,12 @@ def show_report(report: InspectionReport) -> None:
 def _split_rows(report: InspectionReport) -> dict[str, list[int]]:
     """All counts of the splits, by what they are called."""
     splits = list(report.splits.values())
-    rows = {_words(name): [getattr(one, name) for one in splits] for name in _counts(SplitReport)}
-    for kind in sorted({kind for one in splits for kind in one.noise}):
-        rows[f"injected noise: {kind}"] = [one.noise.get(kind, 0) for one in splits]
-    if any(one.answers for one in splits):
+    rows = {_words(name): [getattr(of_split, name) for of_split in splits] for name in _counts(SplitReport)}
+    for kind in sorted({kind for of_split in splits for kind in of_split.noise}):
+        rows[f"injected noise: {kind}"] = [of_split.noise.get(kind, 0) for of_split in splits]
+    if any(of_split.answers for of_split in splits):
         for name in _counts(AnswerReport):
-            rows[f"looked at for answers: {_words(name)}"] = [getattr(one.answers, name, 0) for one in splits]
+            rows[f"looked at for answers: {_words(name)}"] = [getattr(of_split.answers, name, 0) for of_split in splits]
     return rows
 
 

@@ -104,18 +104,18 @@ class JudgeNegatives(JudgeWorker):
 
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         candidates, rule = candidates_of(part, start, stop), self.job.judge
-        found = candidates.undecided()
+        to_judge = candidates.undecided()
         if self.suspected is not None:
-            found = found.among(self.suspected)
-        scores_M, positive_Q, likeness_M = self._scores(found, candidates)
+            to_judge = to_judge.among(self.suspected)
+        scores_M, positive_Q, likeness_M = self._scores(to_judge, candidates)
         if positive_Q is not None:
             # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
             known_Q = np.isfinite(positive_Q)
-            known_M = known_Q[found.query_M]
-            scores_M, found, positive_Q = scores_M[known_M], found.only(known_Q), positive_Q[known_Q]
+            known_M = known_Q[to_judge.query_M]
+            scores_M, to_judge, positive_Q = scores_M[known_M], to_judge.only(known_Q), positive_Q[known_Q]
             likeness_M = None if likeness_M is None else likeness_M[known_M]
-        verdicts = rule.judge(ScoredCandidates(scores_M, found.offsets, positive_Q, likeness_M))
-        query_ids, passage_ids = (found.table[name].to_pylist() for name in ("query_id", "passage_id"))
+        verdicts = rule.judge(ScoredCandidates(scores_M, to_judge.offsets, positive_Q, likeness_M))
+        query_ids, passage_ids = (to_judge.table[name].to_pylist() for name in ("query_id", "passage_id"))
         truth = self.truth(list(zip(query_ids, passage_ids, strict=True)))
         return verdict_table(rule, query_ids, passage_ids, verdicts, truth)
 
@@ -124,23 +124,25 @@ class JudgeNegatives(JudgeWorker):
         wrong = self._false_negatives
         return [pair in wrong if wrong else None for pair in pairs]
 
-    def _scores(self, found: Candidates, candidates: Candidates) -> CandidateScores:
+    def _scores(self, to_judge: Candidates, candidates: Candidates) -> CandidateScores:
         if self.job.judge.reads == "earlier":
-            return CandidateScores(self.suspicion(pairs_of(found.table)))
+            return CandidateScores(self.suspicion(pairs_of(to_judge.table)))
         if self.scorer is None:
-            return CandidateScores(*mined_scores(found, self.job.judge.name))
-        return self._score(found, candidates.relabelled())
+            return CandidateScores(*mined_scores(to_judge, self.job.judge.name))
+        return self._score(to_judge, candidates.relabelled())
 
-    def _score(self, found: Candidates, relabelled: dict[str, list[str]]) -> CandidateScores:
+    def _score(self, to_judge: Candidates, relabelled: dict[str, list[str]]) -> CandidateScores:
         """What the model says of the candidates; of a cross-encoder their scores alone."""
         assert self.job.scoring is not None
         assert self.scorer is not None
         reader = PairReader(self.data, self.corpus, self.job.split, self.scorer)
         if self.job.scoring.is_cross_encoder:
-            return CandidateScores(reader.candidates(found, {}).scores_M)
-        judged = positives_of(self.data, self.job.split, found.query_ids)
-        known = {one: [*judged.get(one, []), *relabelled.get(one, [])] for one in found.query_ids}
-        return reader.candidates(found, known, self.job.judge.reads_likeness)
+            return CandidateScores(reader.candidates(to_judge, {}).scores_M)
+        judged = positives_of(self.data, self.job.split, to_judge.query_ids)
+        known = {
+            query_id: [*judged.get(query_id, []), *relabelled.get(query_id, [])] for query_id in to_judge.query_ids
+        }
+        return reader.candidates(to_judge, known, self.job.judge.reads_likeness)
 
     @cached_property
     def _false_negatives(self) -> set[tuple[str, str]]:
@@ -172,19 +174,19 @@ class PairsWorker(JudgeWorker):
         """Verdicts, or the measures of judges that decide on all pairs at once."""
         judge = self.job.judge
         if isinstance(judge, SplitJudge):
-            found = [judge.measure(block) for block in blocks]
+            measured = [judge.measure(block) for block in blocks]
             columns = {
                 "query_id": pa.array(query_ids, pa.string()),
                 "passage_id": pa.array(passage_ids, pa.string()),
-                **{name: pa.array(_concatenate([one[name] for one in found])) for name in judge.measures},
+                **{name: pa.array(_concatenate([part[name] for part in measured])) for name in judge.measures},
                 "truth": pa.array(truth, pa.bool_()),
             }
             return pa.table(columns)
         verdicts = [judge.judge(block) for block in blocks]
         together = Verdicts(
-            _concatenate([one.score for one in verdicts]),
-            np.concatenate([np.zeros(0, dtype="<U1"), *(one.action for one in verdicts)]),
-            _concatenate([one.weight for one in verdicts]),
+            _concatenate([part.score for part in verdicts]),
+            np.concatenate([np.zeros(0, dtype="<U1"), *(part.action for part in verdicts)]),
+            _concatenate([part.weight for part in verdicts]),
         )
         return verdict_table(judge, query_ids, passage_ids, together, truth)
 
@@ -258,7 +260,7 @@ def decide_pairs(
     for name, table in zip(names, tables, strict=True):
         mine = slice(start, start + len(table))
         start += len(table)
-        query_ids, passage_ids, truth = (table[one].to_pylist() for one in ("query_id", "passage_id", "truth"))
+        query_ids, passage_ids, truth = (table[column].to_pylist() for column in ("query_id", "passage_id", "truth"))
         decided = Verdicts(verdicts.score[mine], verdicts.action[mine], verdicts.weight[mine])
         judged = verdict_table(judge, query_ids, passage_ids, decided, truth)
         kept = table.select(["query_id", "passage_id", "truth"])

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.verdict_tables import VERDICTS
 from raydr.console import show_summary, warn
@@ -27,24 +27,24 @@ _PAIR = ["query_id", "passage_id"]
 _ASIDE = ("dropped", "trusted")
 
 
-def judged(run: Declaring, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
+def judged(context: Context, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
     """The candidates with the actions and weights of the verdicts, by the judge's name."""
-    label = f"{run.place}judged-{'+'.join(verdicts)}-{split}"
+    label = f"{context.place}judged-{'+'.join(verdicts)}-{split}"
     dataset = negatives.inputs["dataset"]
     return apply_verdicts.node(label, negatives=negatives, dataset=dataset, verdicts=verdicts, split=split)
 
 
-def filtered(run: Declaring, verdicts: Mapping[str, Node], split: str) -> Node:
+def filtered(context: Context, verdicts: Mapping[str, Node], split: str) -> Node:
     """The data set without the pairs of a split that a judge drops."""
-    label = f"{run.place}pairs-{'+'.join(verdicts)}-{split}"
-    dataset, corpus = data.dataset(run), data.corpus(run)
+    label = f"{context.place}pairs-{'+'.join(verdicts)}-{split}"
+    dataset, corpus = data.dataset(context), data.corpus(context)
     return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
 
 
-def known_clean(run: Declaring, split: str) -> Node:
+def known_clean(context: Context, split: str) -> Node:
     """The data set without the pairs of a split that were made noisy on purpose."""
-    label = f"{run.place}pairs-truth-{split}"
-    return clean_only.node(label, dataset=data.dataset(run), corpus=data.corpus(run), split=split)
+    label = f"{context.place}pairs-truth-{split}"
+    return clean_only.node(label, dataset=data.dataset(context), corpus=data.corpus(context), split=split)
 
 
 @artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))
@@ -159,12 +159,17 @@ def _calls(
 
 def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
     """The verdicts on one part of what was judged, of all judges."""
-    return [read_parquet(one.local(name)) for one in verdicts for name in one.parts() if name.startswith(prefix)]
+    return [
+        read_parquet(artifact.local(name))
+        for artifact in verdicts
+        for name in artifact.parts()
+        if name.startswith(prefix)
+    ]
 
 
 def _in_place_of(verdicts: list[Artifact]) -> dict[str, str]:
     """The judges that have looked again, with the name of the judge that was before."""
-    return {one.info["judge"]: one.info["after"] for one in verdicts if "after" in one.info}
+    return {artifact.info["judge"]: artifact.info["after"] for artifact in verdicts if "after" in artifact.info}
 
 
 def _apply_to_part(
@@ -173,7 +178,7 @@ def _apply_to_part(
     tables, mined = _verdict_tables(verdicts, prefix), read_arrow(negatives.local(name))
     judged = judge_negatives(mined, tables, _in_place_of(verdicts))
     query_ids, actions = judged["query_id"].to_pylist(), judged["action"].to_pylist()
-    used = {one for one, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
+    used = {query_id for query_id, action in zip(query_ids, actions, strict=True) if action in ("keep", "down_weight")}
     counts: dict[str, int] = {action: actions.count(action) for action in STRENGTH}
     counts["queries_empty"] = len(set(query_ids)) - len(used)
     return {name: write_table(output, name, judged, counts)}

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.verdict_tables import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
@@ -84,11 +84,11 @@ def check_server(judge: LanguageModelJudge) -> None:
         warn(f"judge {judge.name}: {judge.endpoint} gives no probabilities of tokens: yes counts as 1 and no as 0")
 
 
-def asked_verdicts(run: Declaring, judge: Judge, split: str, earlier: Node) -> Node:
+def asked_verdicts(context: Context, judge: Judge, split: str, earlier: Node) -> Node:
     """What a language model says of what another judge is unsure of.
 
     Args:
-        run: the config.
+        context: the config.
         judge: whom to ask what.
         split: the split.
         earlier: the verdicts of that judge.
@@ -101,13 +101,13 @@ def asked_verdicts(run: Declaring, judge: Judge, split: str, earlier: Node) -> N
         raise TypeError(f"judge {judge.name} asks a server: derive it from LanguageModelJudge")
     judge.require_model()
     return ask_language_model.node(
-        f"{run.place}judge-{judge.name}-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}judge-{judge.name}-{split}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         earlier=earlier,
         judge=judge,
         split=split,
-        answers=run.facts.places.root / ANSWERS,
+        answers=context.facts.places.root / ANSWERS,
         check=partial(check_server, judge),
     )
 
@@ -251,8 +251,8 @@ def _decide(
     replies: Replies,
 ) -> pa.Table:
     """Write what was answered on one part of the rows, and the verdicts that follow."""
-    found = [replies[fingerprint_of(question)] for question in questions]
-    answers = [reply if isinstance(reply, Reply) else None for reply in found]
+    answered = [replies[fingerprint_of(question)] for question in questions]
+    answers = [reply if isinstance(reply, Reply) else None for reply in answered]
     relevant = pa.array([reply and reply.relevant for reply in answers], pa.float64())
     content = pa.array([reply and reply.content for reply in answers], pa.string())
     read = doubtful.filter(pc.is_valid(relevant))

@@ -146,7 +146,7 @@ class MeasureFolds:
         self.text_of = dict(zip(pairs.qrels["query_id"].to_pylist(), pairs.text_N.tolist(), strict=True))
         # Of all queries with the same text: what one of them has, or was dropped for it, is random for none of them.
         dropped = of_queries(self.data.dropped(job.split), list(self.text_of))
-        texts = [self.text_of[one] for one in dropped["query_id"].to_pylist()]
+        texts = [self.text_of[query_id] for query_id in dropped["query_id"].to_pylist()]
         contents = self.corpus.content_hashes(self.corpus.rows_of_column(dropped["passage_id"]))
         text_M = np.concatenate([pairs.text_N, np.array(texts, dtype=pairs.text_N.dtype)])
         order = np.argsort(text_M, kind="stable")

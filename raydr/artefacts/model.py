@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, trainers
+from raydr.artefacts.context import Context, trainers
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import Watcher, show_history, training_here, training_on_ray
 from raydr.artefacts.train_worker import TrainingJob, train_worker
@@ -46,80 +46,82 @@ if TYPE_CHECKING:
 
 
 def trained(
-    run: Declaring,
+    context: Context,
     name: str,
     training: Training,
     pairs: Node,
-    extras: OptionalInputs[Node],
+    optional: OptionalInputs[Node],
     watcher: Watcher | None = None,
 ) -> Node:
     """A trained dual encoder.
 
     Args:
-        run: the config.
+        context: the config.
         name: what the model is called.
         training: how it is trained.
         pairs: the data set with the pairs that it is trained on.
-        extras: what else it reads; the guide's vectors are added here.
+        optional: what else it reads; the guide's vectors are added here.
         watcher: whom it tells how far it is; the console if None.
 
     Raises:
         ConfigError: the loss learns from a ranker, and there are no scores of one.
     """
     settings = training.train
-    if settings.loss.reads_ranker_scores and extras.ranker_scores is None:
+    if settings.loss.reads_ranker_scores and optional.ranker_scores is None:
         raise ConfigError(
             f"the loss {settings.loss.name!r} learns from a ranker, and none is asked here: take nce, or rcl"
         )
     if settings.guide is not None:
-        extras = _guided(run, extras, training.train_split)
+        optional = _guided(context, optional, training.train_split)
     if not settings.num_hard_negatives:
         # Nothing is drawn from partitions.
         training = training.model_copy(update={"scope": "own"})
-    label, warmup = run.label("train", name), None
+    label, warmup = context.label("train", name), None
     read: dict[str, Any]
     common: dict[str, Any] = {
         "dataset": pairs,
-        "corpus": data.corpus(run),
-        "checkpoint": "" if extras.start else run.facts.checkpoint(training.model),
+        "corpus": data.corpus(context),
+        "checkpoint": "" if optional.start else context.facts.checkpoint(training.model),
         "watcher": watcher,
-        "demand": trainers(run.config),
+        "demand": trainers(context.config),
     }
     for epochs in settings.shared_epochs:
         plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(asked=False), "pair_detection": None}
         own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
-        read = dict(replace(extras, margins=None, ranker_scores=None).present())
+        read = dict(replace(optional, margins=None, ranker_scores=None).present())
         warmup = train_warmup.node(
-            f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(run, warmup)
+            f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(context, warmup)
         )
     chosen = training.dev_split if settings.keep == "best" else ""
     first = settings.loss.first_own_epoch(settings.num_epochs) if chosen else 0
-    read = dict(extras.present())
-    return train_model.node(label, **common, **read, training=training, best_epoch_from=first, **_after(run, warmup))
+    read = dict(optional.present())
+    return train_model.node(
+        label, **common, **read, training=training, best_epoch_from=first, **_after(context, warmup)
+    )
 
 
-def _after(run: Declaring, warmup: Node | None) -> dict[str, Any]:
+def _after(context: Context, warmup: Node | None) -> dict[str, Any]:
     """A shared state that a training goes on from: it changes nothing but the time, so that it is no input."""
     if warmup is None:
         return {}
-    folder = run.facts.places.folder(warmup.kind, warmup.key)
+    folder = context.facts.places.folder(warmup.kind, warmup.key)
     return {"after": (warmup,), "warmup": partial(Artifact.open, folder, warmup.kind)}
 
 
-def _guided(run: Declaring, extras: OptionalInputs[Node], split: str) -> OptionalInputs[Node]:
+def _guided(context: Context, optional: OptionalInputs[Node], split: str) -> OptionalInputs[Node]:
     """With the guide's vectors of the split's queries and of the corpus."""
-    asked = run.config.judge.guide
+    asked = context.config.judge.guide
     if asked.score.passage_vectors.several:
         raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
-    own = run.of(run.config.model_copy(update={"model": asked}))
+    own = context.of(context.config.model_copy(update={"model": asked}))
     guide = untrained(own, own.config.model, "guide")
     queries = encode.queries(own, guide, "guide", split)
-    return replace(extras, guide_queries=queries, guide_passages=encode.passages(own, guide, "guide"))
+    return replace(optional, guide_queries=queries, guide_passages=encode.passages(own, guide, "guide"))
 
 
-def untrained(run: Declaring, model: ModelConfig, name: str) -> Node:
+def untrained(context: Context, model: ModelConfig, name: str) -> Node:
     """A starting checkpoint as it is, to compare with or to ask."""
-    return save_untrained.node(name, model=model, checkpoint=run.facts.checkpoint(model), seed=run.config.seed)
+    return save_untrained.node(name, model=model, checkpoint=context.facts.checkpoint(model), seed=context.config.seed)
 
 
 def _num_learnt(of: Any) -> int:
@@ -157,9 +159,9 @@ def train_model(
         best_epoch_from: the first epoch that may become the model; the loss says it.
         warmup: opens the state that it goes on from.
     """
-    extras = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
+    optional = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
     return train(
-        making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
+        making, pool, dataset, corpus, optional, training=training, tracker=tracker.handle(),
         warmup=None if warmup is None else warmup(), watcher=watcher,
     )  # fmt: skip
 
@@ -189,9 +191,9 @@ def train_warmup(
         training, checkpoint, warmup, watcher: see there.
         until: epochs.
     """
-    extras = OptionalInputs(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
+    optional = OptionalInputs(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
     return train(
-        making, pool, dataset, corpus, extras, training=training, tracker=tracker.handle(),
+        making, pool, dataset, corpus, optional, training=training, tracker=tracker.handle(),
         warmup=None if warmup is None else warmup(), until=until, watcher=watcher,
     )  # fmt: skip
 
@@ -201,7 +203,7 @@ def train(
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    extras: OptionalInputs[Artifact],
+    optional: OptionalInputs[Artifact],
     *,
     training: Training,
     tracker: TrackerHandle | None,
@@ -216,7 +218,7 @@ def train(
         pool: where it is trained.
         dataset: its training split is trained on, its dev split chooses the epoch.
         corpus: the corpus it was prepared with.
-        extras: what else is read.
+        optional: what else is read.
         training: the settings.
         tracker: where step and epoch metrics are logged.
         warmup: the state after epochs of plain NCE that it begins with; None if it trains them itself.
@@ -232,7 +234,7 @@ def train(
     data = Dataset(dataset)
     data.require_corpus(corpus)
     _check_dev(training, data)
-    negatives, start = extras.negatives, extras.start
+    negatives, start = optional.negatives, optional.start
     _check_negatives(training, negatives)
     if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
         raise ArtifactError(
@@ -248,7 +250,7 @@ def train(
     settings = training.train
     view = training_here if trains_here(pool, settings) else training_on_ray
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
-        job = TrainingJob(training, data, Corpus(corpus), extras, making.folder, tracker, watching, warmup, until)
+        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, tracker, watching, warmup, until)
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}

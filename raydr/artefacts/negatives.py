@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.console import show_summary, warn
@@ -53,23 +53,23 @@ _WORDS = {
 SOURCE = "source"
 
 
-def mined(run: Declaring, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
+def mined(context: Context, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
     """Candidate hard negatives.
 
     Args:
-        run: the config.
+        context: the config.
         miner: who proposes them: ``source``, ``bm25``, or the name of a model or run.
         ranked: its run over the split; None for those that came with the data.
         split: the split.
         number: of the refresh round, from 1.
     """
     return mine.node(
-        f"{run.place}mine-{miner}-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}mine-{miner}-{split}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         run=ranked,
-        settings=run.config.negatives or NegativesConfig(),
-        scope=run.config.scope(split),
+        settings=context.config.negatives or NegativesConfig(),
+        scope=context.config.scope(split),
         split=split,
         miner=miner,
         round=number,
@@ -182,8 +182,8 @@ def _mine_part(
         )  # fmt: skip
         counts.count(kept, settings.depth)
         kept_rows.extend(rows[at] for at in kept.positions)
-        found = (scores[at] for at in rows if passage_ids[at] in known)
-        positive_scores.extend([next(found, None)] * len(kept.positions))
+        known_scores = (scores[at] for at in rows if passage_ids[at] in known)
+        positive_scores.extend([next(known_scores, None)] * len(kept.positions))
     mined = table.take(pa.array(kept_rows, type=pa.int64()))
     if run is not None:
         at = mined.schema.get_field_index("positive_score")

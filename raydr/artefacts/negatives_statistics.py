@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary
 from raydr.data.annotations import known_false_negatives
@@ -32,13 +32,13 @@ KIND = "negatives_statistics"
 _USED = ("keep", "down_weight")
 
 
-def statistics(run: Declaring, negatives: Node) -> Node:
+def statistics(context: Context, negatives: Node) -> Node:
     """Counts of the candidates that training draws from."""
-    config = run.config
+    config = context.config
     return count_negatives.node(
-        f"{run.place}statistics",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}statistics",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         negatives=negatives,
         split=config.data.train_split,
         settings=config.evaluate.of_answers(),
@@ -123,15 +123,15 @@ def _count_part(
         candidates=len(query_ids),
         used=sum(used),
         planted=sum(planted),
-        planted_used=sum(one for one, left in zip(planted, used, strict=True) if left),
+        planted_used=sum(count for count, left in zip(planted, used, strict=True) if left),
         queries_without_negatives=len(set(query_ids))
         - len({q for q, left in zip(query_ids, used, strict=True) if left}),
     )
     asked = [at for at, query_id in enumerate(query_ids) if query_id in matchers]
     texts = corpus.texts(corpus.rows_of([ids[at] for at in asked])).texts
     for at, text in zip(asked, texts, strict=True):
-        found = matchers[query_ids[at]].matches(text)
-        counts.update(answerable=1, answered=int(found))
+        is_answer = matchers[query_ids[at]].matches(text)
+        counts.update(answerable=1, answered=int(is_answer))
         if used[at]:
-            counts.update(answerable_used=1, answered_used=int(found))
+            counts.update(answerable_used=1, answered_used=int(is_answer))
     return counts

@@ -80,8 +80,8 @@ class Places:
 
     def resolve(self, name: str) -> Folder | None:
         """The folder that a name points to; None if there is no such name."""
-        found = self.pointer(name)
-        return None if found is None else self.folder(found.kind, found.key)
+        pointer = self.pointer(name)
+        return None if pointer is None else self.folder(pointer.kind, pointer.key)
 
     def open(self, name: str, kind: str) -> Artifact:
         """The artefact of a name.
@@ -91,15 +91,17 @@ class Places:
         """
         folder = self.resolve(name)
         if folder is None:
-            there = [one.removeprefix(f"{name.rpartition('/')[0]}/") for one in self.names(name.rpartition("/")[0])]
+            names = [other.removeprefix(f"{name.rpartition('/')[0]}/") for other in self.names(name.rpartition("/")[0])]
             if "/" not in name:
-                there = [one for one in there if (found := self.pointer(one)) is not None and found.kind == kind]
+                names = [
+                    other for other in names if (pointer := self.pointer(other)) is not None and pointer.kind == kind
+                ]
             command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
             if kind == "model":
                 command = f"{command} --name {name.rpartition('/')[2]}"
             raise ArtifactError(
                 f"there is no {kind} called {name} in {self.root}"
-                + (f"; there is {', '.join(there)}" if there else "")
+                + (f"; there is {', '.join(names)}" if names else "")
                 + (f": {command} makes it" if command else "")
             )
         return Artifact.open(folder, kind)
@@ -107,8 +109,8 @@ class Places:
     def names(self, under: str = "") -> list[str]:
         """The names below a folder of names, sorted."""
         prefix = f"{NAMES}/{under}".rstrip("/")
-        found = (file.removeprefix(f"{NAMES}/").removesuffix(".json") for file in self.root.files(prefix))
-        return sorted(found)
+        names = (file.removeprefix(f"{NAMES}/").removesuffix(".json") for file in self.root.files(prefix))
+        return sorted(names)
 
     def named_keys(self) -> set[str]:
         """The keys of all that names point to."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from raydr.artefacts.context import Declaring, of_data
+from raydr.artefacts.context import Context, of_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.artefacts.sources import Sources, read_sources
@@ -43,7 +43,7 @@ _HASH_ROWS = 200_000
 
 
 @of_data
-def corpus(run: Declaring) -> Node:
+def corpus(run: Context) -> Node:
     """The passages of the reader's files."""
     data = run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
@@ -58,7 +58,7 @@ def corpus(run: Declaring) -> Node:
 
 
 @of_data
-def prepared(run: Declaring) -> Node:
+def prepared(run: Context) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
     config, data = run.of_data, run.of_data.data
     sources, checksums = run.facts.sources(data.reader)
@@ -75,7 +75,7 @@ def prepared(run: Declaring) -> Node:
 
 
 @of_data
-def dataset(run: Declaring) -> Node:
+def dataset(run: Context) -> Node:
     """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
     settings = run.of_data.inject_noise
     if settings is None:

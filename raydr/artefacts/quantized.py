@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
@@ -29,11 +29,11 @@ from raydr.store.folder import Folder, publish_files
 _MOST_PARTS = 8
 
 
-def quantized(run: Declaring, model: Node, name: str) -> Node:
+def quantized(context: Context, model: Node, name: str) -> Node:
     """A model's encoder of passages in int8, for all that encode with it the same."""
-    cpus = run.config.encode.cpus_per_actor
-    label = run.label("quantize", name)
-    return quantize_encoder.node(label, model=model, corpus=data.corpus(run), num_cpus=cpus, demand={"CPU": cpus})
+    cpus = context.config.encode.cpus_per_actor
+    label = context.label("quantize", name)
+    return quantize_encoder.node(label, model=model, corpus=data.corpus(context), num_cpus=cpus, demand={"CPU": cpus})
 
 
 @artefact("quantized", rows=lambda of: NUM_CALIBRATING, asks_model=True, temporary=True)
@@ -52,14 +52,14 @@ def quantize_encoder(
     Raises:
         ModelError: a package or the processor's instructions are missing there, or the encoder cannot be quantised.
     """
-    found = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
+    facts = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
     making.record_files()
-    cosine = found["cosine"]
+    cosine = facts["cosine"]
     say(
-        f"quantize: scales of int8 measured on {found['num_passages']:,} passages, whose vectors have a cosine of "
+        f"quantize: scales of int8 measured on {facts['num_passages']:,} passages, whose vectors have a cosine of "
         f"{cosine['mean']:.4f} to those in float32 (lowest {cosine['lowest']:.4f})"
     )
-    return dict(found)
+    return dict(facts)
 
 
 def sample_rows(starts: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, trainers
+from raydr.artefacts.context import Context, trainers
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.artefacts.train_progress import show_history
@@ -26,7 +26,7 @@ from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
 from raydr.data.schema import RUNS
 from raydr.data.tables import choose_queries, of_queries
-from raydr.distributed.member import Member
+from raydr.distributed.member import WorkerContext
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
 from raydr.errors import ConfigError, DataError, ModelError
@@ -64,7 +64,7 @@ class CrossEncoderJob:
 
 
 def cross_encoder(
-    run: Declaring,
+    context: Context,
     settings: CrossEncoderTraining,
     negatives: Node | None,
     pairs: Node | None = None,
@@ -75,7 +75,7 @@ def cross_encoder(
     """A cross-encoder trained on the pairs and their candidates; the checkpoint as it is with ``num_epochs`` 0.
 
     Args:
-        run: the config.
+        context: the config.
         settings: how it is trained.
         negatives: the candidates; None if it learns from random passages, or from what came with the data, alone.
         pairs: the data set with the pairs that it is trained on; the run's if None.
@@ -83,17 +83,17 @@ def cross_encoder(
         name: what it is called.
         dev_run: over the dev split, which it orders after each epoch; None if the last epoch is kept.
     """
-    config, label = run.config, run.label(name)
-    checkpoint = run.facts.cross_encoder_checkpoint(settings.model) if start is None else ""
+    config, label = context.config, context.label(name)
+    checkpoint = context.facts.cross_encoder_checkpoint(settings.model) if start is None else ""
     if not settings.num_epochs:
         return start or save_cross_encoder.node(
             label, settings=settings, predicts=settings.predicts, checkpoint=checkpoint
         )
-    dtype = run.facts.training_dtype(config.train, settings.dtype)
+    dtype = context.facts.training_dtype(config.train, settings.dtype)
     return train_cross_encoder.node(
         label,
-        dataset=pairs or data.dataset(run),
-        corpus=data.corpus(run),
+        dataset=pairs or data.dataset(context),
+        corpus=data.corpus(context),
         negatives=negatives if settings.num_hard_negatives else None,
         start=start,
         dev_run=dev_run,
@@ -203,8 +203,8 @@ def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str
     """Who has proposed the candidates, and who has judged them; empty if there are none."""
     if not settings.num_hard_negatives:
         return ""
-    found = {"miner": "source"} if negatives is None else negatives.info
-    return ", judged by ".join([found["miner"], *filter(None, [" and ".join(found.get("judges", []))])])
+    facts = {"miner": "source"} if negatives is None else negatives.info
+    return ", judged by ".join([facts["miner"], *filter(None, [" and ".join(facts.get("judges", []))])])
 
 
 @artefact("cross_encoder")
@@ -249,7 +249,7 @@ def _save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
     publish_files(output, lambda path: model.save(path, tokenizer, settings.predicts))
 
 
-def train_worker(job: CrossEncoderJob, member: Member) -> dict[str, Any]:
+def train_worker(job: CrossEncoderJob, member: WorkerContext) -> dict[str, Any]:
     """Train on this worker's share of each batch; returns the outcome."""
     trainer, tokenizer = _set_up(job, member)
     progress = trainer.run()
@@ -286,11 +286,11 @@ def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
             f"split {split!r} of the data set at {job.data.artifact.folder} has no judgments, so that no epoch of the "
             "ranker can be measured on it: set data.dev_split to a split that has some, or ranker.dev to null"
         )
-    found = pa.concat_tables([RUNS.empty_table(), *Run(job.dev_run).of_queries(sorted(chosen))])
-    return RankerDev(found, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
+    rows = pa.concat_tables([RUNS.empty_table(), *Run(job.dev_run).of_queries(sorted(chosen))])
+    return RankerDev(rows, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
 
 
-def _set_up(job: CrossEncoderJob, member: Member) -> tuple[CrossEncoderTrainer, PairTokenizer]:
+def _set_up(job: CrossEncoderJob, member: WorkerContext) -> tuple[CrossEncoderTrainer, PairTokenizer]:
     """The trainer in the state that it goes on from, and the model's tokenizer."""
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype

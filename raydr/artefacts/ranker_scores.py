@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.context import Context, encoders
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
 from raydr.component import Neutral
@@ -47,25 +47,25 @@ class ScoresJob:
     scoring: Scoring
 
 
-def ranker_scores(run: Declaring, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
+def ranker_scores(context: Context, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
     """What a model says of the training split's pairs and candidates.
 
     Args:
-        run: the config.
+        context: the config.
         ranker: a cross-encoder; or a retriever, whose similarities are scaled as its own losses see them.
         pairs: the data set that is trained on.
         negatives: mined candidates; those that came with the data if None.
     """
     return score_candidates.node(
-        run.label("ranker-scores"),
+        context.label("ranker-scores"),
         model=ranker,
         dataset=pairs,
-        corpus=data.corpus(run),
+        corpus=data.corpus(context),
         negatives=negatives,
-        split=run.config.data.train_split,
-        settings=run.config.encode,
-        arithmetic=run.facts.encoding(run.config.encode),
-        demand=encoders(run.config),
+        split=context.config.data.train_split,
+        settings=context.config.encode,
+        arithmetic=context.facts.encoding(context.config.encode),
+        demand=encoders(context.config),
     )
 
 

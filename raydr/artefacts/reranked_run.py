@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.context import Context, encoders
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, rank_rows
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
@@ -40,28 +40,28 @@ class RerankJob:
     scoring: Scoring
 
 
-def reranked(run: Declaring, ranked: Node, model: Node, split: str, system: str) -> Node:
+def reranked(context: Context, ranked: Node, model: Node, split: str, system: str) -> Node:
     """A run whose best passages a model has scored anew.
 
     Args:
-        run: the config.
+        context: the config.
         ranked: the run that is reranked.
         model: a cross-encoder, or a retriever.
         split: the split.
         system: what the new run is called.
     """
     return rerank.node(
-        run.label("rerank", system, split),
+        context.label("rerank", system, split),
         run=ranked,
         model=model,
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         split=split,
-        depth=run.config.rerank.depth,
+        depth=context.config.rerank.depth,
         system=system,
-        settings=run.config.encode,
-        arithmetic=run.facts.encoding(run.config.encode),
-        demand=encoders(run.config),
+        settings=context.config.encode,
+        arithmetic=context.facts.encoding(context.config.encode),
+        demand=encoders(context.config),
     )
 
 

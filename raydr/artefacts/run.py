@@ -167,10 +167,10 @@ def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
             columns = (part[column].to_pylist() for column in ("query_id", "passage_id", "rank"))
             scores = part["score"].to_numpy().astype(np.float32)
             for query_id, passage_id, rank, score in zip(*columns, scores, strict=True):
-                for one in (query_id, passage_id):
-                    if columns_of(one) != [one]:
+                for id_ in (query_id, passage_id):
+                    if columns_of(id_) != [id_]:
                         raise DataError(
-                            f"id {one!r} is empty or has white space in it; a TREC file separates its columns by "
+                            f"id {id_!r} is empty or has white space in it; a TREC file separates its columns by "
                             "white space and cannot hold it. Use the Parquet parts instead."
                         )
                 file.write(f"{query_id} Q0 {passage_id} {rank} {score!s} {tag}\n")

@@ -94,7 +94,7 @@ class CrossFittedScoring(Scoring):
 
         each = [Scoring(model, self.arithmetic, self.num_threads) for model in (self.model, *self.others)]
         fold_of = fold_of_texts(self.folds, self.data, self.split)
-        return CrossFittedScorer([one.open(probabilities) for one in each], fold_of)
+        return CrossFittedScorer([scorer.open(probabilities) for scorer in each], fold_of)
 
 
 def scoring_of(pool: Pool, model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:
@@ -146,27 +146,30 @@ class PairReader:
         return self.scorer.score(asked, texts, query_P.astype(np.int64), passage_P.astype(np.int64))
 
     def candidates(
-        self, found: Candidates, positives: Mapping[str, Sequence[str]], likeness: bool = False
+        self, candidates: Candidates, positives: Mapping[str, Sequence[str]], likeness: bool = False
     ) -> CandidateScores:
         """Scores of candidates and of their queries' positives.
 
         Args:
-            found: the candidates.
+            candidates: of some queries.
             positives: of each query; a query may have none.
             likeness: whether candidates are compared with the positives too, which a retriever can.
         """
-        given = [positives.get(query_id, ()) for query_id in found.query_ids]
-        ids = [*found.table["passage_id"].to_pylist(), *(one for those in given for one in those)]
+        positive_ids = [positives.get(query_id, ()) for query_id in candidates.query_ids]
+        ids = [
+            *candidates.table["passage_id"].to_pylist(),
+            *(passage_id for those in positive_ids for passage_id in those),
+        ]
         passages, passage_P = np.unique(np.asarray(ids, dtype=object), return_inverse=True)
         texts = self.corpus.texts(self.corpus.rows_of(passages.tolist()))
-        of_positive = np.repeat(np.arange(len(given)), list(map(len, given)))
-        query_P, passage_P = np.concatenate([found.query_M, of_positive]), passage_P.astype(np.int64)
-        asked = query_texts(self.data, self.split, found.query_ids)
-        num, likeness_M = len(found.table), None
+        of_positive = np.repeat(np.arange(len(positive_ids)), list(map(len, positive_ids)))
+        query_P, passage_P = np.concatenate([candidates.query_M, of_positive]), passage_P.astype(np.int64)
+        asked = query_texts(self.data, self.split, candidates.query_ids)
+        num, likeness_M = len(candidates.table), None
         if likeness:
             retriever = cast("DualEncoderScorer", self.scorer)
             # Each candidate beside each positive of its query.
-            blocks = [np.arange(found.offsets[at], found.offsets[at + 1]) for at in of_positive]
+            blocks = [np.arange(candidates.offsets[at], candidates.offsets[at + 1]) for at in of_positive]
             candidate_L = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
             positive_L = np.repeat(passage_P[num:], list(map(len, blocks)))
             compared = positive_L, passage_P[candidate_L]
@@ -175,6 +178,6 @@ class PairReader:
             np.maximum.at(likeness_M, candidate_L, like_L)
         else:
             scores_P = self.scorer.score(asked, texts, query_P, passage_P)
-        best_Q = np.full(len(given), -np.inf)
+        best_Q = np.full(len(positive_ids), -np.inf)
         np.maximum.at(best_Q, of_positive, scores_P[num:])
         return CandidateScores(scores_P[:num], best_Q, likeness_M)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts import index
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, without_own_ids
 from raydr.artefacts.search_layout import Layout, plan_layout
@@ -99,23 +99,23 @@ def settings_in_use(settings: SearchConfig, factory: str, score: ScoreFunction) 
     return settings.model_copy(update={name: getattr(defaults, name) for name in (*sorted(unused), "top_k")})
 
 
-def of_model(run: Declaring, model: Node, name: str, split: str, top_k: int = 0, scope: Scope | None = None) -> Node:
+def of_model(context: Context, model: Node, name: str, split: str, top_k: int = 0, scope: Scope | None = None) -> Node:
     """What a model finds for the queries of a split.
 
     Args:
-        run: the config.
+        context: the config.
         model: the model.
         name: what it is called.
         split: the split.
         top_k: passages a query; ``search.top_k`` if 0.
         scope: the partitions that a query is searched in; as the config says if None.
     """
-    searched, asked = index.of_model(run, model, name), encode.queries(run, model, name, split)
-    return in_index(run, searched, asked, name, split, run.config.model.score, top_k, scope)
+    searched, asked = index.of_model(context, model, name), encode.queries(context, model, name, split)
+    return in_index(context, searched, asked, name, split, context.config.model.score, top_k, scope)
 
 
 def in_index(
-    run: Declaring,
+    context: Context,
     searched: Node,
     asked: Node,
     name: str,
@@ -127,7 +127,7 @@ def in_index(
     """What is found in an index; arguments as of :func:`of_model`.
 
     Args:
-        run: the config.
+        context: the config.
         searched: the index.
         asked: vectors of the queries.
         name: what the run is called.
@@ -136,16 +136,16 @@ def in_index(
         top_k: see there.
         scope: see there.
     """
-    settings = run.config.search
-    system, scope = f"{name}@{scope}" if scope else name, scope or run.config.scope(split)
+    settings = context.config.search
+    system, scope = f"{name}@{scope}" if scope else name, scope or context.config.scope(split)
     return search.node(
-        run.label("search", system, split),
+        context.label("search", system, split),
         index=searched,
         queries=asked,
-        settings=settings_in_use(settings, run.config.index.factory, score),
+        settings=settings_in_use(settings, context.config.index.factory, score),
         top_k=top_k or settings.top_k,
         scope=scope,
-        skip_own_id=run.config.data.skip_own_id,
+        skip_own_id=context.config.data.skip_own_id,
         system=system,
         demand=_searchers(settings),
     )
@@ -202,9 +202,9 @@ def search(
     todo = missing_parts(making, batches, "search")
     if todo:
         job = SearchJob(shards, encoded, settings, top_k, scope, skip_own_id, making.folder)
-        found = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
+        ranked_parts = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
         with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
-            for name, part in found:
+            for name, part in ranked_parts:
                 # It is recorded on disk already.
                 making.done[name] = part
                 bar.advance(todo[name].rows)
@@ -227,8 +227,8 @@ class ShardHolder:
 
     def search(self, batch: RowRange) -> TopRows:
         """The best passages of these shards for the queries of one batch."""
-        found = self.job.queries.slice(batch.at, batch.start, batch.stop)
-        return self.searcher.search(found, self.job.depth, self.job.partitions(batch))
+        vectors = self.job.queries.slice(batch.at, batch.start, batch.stop)
+        return self.searcher.search(vectors, self.job.depth, self.job.partitions(batch))
 
 
 class Merger:
@@ -240,10 +240,10 @@ class Merger:
 
     def write(self, name: str, batch: RowRange, *parts: TopRows) -> Part:
         """Write and record one part."""
-        found = merge(parts, self.job.depth)
+        best = merge(parts, self.job.depth)
         query_ids = batch.of(self.job.queries.ids(batch.at)).combine_chunks()
-        passage_ids = self.job.shards.passage_ids(found.rows[found.rows >= 0])
-        ranked = rank_top_rows(query_ids, passage_ids, found)
+        passage_ids = self.job.shards.passage_ids(best.rows[best.rows >= 0])
+        ranked = rank_top_rows(query_ids, passage_ids, best)
         if self.job.skip_own_id:
             ranked = without_own_ids(ranked, self.job.top_k)
         return write_table(self.job.output, name, ranked)

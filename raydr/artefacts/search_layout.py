@@ -56,9 +56,9 @@ def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layo
     device, reason, gpu = _choose_device(settings, capacity["GPU"], shards, pool)
     wanted, gpus = settings.cpus_per_actor or 1, 1 if gpu else 0
     nodes = [node for node in nodes if node["GPU"] or not gpus]
-    there, grown = num_places(nodes, wanted, gpus), int(capacity["GPU"] if gpus else capacity["CPU"] / wanted)
-    grows = grown > there and capacity["CPU"] > sum(node["CPU"] for node in nodes)
-    fit = grown if grows else there
+    present, grown = num_places(nodes, wanted, gpus), int(capacity["GPU"] if gpus else capacity["CPU"] / wanted)
+    grows = grown > present and capacity["CPU"] > sum(node["CPU"] for node in nodes)
+    fit = grown if grows else present
     if fit < 1:
         raise ConfigError(
             f"a search actor needs {wanted} CPUs{' and a GPU' if gpus else ''} of one node, the largest has "
@@ -66,7 +66,7 @@ def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layo
         )
     fewest = _fewest_gpus(shards.shard_bytes, gpu.memory_bytes) if gpu else 1
     # A GPU more is quicker, and one that has to be started first is slower.
-    num_actors = min(num_shards, fit, settings.max_actors or (max(fewest, there) if gpu else num_shards))
+    num_actors = min(num_shards, fit, settings.max_actors or (max(fewest, present) if gpu else num_shards))
     if num_actors < fewest:
         raise ConfigError(
             f"the shards of the index take {fewest} GPUs of {gpu.memory_bytes / 2**30 if gpu else 0:.0f} GiB, and "
@@ -138,13 +138,13 @@ def _choose_device(
     factory, exact = shards.factory, shards.factory in EXACT
     if settings.device == "cpu":
         return "cpu", "as configured", None
-    missing, found = "", None
+    missing, gpu_facts = "", None
     if gpus < 1:
         missing = f"the cluster has no GPU {IF_IT_GROWS}"
     else:
         say("search: asking a node with a GPU how much that holds, and what its FAISS can")
-        found = pool.run(look_at_gpu, num_cpus=0, num_gpus=1)
-        if not exact and not found.faiss_has_cuda:
+        gpu_facts = pool.run(look_at_gpu, num_cpus=0, num_gpus=1)
+        if not exact and not gpu_facts.faiss_has_cuda:
             missing = f"faiss-cpu is installed there, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
     if settings.device == "cuda" and missing:
         raise ConfigError(
@@ -152,7 +152,7 @@ def _choose_device(
         )
     if missing:
         return "cpu", missing, None
-    return "cuda", "by FAISS if that has CUDA, else by PyTorch" if exact else "by FAISS", found
+    return "cuda", "by FAISS if that has CUDA, else by PyTorch" if exact else "by FAISS", gpu_facts
 
 
 def look_at_gpu() -> GpuNode:

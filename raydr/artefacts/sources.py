@@ -48,13 +48,13 @@ class Sources:
 
     def by_role(self, target: Target, checksums: Sequence[str]) -> dict[str, str]:
         """Checksums of the sources of an artefact by what they hold; a number tells sources of the same kind apart."""
-        found: dict[str, str] = {}
+        by_role: dict[str, str] = {}
         for at in self.of(target):
             source = self.files[at]
             role = "/".join(filter(None, (source.role, source.split)))
-            number = sum(key.partition("#")[0] == role for key in found)
-            found[f"{role}#{number}" if number else role] = checksums[at]
-        return found
+            number = sum(key.partition("#")[0] == role for key in by_role)
+            by_role[f"{role}#{number}" if number else role] = checksums[at]
+        return by_role
 
     def versions(self) -> list[str]:
         """Size and time of last change of each file, with its path: as long as they stay, so does its content."""
@@ -132,7 +132,7 @@ def read_sources(
     errors: list[str] = []
     num_rows, started = 0, time.monotonic()
     with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
-        for report in pool.stream(_read_source, [(one,) for one in staged]):
+        for report in pool.stream(_read_source, [(source,) for source in staged]):
             if isinstance(report, str):
                 errors.append(report)
                 say(f"{report} The other sources are read to their end.")

@@ -18,7 +18,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.data.schema import write_parquet
 from raydr.data.training_signals import GuideVectors
-from raydr.distributed.member import Member
+from raydr.distributed.member import WorkerContext
 from raydr.models.config import ModelConfig
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
@@ -44,7 +44,7 @@ class TrainingJob:
     Args:
         training: its settings.
         data, corpus: what is trained on.
-        extras: what else is read.
+        optional: what else is read.
         output: where the model goes.
         tracker: opened by the first worker.
         watcher: told by the first worker how far training is.
@@ -55,7 +55,7 @@ class TrainingJob:
     training: Training
     data: Dataset
     corpus: Corpus
-    extras: OptionalInputs[Artifact]
+    optional: OptionalInputs[Artifact]
     output: Folder
     tracker: TrackerHandle | None
     watcher: Watcher
@@ -63,7 +63,7 @@ class TrainingJob:
     until: int | None = None
 
 
-def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
+def train_worker(job: TrainingJob, member: WorkerContext) -> dict[str, Any]:
     """Train on this worker's share of each batch; returns the outcome."""
     handle = job.tracker
     with handle.open() if handle is not None and member.rank == 0 else nullcontext(NullTracker()) as tracker:
@@ -73,7 +73,7 @@ def train_worker(job: TrainingJob, member: Member) -> dict[str, Any]:
         return _train(job, member, listener)
 
 
-def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[str, Any]:
+def _train(job: TrainingJob, member: WorkerContext, listener: WorkerListener) -> dict[str, Any]:
     trainer, tokenizers = _set_up(job, member, listener)
     progress = trainer.run(job.until)
     member.wait()
@@ -98,7 +98,9 @@ def _train(job: TrainingJob, member: Member, listener: WorkerListener) -> dict[s
     }
 
 
-def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple[Trainer, dict[Side, TextTokenizer]]:
+def _set_up(
+    job: TrainingJob, member: WorkerContext, listener: WorkerListener
+) -> tuple[Trainer, dict[Side, TextTokenizer]]:
     """The trainer in the state that it goes on from, and the model's tokenizers."""
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import torch_dtype
@@ -107,8 +109,8 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     from raydr.training.run import TrainingInputs, build_setup, build_trainer
 
     training, train = job.training, job.training.train
-    extras, data = job.extras, job.data
-    origin = _origin(training.model, extras.start)
+    optional, data = job.optional, job.data
+    origin = _origin(training.model, optional.start)
     tokenizers = build_tokenizers(origin)
     model = DualEncoder.from_config(origin, training.seed).to(member.device)
     if train.coteaching is not None:
@@ -117,12 +119,12 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
     model.config = training.model
     inputs = TrainingInputs(
         corpus=job.corpus,
-        train=data.training_tables(training.train_split, extras.negatives),
+        train=data.training_tables(training.train_split, optional.negatives),
         # What was mined is of the training split alone.
         dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
-        margins=load_margins(extras.margins) if extras.margins is not None else None,
+        margins=load_margins(optional.margins) if optional.margins is not None else None,
         ranker_scores=_ranker_scores(job),
-        guide=_guide_vectors(extras),
+        guide=_guide_vectors(optional),
         scope=training.scope,
         trusted=data.trusted(training.train_split),
     )
@@ -141,14 +143,14 @@ def _set_up(job: TrainingJob, member: Member, listener: WorkerListener) -> tuple
 
 
 def _ranker_scores(job: TrainingJob) -> pa.Table | None:
-    scores = job.extras.ranker_scores
+    scores = job.optional.ranker_scores
     return None if scores is None else read_ranker_scores(scores, job.training.train_split)
 
 
-def _guide_vectors(extras: OptionalInputs[Artifact]) -> GuideVectors | None:
-    if extras.guide_queries is None or extras.guide_passages is None:
+def _guide_vectors(optional: OptionalInputs[Artifact]) -> GuideVectors | None:
+    if optional.guide_queries is None or optional.guide_passages is None:
         return None
-    return GuideVectors(Embeddings(extras.guide_queries), Embeddings(extras.guide_passages))
+    return GuideVectors(Embeddings(optional.guide_queries), Embeddings(optional.guide_passages))
 
 
 def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
@@ -158,7 +160,7 @@ def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
     return config.model_copy(update={"checkpoint": start.local_folder(), "passage_checkpoint": ""})
 
 
-def _go_on(trainer: Trainer, member: Member, listener: WorkerListener, warmup: Artifact | None) -> None:
+def _go_on(trainer: Trainer, member: WorkerContext, listener: WorkerListener, warmup: Artifact | None) -> None:
     """Take up an interrupted run, or the state after the epochs that other trainings begin with too."""
     with member.last_state() as folder:
         if folder is not None:
@@ -176,7 +178,7 @@ class WorkerListener:
 
     tracker: Tracker
     watcher: Watcher
-    member: Member
+    member: WorkerContext
     output: Folder
 
     def __post_init__(self) -> None:
@@ -204,14 +206,14 @@ class WorkerListener:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         if self.rank:
             return
-        found = progress.detections[-1]
-        known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
+        detection = progress.detections[-1]
+        known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}
         facts = ", ".join(f"{key} {value:.3f}" for key, value in known.items())
-        told = f"{found['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
-        if found["reason"]:
-            told = f"detection is inconclusive, and all pairs are kept: {found['reason']}"
-        self.tell(f"epoch {progress.epoch + 1}: {told}")
-        numbers = {"share_flagged": found["share_flagged"]} | known
+        message = f"{detection['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
+        if detection["reason"]:
+            message = f"detection is inconclusive, and all pairs are kept: {detection['reason']}"
+        self.tell(f"epoch {progress.epoch + 1}: {message}")
+        numbers = {"share_flagged": detection["share_flagged"]} | known
         self.tracker.log_metrics({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
         table = pa.table(
             {

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring, encoders
+from raydr.artefacts.context import Context, encoders
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgePairs, JudgeWorker, ReadPairs, decide_pairs
 from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, correct
@@ -49,7 +49,7 @@ _RANGE_PAIRS = 5_000
 
 
 def verdicts(
-    run: Declaring,
+    context: Context,
     judge: Judge,
     split: str,
     negatives: Node | None,
@@ -59,7 +59,7 @@ def verdicts(
     """What a judge says of the candidates, or of the annotated pairs, of a split.
 
     Args:
-        run: the config.
+        context: the config.
         judge: the rule.
         split: the split.
         negatives: what is judged; None for judges of pairs.
@@ -67,13 +67,13 @@ def verdicts(
             that the candidates were mined with.
         earlier: the verdicts of the judge that this judge comes after.
     """
-    config, measured = run.config, "margins" in reads
+    config, measured = context.config, "margins" in reads
     asks_model = bool(reads) and not measured
-    settled = run.facts.settled(judge, split) if isinstance(judge, DecisionsReader) else None
+    settled = context.facts.settled(judge, split) if isinstance(judge, DecisionsReader) else None
     return give_verdicts.node(
-        f"{run.place}judge-{judge.name}-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        f"{context.place}judge-{judge.name}-{split}",
+        dataset=data.dataset(context),
+        corpus=data.corpus(context),
         negatives=negatives,
         earlier=earlier,
         **{"models": {}} | dict(reads),
@@ -84,7 +84,7 @@ def verdicts(
         settled=settled or {},
         decisions="" if settled is None else fingerprint_of([*settled.items()]),
         settings=config.encode,
-        arithmetic=run.facts.encoding(config.encode) if asks_model else None,
+        arithmetic=context.facts.encoding(config.encode) if asks_model else None,
         asks_model=asks_model,
         demand=encoders(config),
     )

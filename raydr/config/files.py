@@ -39,12 +39,12 @@ def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not valid UTF-8 at byte {error.start}: save the {what} as UTF-8") from None
     try:
-        found = parse_yaml(text)
+        content = parse_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path} must be a mapping {shape}, found {found!r:.200}")
-    return found
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must be a mapping {shape}, found {content!r:.200}")
+    return content
 
 
 def parse_yaml(text: str) -> Any:
@@ -85,10 +85,10 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     inner: list[yaml.Node] = []
     if isinstance(node, yaml.MappingNode):
         _refuse_repeated_keys(node)
-        inner = [one for pair in node.value for one in pair]
+        inner = [child for pair in node.value for child in pair]
     elif isinstance(node, yaml.SequenceNode):
         inner = node.value
-    total = 1 + sum(_count(one, known) for one in inner)
+    total = 1 + sum(_count(child, known) for child in inner)
     if total > _MOST_VALUES:
         raise _wrong(f"with its anchors written out it holds more than {_MOST_VALUES:,} values", node)
     known[id(node)] = total
@@ -113,10 +113,10 @@ def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Nested settings with some of them changed; a component of another name replaces the whole one."""
     together = dict(base)
     for key, value in changes.items():
-        there = together.get(key)
-        nested = isinstance(value, dict) and isinstance(there, dict)
-        if nested and value.get("name", there.get("name")) == there.get("name"):  # type: ignore[union-attr]
-            together[key] = merged(there, value)  # type: ignore[arg-type]
+        earlier = together.get(key)
+        nested = isinstance(value, dict) and isinstance(earlier, dict)
+        if nested and value.get("name", earlier.get("name")) == earlier.get("name"):  # type: ignore[union-attr]
+            together[key] = merged(earlier, value)  # type: ignore[arg-type]
         else:
             together[key] = value
     return together
@@ -158,29 +158,29 @@ _PACKAGE = Path(__file__).parents[1]
 _LISTED = 12
 
 
-def located(given: str | Path, folders: tuple[str, ...], what: str) -> Path:
+def located(name_or_path: str | Path, folders: tuple[str, ...], what: str) -> Path:
     """The file at a path, or the one that comes with raydr under that name.
 
     Args:
-        given: a path; or a name without suffix, for example ``so-codenn``, where no such file is there. A folder of
-            that name, of the data perhaps, is none.
+        name_or_path: a path; or, where no such file exists, a name without suffix, for example ``so-codenn``. A folder
+            of that name does not count.
         folders: :data:`CONFIGS` or :data:`SPACES`.
         what: it is, for messages, for example ``config file``.
 
     Raises:
         ConfigError: a name that no file has.
     """
-    path = Path(given)
-    if path.is_file() or path.suffix or path.name != str(given):
+    path = Path(name_or_path)
+    if path.is_file() or path.suffix or path.name != str(name_or_path):
         return path
-    there = {file.stem: file for folder in folders for file in sorted(_folder(folder).glob("*.yaml"))}
-    if path.name not in there and path.exists():
+    files = {file.stem: file for folder in folders for file in sorted(_folder(folder).glob("*.yaml"))}
+    if path.name not in files and path.exists():
         return path
-    if path.name not in there:
-        near = sorted(there) if len(there) <= _LISTED else get_close_matches(path.name, there)
+    if path.name not in files:
+        near = sorted(files) if len(files) <= _LISTED else get_close_matches(path.name, files)
         hint = f"; with raydr come {', '.join(near)}" if near else ""
         raise ConfigError(f"there is no {what} {path}, and none of that name comes with raydr{hint}")
-    return there[path.name]
+    return files[path.name]
 
 
 def _folder(name: str) -> Path:
@@ -197,17 +197,17 @@ def anchored(name: str) -> str:
     return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
 
 
-def with_anchored_checkpoints(found: _Settings) -> _Settings:
+def with_anchored_checkpoints(settings: _Settings) -> _Settings:
     """Settings with every checkpoint in them anchored, however deep it stands."""
-    if isinstance(found, list | tuple):
-        return type(found)(with_anchored_checkpoints(one) for one in found)
-    if not isinstance(found, Config):
-        return found
-    values = {name: getattr(found, name) for name in type(found).model_fields}
+    if isinstance(settings, list | tuple):
+        return type(settings)(with_anchored_checkpoints(item) for item in settings)
+    if not isinstance(settings, Config):
+        return settings
+    values = {name: getattr(settings, name) for name in type(settings).model_fields}
     changed = {
         name: anchored(value)
         if name in ("checkpoint", "passage_checkpoint") and value
         else with_anchored_checkpoints(value)
         for name, value in values.items()
     }
-    return found.model_copy(update={name: one for name, one in changed.items() if one != values[name]})
+    return settings.model_copy(update={name: value for name, value in changed.items() if value != values[name]})

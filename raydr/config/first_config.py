@@ -58,10 +58,10 @@ class FirstConfig:
         return path
 
 
-def is_data(given: str) -> bool:
+def is_data(source: str) -> bool:
     """Whether an argument that may be a config is data: a folder, or a file of another kind than YAML."""
-    path = Path(given).expanduser()
-    return not given.endswith((".yaml", ".yml")) and ("://" in given or path.exists())
+    path = Path(source).expanduser()
+    return not source.endswith((".yaml", ".yml")) and ("://" in source or path.exists())
 
 
 def first_config(data: str) -> FirstConfig:
@@ -70,18 +70,22 @@ def first_config(data: str) -> FirstConfig:
     Raises:
         DataError: the data are nothing that is known.
     """
-    found = recognise(data)
+    recognised = recognise(data)
     stem = data.rstrip("/").rpartition("/")[2].removesuffix(".gz")
     name = re.sub(r"[^A-Za-z0-9-]+", "-", stem.rpartition(".")[0] or stem).strip("-") or "data"
-    splits = _splits(found.splits)
+    splits = _splits(recognised.splits)
     left = 1 - sum(splits.get("hold_out", {}).values())
-    train = {"num_epochs": 3, "batch_size": _batch_size(found.num_queries, left), "optimizer": {"learning_rate": 5e-5}}
-    raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": found.reader, **splits}, "train": train}
-    trains = any(split_in(split) == "train" for split in found.splits)
+    train = {
+        "num_epochs": 3,
+        "batch_size": _batch_size(recognised.num_queries, left),
+        "optimizer": {"learning_rate": 5e-5},
+    }
+    raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": recognised.reader, **splits}, "train": train}
+    trains = any(split_in(split) == "train" for split in recognised.splits)
     if trains:
         # Beside a training that trusts all pairs: what is recommended where some are mismatched.
         raw["variants"] = {"npc": {"loss": "npc"}}
-    return FirstConfig(name, raw, found.what, trains)
+    return FirstConfig(name, raw, recognised.what, trains)
 
 
 def _splits(names: Sequence[str]) -> dict[str, Any]:
@@ -98,8 +102,8 @@ def _splits(names: Sequence[str]) -> dict[str, Any]:
         by_word.setdefault(split_in(name), []).append(name)
     settings: dict[str, Any] = {}
     for word, key in (("train", "train_split"), ("dev", "dev_split")):
-        if (found := by_word.get(word, [word])[0]) != word:
-            settings[key] = found
+        if (split := by_word.get(word, [word])[0]) != word:
+            settings[key] = split
     if (tests := by_word.get("test", ["test"])) != ["test"]:
         settings["test_splits"] = tests
     if "train" not in by_word and "dev" not in by_word:

@@ -49,7 +49,9 @@ class JudgeConfig(Config):
         for at, judge in enumerate(self.judges):
             if not isinstance(judge, SecondJudge) or not judge.after:
                 continue
-            earlier = [one.name for one in self.judges[:at] if one.subject == judge.subject and one.name not in PEOPLE]
+            earlier = [
+                other.name for other in self.judges[:at] if other.subject == judge.subject and other.name not in PEOPLE
+            ]
             if judge.after not in earlier:
                 raise ValueError(
                     f"judges: {judge.name} comes after {judge.after!r}, which is no judge of {judge.subject} that "
@@ -67,14 +69,16 @@ class JudgeConfig(Config):
         except ConfigError as error:
             raise ValueError(f"classifier.pairs_kept_by: {error}") from None
         wrong = "judges candidates" if chain[-1].subject != "pairs" else ""
-        if any(isinstance(one.asks(self), CrossEncoder) for one in chain):
+        if any(isinstance(link.asks(self), CrossEncoder) for link in chain):
             wrong = "rests on what the cross-encoder says that is to learn"
         if wrong:
             raise ValueError(
                 f"classifier.pairs_kept_by is {keeper!r}, which {wrong}; expected a judge of pairs such as npc"
             )
         reads_pairs = [
-            one.name for one in self.judges if one.subject == "pairs" and isinstance(one.asks(self), CrossEncoder)
+            judge.name
+            for judge in self.judges
+            if judge.subject == "pairs" and isinstance(judge.asks(self), CrossEncoder)
         ]
         if reads_pairs and self.classifier.num_epochs and self.classifier.num_folds == 1:
             raise ValueError(

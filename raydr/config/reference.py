@@ -69,12 +69,12 @@ def list_settings(config: type[Config]) -> list[SettingGroup]:
         kind = remaining[0]
         done.add(kind)
         for name, component in _choices(kind).items():
-            own = [one for one in component.model_fields if one != "name"]
+            own = [field for field in component.model_fields if field != "name"]
             groups.append(
                 SettingGroup(
                     f"{kind.kind} {name}",
                     _about(component),
-                    tuple(setting for one in own for setting in _of_field(component, one, one, kinds)),
+                    tuple(setting for field in own for setting in _of_field(component, field, field, kinds)),
                 )
             )
     return groups
@@ -82,13 +82,13 @@ def list_settings(config: type[Config]) -> list[SettingGroup]:
 
 def find_settings(groups: Sequence[SettingGroup], wanted: str) -> list[SettingGroup]:
     """The groups with only those settings whose key, or the group's title, has ``wanted`` in it; without empty ones."""
-    found = []
+    matches = []
     for group in groups:
         whole = wanted in group.title
-        settings = tuple(one for one in group.settings if whole or wanted in one.key)
+        settings = tuple(setting for setting in group.settings if whole or wanted in setting.key)
         if settings or whole:
-            found.append(SettingGroup(group.title, group.about, settings))
-    return found
+            matches.append(SettingGroup(group.title, group.about, settings))
+    return matches
 
 
 def settings_page(groups: Sequence[SettingGroup]) -> str:
@@ -106,9 +106,11 @@ def settings_page(groups: Sequence[SettingGroup]) -> str:
             lines += ["", "| key | type | default | meaning |", "|---|---|---|---|"]
             lines += [
                 "| "
-                + " | ".join(_cell(text) for text in (f"`{one.key}`", one.type, f"`{one.default}`", one.meaning))
+                + " | ".join(
+                    _cell(text) for text in (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning)
+                )
                 + " |"
-                for one in group.settings
+                for setting in group.settings
             ]
     return "\n".join(lines) + "\n"
 
@@ -133,9 +135,9 @@ def _sections(config: type[Config], kinds: dict[type[Component], None]) -> list[
 
 def _section(annotation: Any) -> type[Config] | None:
     """The config class that a field is, or may be beside null; None if it is a value or a component."""
-    for one in _alternatives(annotation):
-        if isinstance(one, type) and issubclass(one, Config) and not issubclass(one, Component):
-            return one
+    for choice in _alternatives(annotation):
+        if isinstance(choice, type) and issubclass(choice, Config) and not issubclass(choice, Component):
+            return choice
     return None
 
 
@@ -159,7 +161,7 @@ def _of_field(
     if instance is not None:
         default_section = getattr(instance, name)
     if not isinstance(default_section, Config) and not field.is_required():
-        words = [f"`{value}`" for one in _alternatives(field.annotation) for value in typing.get_args(one)]
+        words = [f"`{value}`" for choice in _alternatives(field.annotation) for value in typing.get_args(choice)]
         type_ = " or ".join(["section", *words, "null"])
         yield Setting(key, type_, _as_yaml(default_section), _meaning(config, name))
         default_section = None
@@ -170,11 +172,11 @@ def _of_field(
 def _type_of(field: FieldInfo, kinds: dict[type[Component], None]) -> str:
     bounds = [
         f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound:,}"
-        for one in field.metadata
+        for mark in field.metadata
         for name, sign in _BOUNDS.items()
-        if (bound := getattr(one, name, None)) is not None
+        if (bound := getattr(mark, name, None)) is not None
     ]
-    pluggable = any(isinstance(one, Pluggable) for one in field.metadata)
+    pluggable = any(isinstance(mark, Pluggable) for mark in field.metadata)
     shown = _shown(field.annotation, pluggable, kinds)
     return f"{shown}, {', '.join(bounds)}" if bounds else shown
 
@@ -183,16 +185,16 @@ def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None])
     """A type in words."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return _shown(arguments[0], any(isinstance(one, Pluggable) for one in arguments[1:]), kinds)
+        return _shown(arguments[0], any(isinstance(argument, Pluggable) for argument in arguments[1:]), kinds)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_shown(one, pluggable, kinds) for one in arguments))
+        return " or ".join(dict.fromkeys(_shown(argument, pluggable, kinds) for argument in arguments))
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if isinstance(annotation, type) and issubclass(annotation, Component) and pluggable:
         kinds.setdefault(annotation)
         return f"{annotation.kind}: {', '.join(f'`{name}`' for name in _choices(annotation))}"
     if origin in (list, tuple, dict, frozenset, set):
-        inner = [_shown(one, pluggable, kinds) for one in arguments if one is not Ellipsis]
+        inner = [_shown(argument, pluggable, kinds) for argument in arguments if argument is not Ellipsis]
         return f"keys with {inner[-1]}" if origin is dict else f"list of {', '.join(dict.fromkeys(inner))}"
     names = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "anything"}
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
@@ -201,7 +203,7 @@ def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None])
 def _choices(kind: type[Component]) -> dict[str, type[Component]]:
     """The components that come with raydr; a program may have defined others."""
     package = kind.package.partition(".")[0] + "."
-    return {name: one for name, one in kind.choices().items() if one.__module__.startswith(package)}
+    return {name: component for name, component in kind.choices().items() if component.__module__.startswith(package)}
 
 
 def _default_of(field: FieldInfo) -> str:
@@ -212,8 +214,8 @@ def _default_of(field: FieldInfo) -> str:
 
 def _as_yaml(value: Any) -> str:
     if isinstance(value, Component):
-        told = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-        return value.name if not told else _as_yaml({"name": value.name, **told})
+        settings = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        return value.name if not settings else _as_yaml({"name": value.name, **settings})
     plain = to_jsonable_python(value)
     if isinstance(plain, str) and "\n" in plain:
         # On one line, which YAML reads too.
@@ -230,8 +232,10 @@ def _about(config: type[Config]) -> str:
 
 def _meaning(config: type[Config], name: str) -> str:
     """The docstring under a field, of the class itself or of one that it is derived from."""
-    owners = (one for one in config.__mro__ if issubclass(one, Config))
-    return _plain(next((found[name] for one in owners if name in (found := _attribute_docstrings(one))), ""))
+    owners = (owner for owner in config.__mro__ if issubclass(owner, Config))
+    return _plain(
+        next((docstrings[name] for owner in owners if name in (docstrings := _attribute_docstrings(owner))), "")
+    )
 
 
 @functools.cache
@@ -241,14 +245,14 @@ def _attribute_docstrings(config: type[Config]) -> dict[str, str]:
     Pydantic's ``use_attribute_docstrings`` gives the same, but parses every class when it is imported: 0.1 s or more
     in each process of a run, for what only the reference shows.
     """
-    found = {}
+    docstrings = {}
     (tree,) = ast.parse(inspect.getsource(config)).body
     assert isinstance(tree, ast.ClassDef)
     for attribute, below in pairwise(tree.body):
         match attribute, below:
             case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                found[name] = " ".join(text.split())
-    return found
+                docstrings[name] = " ".join(text.split())
+    return docstrings
 
 
 def _plain(text: str) -> str:

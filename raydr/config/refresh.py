@@ -78,7 +78,7 @@ class RefreshConfig(Config):
         """What a round does: its own changes, and what the section says where it has none."""
         own = self.rounds.get(number) or RoundChanges()
         shared = {name: getattr(self, name) for name in ("judges", "start", "optimizer")}
-        return own.model_copy(update={name: one for name, one in shared.items() if getattr(own, name) is None})
+        return own.model_copy(update={name: value for name, value in shared.items() if getattr(own, name) is None})
 
     @field_validator("arms")
     @classmethod

@@ -245,20 +245,20 @@ class RunConfig(Config):
         return self.model_copy(update={**changed, "variants": {}})
 
     @classmethod
-    def of(cls, given: GivenConfig) -> RunConfig:
+    def of(cls, config: GivenConfig) -> RunConfig:
         """A config as it is, a YAML file's or that of a config that comes with raydr, or that of a nested dict.
 
         Raises:
             ConfigError: it is none of these, or is wrong.
         """
-        if isinstance(given, RunConfig):
-            return given
-        if isinstance(given, str | Path):
-            return cls.load(given)
-        if isinstance(given, Mapping):
-            return cls.parse(dict(given))
+        if isinstance(config, RunConfig):
+            return config
+        if isinstance(config, str | Path):
+            return cls.load(config)
+        if isinstance(config, Mapping):
+            return cls.parse(dict(config))
         raise ConfigError(
-            f"the config is a {type(given).__name__}; expected a RunConfig, the path of a YAML file, the name of a "
+            f"the config is a {type(config).__name__}; expected a RunConfig, the path of a YAML file, the name of a "
             "config that comes with raydr, or a nested dict"
         )
 
@@ -301,10 +301,10 @@ class RunConfig(Config):
             # A reader without a folder has files of the current one.
             reader = reader.model_copy(update={"path": anchored(path) if path else absolute("")})
         judges = [
-            one.model_copy(update={"file": absolute(one.file)})
-            if isinstance(one, DecisionsReader) and one.file
-            else one
-            for one in settings.judge.judges
+            judge.model_copy(update={"file": absolute(judge.file)})
+            if isinstance(judge, DecisionsReader) and judge.file
+            else judge
+            for judge in settings.judge.judges
         ]
         return settings.model_copy(
             update={

@@ -40,24 +40,24 @@ class Diagnosis:
     @property
     def faults(self) -> list[Finding]:
         """The likeliest cause first."""
-        return [one for one in self.findings if one.level == "fault"]
+        return [finding for finding in self.findings if finding.level == "fault"]
 
     def of_level(self, level: Level) -> list[Finding]:
-        return [one for one in self.findings if one.level == level]
+        return [finding for finding in self.findings if finding.level == level]
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; findings also say their level."""
-        levels = [{"level": one.level, **asdict(one)} for one in self.findings]
+        levels = [{"level": finding.level, **asdict(finding)} for finding in self.findings]
         return {name: value for name, value in asdict(self).items() if name != "findings"} | {"findings": levels}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Diagnosis:
         findings = (
-            {name: one for name, one in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
+            {name: value for name, value in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
             for row in value["findings"]
         )
-        means = {name: {key: Interval(*one) for key, one in value[name].items()} for name in ("found", "gains")}
-        return cls(**{**value, **means, "findings": tuple(Finding(**one) for one in findings)})
+        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("found", "gains")}
+        return cls(**{**value, **means, "findings": tuple(Finding(**finding) for finding in findings)})
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:

@@ -120,12 +120,12 @@ class Progress:
     gain: Interval
 
     @classmethod
-    def of(cls, found: Mapping[str, FloatArray]) -> Progress | None:
+    def of(cls, ranks: Mapping[str, FloatArray]) -> Progress | None:
         """By reader, of training or of held-out queries; None where it was not measured."""
-        if TRAINED not in found or UNTRAINED not in found:
+        if TRAINED not in ranks or UNTRAINED not in ranks:
             return None
-        before = found[UNTRAINED]
-        return cls(float(before.mean()), intervals.mean(found[TRAINED] - before))
+        before = ranks[UNTRAINED]
+        return cls(float(before.mean()), intervals.mean(ranks[TRAINED] - before))
 
     @property
     def left(self) -> float:

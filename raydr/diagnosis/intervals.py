@@ -23,11 +23,11 @@ def share(hits: ArrayLike) -> Interval:
     hit_N = np.asarray(hits, dtype=bool)
     if not len(hit_N):
         return Interval(0.0, 0.0, 1.0)
-    found = binomtest(int(hit_N.sum()), len(hit_N)).proportion_ci(CONFIDENCE, method="wilson")
-    return Interval(float(hit_N.mean()), float(found.low), float(found.high))
+    interval = binomtest(int(hit_N.sum()), len(hit_N)).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(float(hit_N.mean()), float(interval.low), float(interval.high))
 
 
 def mean(values: ArrayLike) -> Interval:
     """The mean over queries with its bootstrap interval; paired, where the values are differences."""
-    [found] = bootstrap_intervals(np.asarray(values, dtype=np.float64)[:, None], CONFIDENCE, _SAMPLES, seed=0)
-    return found
+    [interval] = bootstrap_intervals(np.asarray(values, dtype=np.float64)[:, None], CONFIDENCE, _SAMPLES, seed=0)
+    return interval

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class Member(Protocol):
+class WorkerContext(Protocol):
     """One of the processes that train together, or the only one."""
 
     rank: int
@@ -55,10 +55,10 @@ class Member(Protocol):
 
 #: What a member runs, given its job: returns the outcome. An outcome ``{"error": message}`` ends training without
 #: another try; whatever is raised makes Ray Train start the group again.
-Worker = Callable[[Any, Member], dict[str, Any]]
+Worker = Callable[[Any, WorkerContext], dict[str, Any]]
 
 
-class LoneMember:
+class SingleProcess:
     """The only process of a training; keeps its last state.
 
     Args:
@@ -105,7 +105,7 @@ class LoneMember:
         drop_all_but_last(self.states)
 
 
-class RayTrainMember:
+class RayTrainProcess:
     """A worker of Ray Train; made in the worker.
 
     Args:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from raydr.console import say
 from raydr.distributed.cluster import start_ray
 from raydr.distributed.failures import root_cause
-from raydr.distributed.member import LoneMember, Member, RayTrainMember, Worker, checkpoint_folder, drop_all_but_last
+from raydr.distributed.member import (
+    RayTrainProcess,
+    SingleProcess,
+    Worker,
+    WorkerContext,
+    checkpoint_folder,
+    drop_all_but_last,
+)
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError, ModelError, TrainingError
 from raydr.store.artifact import Building
@@ -57,7 +64,7 @@ def run_workers(
         import torch
 
         device = torch.device("cuda" if settings.use_gpu else "cpu")
-        with closing(LoneMember(states / making.identity.fingerprint, device)) as member:
+        with closing(SingleProcess(states / making.identity.fingerprint, device)) as member:
             outcome = _work(worker, job, member, pool.num_threads(settings.cpus_per_worker))
     else:
         outcome = _run_group(worker, job, making.identity.fingerprint, states, settings, what)
@@ -66,7 +73,7 @@ def run_workers(
     return outcome
 
 
-def _work(worker: Worker, job: Any, member: Member, num_threads: int | None) -> dict[str, Any]:
+def _work(worker: Worker, job: Any, member: WorkerContext, num_threads: int | None) -> dict[str, Any]:
     from raydr.models.precision import torch_threads
 
     with torch_threads(num_threads):
@@ -88,7 +95,7 @@ def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
     settings = arguments["settings"]
     # Beside a GPU a worker has the CPUs of its machine.
     num_threads = None if settings.use_gpu else max(1, int(settings.cpus_per_worker))
-    return _work(arguments["worker"], arguments["job"], RayTrainMember(arguments["states"]), num_threads)
+    return _work(arguments["worker"], arguments["job"], RayTrainProcess(arguments["states"]), num_threads)
 
 
 def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig, what: str) -> dict[str, Any]:

@@ -61,19 +61,19 @@ class PairFindings(Config):
         if not self.num_judged:
             return f"{self.judge} has judged no pair."
         share = self.num_flagged / self.num_judged
-        found = [
+        sentences = [
             f"{self.num_flagged:,} of {self.num_judged:,} pairs ({share:.1%}) are probably wrong, by {self.judge}."
         ]
         if self.num_expected is not None and self.num_expected_flagged is not None:
             expected = f"about {self.num_expected - self.num_expected_flagged:,.0f} more among the pairs that it keeps"
             if self.num_flagged:
                 expected = f"{self.num_expected_flagged / self.num_flagged:.0%} of these to be wrong, and {expected}"
-            found.append(f"Its probabilities expect {expected}.")
+            sentences.append(f"Its probabilities expect {expected}.")
         if self.detection is not None:
             known = {name: self.detection[name] for name in ("precision", "recall") if self.detection[name] is not None}
-            told = " and ".join(f"{name} {value:.2f}" for name, value in known.items())
-            found += [f"Against the pairs that were mismatched on purpose: {told}."] if told else []
-        return " ".join(found)
+            quality = " and ".join(f"{name} {value:.2f}" for name, value in known.items())
+            sentences += [f"Against the pairs that were mismatched on purpose: {quality}."] if quality else []
+        return " ".join(sentences)
 
 
 class NegativeFindings(Config):
@@ -160,21 +160,21 @@ class AuditResult(Config):
             "broken lines): quarantine.jsonl beside corpus and data set has them"
         )
         also = "another split" if self.split == self.train_split else self.train_split
-        found = [left_out] * bool(self.num_left_out) + leak_findings(self.num_leaked, self.split, also)
-        return found + split_findings(self.split, self.data)
+        faults = [left_out] * bool(self.num_left_out) + leak_findings(self.num_leaked, self.split, also)
+        return faults + split_findings(self.split, self.data)
 
     @property
     def numbers(self) -> dict[str, float]:
         """The main figures, flat, for tracking: estimated shares by judge, and quality where the truth is known."""
-        found: dict[str, float | None] = {}
+        figures: dict[str, float | None] = {}
         for pair in self.pairs:
-            found[f"mismatched_share.{pair.judge}"] = pair.share_flagged
-            found[f"mismatched_probability.{pair.judge}"] = pair.mean_probability
+            figures[f"mismatched_share.{pair.judge}"] = pair.share_flagged
+            figures[f"mismatched_probability.{pair.judge}"] = pair.mean_probability
         for negative in self.negatives:
-            found[f"false_negative_share.{negative.judge}"] = negative.share_flagged
-            found[f"queries_with_false_negative.{negative.judge}"] = negative.share_of_queries
+            figures[f"false_negative_share.{negative.judge}"] = negative.share_flagged
+            figures[f"queries_with_false_negative.{negative.judge}"] = negative.share_of_queries
         judges: list[PairFindings | NegativeFindings] = [*self.pairs, *self.negatives]
         for judged in judges:
             for name in ("precision", "recall", "auroc"):
-                found[f"{name}.{judged.judge}"] = (judged.detection or {}).get(name)
-        return {name: value for name, value in found.items() if value is not None}
+                figures[f"{name}.{judged.judge}"] = (judged.detection or {}).get(name)
+        return {name: value for name, value in figures.items() if value is not None}

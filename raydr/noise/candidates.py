@@ -79,21 +79,21 @@ def candidates_of(table: pa.Table, start: int, end: int) -> Candidates:
     return Candidates(table.take(pa.array(rows)), query_ids, offsets_of(sizes))
 
 
-def mined_scores(found: Candidates, judge: str) -> tuple[FloatArray, FloatArray]:
+def mined_scores(candidates: Candidates, judge: str) -> tuple[FloatArray, FloatArray]:
     """The miner's scores of the candidates, and of each query's positive: -inf where the miner did not retrieve it.
 
     Raises:
         DataError: a candidate has none.
     """
-    if found.table["score"].null_count:
-        at = int(np.flatnonzero(found.table["score"].is_null().to_numpy())[0])
-        row = found.table.slice(at, 1).to_pylist()[0]
+    if candidates.table["score"].null_count:
+        at = int(np.flatnonzero(candidates.table["score"].is_null().to_numpy())[0])
+        row = candidates.table.slice(at, 1).to_pylist()[0]
         raise DataError(
-            f"judge {judge} was told to read the miner's scores, but {found.table['score'].null_count} of "
-            f"{len(found.table)} candidates have none, the first is passage {row['passage_id']!r} of query "
+            f"judge {judge} is set to read the miner's scores, but {candidates.table['score'].null_count} of "
+            f"{len(candidates.table)} candidates have none, the first is passage {row['passage_id']!r} of query "
             f"{row['query_id']!r} (miner {row['miner']}): set judge.scores to model"
         )
-    best_Q = np.full(len(found.query_ids), -np.inf)
-    given_M = found.table["positive_score"].to_numpy(zero_copy_only=False).astype(np.float64)
-    np.maximum.at(best_Q, found.query_M, np.nan_to_num(given_M, nan=-np.inf))
-    return found.table["score"].to_numpy().astype(np.float64), best_Q
+    best_Q = np.full(len(candidates.query_ids), -np.inf)
+    given_M = candidates.table["positive_score"].to_numpy(zero_copy_only=False).astype(np.float64)
+    np.maximum.at(best_Q, candidates.query_M, np.nan_to_num(given_M, nan=-np.inf))
+    return candidates.table["score"].to_numpy().astype(np.float64), best_Q

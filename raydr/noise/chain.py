@@ -98,6 +98,6 @@ def _by_pair(verdicts: Sequence[pa.Table], in_place_of: InPlaceOf) -> dict[_Pair
             if (judge, *pair) in looked_again:
                 continue
             verdict = Chained(action, weight, judge in PEOPLE)
-            there = by_pair.get(pair)
-            by_pair[pair] = verdict if there is None else combine(there, verdict)
+            earlier = by_pair.get(pair)
+            by_pair[pair] = verdict if earlier is None else combine(earlier, verdict)
     return by_pair

@@ -113,15 +113,18 @@ class Decisions:
 
     def standing(self, reviewer: str | None = None) -> list[Decision]:
         """The last word of each reviewer, or of one, on each label, in the order in which they were said."""
-        said: dict[tuple[str, Label], list[tuple[int, Decision]]] = defaultdict(list)
-        for number, one in enumerate(self.lines):
-            if reviewer is None or one.reviewer == reviewer:
-                words = said[one.reviewer, one.label]
-                if one.verdict != "undo":
-                    words.append((number, one))
+        verdicts: dict[tuple[str, Label], list[tuple[int, Decision]]] = defaultdict(list)
+        for number, decision in enumerate(self.lines):
+            if reviewer is None or decision.reviewer == reviewer:
+                words = verdicts[decision.reviewer, decision.label]
+                if decision.verdict != "undo":
+                    words.append((number, decision))
                 elif words:
                     words.pop()
-        return [one for _, one in sorted((words[-1] for words in said.values() if words), key=lambda word: word[0])]
+        return [
+            decision
+            for _, decision in sorted((words[-1] for words in verdicts.values() if words), key=lambda word: word[0])
+        ]
 
     def settled(self, subject: Subject, split: str) -> dict[Label, bool]:
         """Whether each label is wrong, as most of its reviewers say; without those that nobody is sure of, and ties.
@@ -129,9 +132,9 @@ class Decisions:
         Sorted, so that it depends on what was decided and not on when.
         """
         votes: Counter[Label] = Counter()
-        for one in self.standing():
-            if (one.subject, one.split) == (subject, split):
-                votes[one.label] += {"wrong": 1, "right": -1}.get(one.verdict, 0)
+        for decision in self.standing():
+            if (decision.subject, decision.split) == (subject, split):
+                votes[decision.label] += {"wrong": 1, "right": -1}.get(decision.verdict, 0)
         return {label: votes[label] > 0 for label in sorted(votes) if votes[label]}
 
 
@@ -161,18 +164,18 @@ def agreement(standing: Iterable[Decision]) -> list[ReviewerAgreement]:
     from sklearn.metrics import cohen_kappa_score
 
     by_reviewer: dict[str, dict[Label, str]] = defaultdict(dict)
-    for one in standing:
-        if one.verdict != "unsure":
-            by_reviewer[one.reviewer][one.label] = one.verdict
-    found = []
+    for decision in standing:
+        if decision.verdict != "unsure":
+            by_reviewer[decision.reviewer][decision.label] = decision.verdict
+    agreements = []
     for first, second in combinations(sorted(by_reviewer), 2):
         mine, theirs = by_reviewer[first], by_reviewer[second]
         both = [(mine[label], theirs[label]) for label in mine if label in theirs]
         if both:
             columns = list(zip(*both, strict=True))
             kappa = float(cohen_kappa_score(*columns)) if len(set(columns[0]) | set(columns[1])) > 1 else None
-            found.append(ReviewerAgreement(first, second, len(both), sum(a == b for a, b in both), kappa))
-    return found
+            agreements.append(ReviewerAgreement(first, second, len(both), sum(a == b for a, b in both), kappa))
+    return agreements
 
 
 def append_decision(file: Path, decision: Decision) -> None:
@@ -185,12 +188,12 @@ def append_decision(file: Path, decision: Decision) -> None:
     with open(file, "ab+") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
         opened.seek(0)
-        there = opened.read()
-        opened.truncate(there.rfind(b"\n") + 1)
+        content = opened.read()
+        opened.truncate(content.rfind(b"\n") + 1)
         opened.write(decision.model_dump_json().encode() + b"\n")
         opened.flush()
         os.fsync(opened.fileno())
-        if not there:
+        if not content:
             folder = os.open(file.parent, os.O_RDONLY)
             os.fsync(folder)
             os.close(folder)

@@ -120,17 +120,19 @@ def detect_over_draws(
     Returns:
         The detection; with several draws without a fit, and with a reason only if no draw could be judged.
     """
-    found = [
+    detections = [
         detector.detect(perplexities_ND[:, at], random_ND[:, at], fold_N) for at in range(perplexities_ND.shape[1])
     ]
-    shares = [one.share_mismatched for one in found if one.share_mismatched is not None]
-    if len(found) == 1 or not shares:
-        return found[0]
-    log_posterior_N = np.logaddexp.reduce([one.log_posterior for one in found]) - np.log(len(found))
+    shares = [detection.share_mismatched for detection in detections if detection.share_mismatched is not None]
+    if len(detections) == 1 or not shares:
+        return detections[0]
+    log_posterior_N = np.logaddexp.reduce([detection.log_posterior for detection in detections]) - np.log(
+        len(detections)
+    )
     log_posterior_N = np.minimum(log_posterior_N, 0.0)
     return replace(
-        found[0],
-        clean=found[0].clean if detector.reads_draws_alone else detector.is_clean(log_posterior_N),
+        detections[0],
+        clean=detections[0].clean if detector.reads_draws_alone else detector.is_clean(log_posterior_N),
         log_posterior=log_posterior_N,
         fit=None,
         reason="",

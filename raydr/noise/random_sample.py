@@ -62,7 +62,7 @@ class SampleScorer:
             return
         position = {query_id: at for at, query_id in enumerate(dict.fromkeys(query_ids))}
         query_N = np.array([position[query_id] for query_id in query_ids])
-        query_QD = torch.from_numpy(self.scorer.encode("query", None, [texts[one] for one in position]))
+        query_QD = torch.from_numpy(self.scorer.encode("query", None, [texts[query] for query in position]))
         positive_ND = self._encode(self.corpus.rows_of(passage_ids))
         config = self.scorer.config
         step = max(1, _BLOCK_SCORES // len(self.vectors_SD))

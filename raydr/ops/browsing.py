@@ -45,28 +45,32 @@ def browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
     table = table[systems].dropna()
     spread = table.max(axis=1) - table.min(axis=1)
     chosen = table.iloc[np.argsort(-spread.to_numpy(), kind="stable")[:NUM_QUERIES]]
-    ids = [str(one) for one in chosen.index]
-    found = {system: _top(Run(opened[f"runs/{system}"]), ids) for system in systems}
-    passages = sorted({one for of_query in found.values() for top in of_query.values() for one in top})
+    ids = [str(query_id) for query_id in chosen.index]
+    top_of_system = {system: _top(Run(opened[f"runs/{system}"]), ids) for system in systems}
+    passages = sorted(
+        {passage_id for of_query in top_of_system.values() for top in of_query.values() for passage_id in top}
+    )
     rows = corpus.find(passages)
     texts = corpus.texts(rows)
     positives = positives_of(data, split, ids)
     queries = []
-    for one, text in zip(ids, query_texts(data, split, ids), strict=True):
-        measured = [round(value, 4) for value in chosen.loc[one]]
-        queries.append(BrowsedQuery(text, positives.get(one, []), measured, [of[one] for of in found.values()]))
+    for query_id, text in zip(ids, query_texts(data, split, ids), strict=True):
+        measured = [round(value, 4) for value in chosen.loc[query_id]]
+        queries.append(
+            BrowsedQuery(text, positives.get(query_id, []), measured, [of[query_id] for of in top_of_system.values()])
+        )
     begun = {
-        one: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
-        for one, title, text in zip(passages, texts.titles, texts.texts, strict=True)
+        passage_id: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
+        for passage_id, title, text in zip(passages, texts.titles, texts.texts, strict=True)
     }
     return QueryBrowser(systems, measure_name(measure), queries, len(table), begun)
 
 
 def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:
     """The best passages of some queries; none for those that the run has not."""
-    found: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
+    top: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
     for part in run.parts():
         rows = of_queries(part.filter(pc.less_equal(part["rank"], TOP)), query_ids)
         if len(rows):
-            found |= {query_id: one["passage_id"].to_pylist() for query_id, one in by_query(rows).items()}
-    return found
+            top |= {query_id: ranking["passage_id"].to_pylist() for query_id, ranking in by_query(rows).items()}
+    return top

@@ -103,7 +103,7 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
     """
     model = places.open(f"models/{name}", "model")
     evaluations = _evaluations(places, name, model)
-    inputs = {f"evaluation/{split}": one.fingerprint for split, one in evaluations.items()}
+    inputs = {f"evaluation/{split}": evaluation.fingerprint for split, evaluation in evaluations.items()}
     inputs["model"] = model.fingerprint
     identity = Identity(kind="export", config={"model": name}, inputs=inputs)
     with begin(target, identity, again) as making:
@@ -125,11 +125,11 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
 
 def _evaluations(places: Places, name: str, model: Artifact) -> dict[str, Artifact]:
     """The evaluations that have a name and took this very model, by split."""
-    named = {one.partition("/")[2]: places.open(one, "evaluation") for one in places.names("evaluation")}
+    named = {name.partition("/")[2]: places.open(name, "evaluation") for name in places.names("evaluation")}
     return {
-        split: one
-        for split, one in named.items()
-        if name in one.manifest.identity.config["systems"] and model.fingerprint in one.manifest.made_from
+        split: evaluation
+        for split, evaluation in named.items()
+        if name in evaluation.manifest.identity.config["systems"] and model.fingerprint in evaluation.manifest.made_from
     }
 
 
@@ -146,7 +146,7 @@ def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Ar
         data_set=_hub_name(reader["path"]) if reader["name"] == "huggingface" else "",
         settings={"settings": made_of.config, "made from": made_of.inputs},
         training=model.info,
-        results=[load_result(one) for one in evaluations.values()],
+        results=[load_result(evaluation) for evaluation in evaluations.values()],
         noise=_noise(places, model),
         made_by=f"By raydr {manifest.raydr_version}, {manifest.created}, as model `{name}` of the config "
         f"`{config['name']}` (key `{model.fingerprint}`).",
@@ -166,13 +166,13 @@ def _noise(places: Places, model: Artifact) -> list[str]:
     if put_in := model.manifest.run_config.get("inject_noise"):
         lines.append(f"Noise was put in on purpose: {put_in['share']:.0%}, {put_in['kind'].replace('_', ' ')}.")
     if detections := model.info.get("detections"):
-        found = detections[-1]
-        known = {key: found[key] for key in ("precision", "recall", "auroc") if found.get(key) is not None}
+        detection = detections[-1]
+        known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}
         quality = f" ({', '.join(f'{key} {value:.2f}' for key, value in known.items())})" if known else ""
-        flagged = f"{found['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}, by the"
-        if found["reason"]:
-            flagged = f"Whether training pairs are mismatched could not be told ({found['reason']}), by the"
-        lines.append(f"{flagged} detection for epoch {found['epoch'] + 1}.")
+        flagged = f"{detection['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}, by the"
+        if detection["reason"]:
+            flagged = f"Whether training pairs are mismatched could not be told ({detection['reason']}), by the"
+        lines.append(f"{flagged} detection for epoch {detection['epoch'] + 1}.")
     inputs = {role: _input(places, model, role) for role in ("dataset", "negatives")}
     if (pairs := inputs["dataset"]) is not None and "judgments_after" in pairs.info:
         lines.append(f"Judges left {pairs.info['judgments_after']:,} of {pairs.info['judgments_before']:,} judgments.")

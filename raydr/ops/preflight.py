@@ -45,17 +45,17 @@ def _checkpoints(config: RunConfig) -> list[Need]:
     names = {"checkpoint": config.model.checkpoint}
     if config.model.towers == "two" and config.model.passage_checkpoint:
         names["passage checkpoint"] = config.model.passage_checkpoint
-    found = []
+    needs = []
     for what, name in names.items():
         try:
             resolved = resolve_checkpoint(name)
         except ModelError as error:
-            found.append(Need(what, name, str(error)))
+            needs.append(Need(what, name, str(error)))
         else:
-            found.append(
+            needs.append(
                 Need(what, resolved if resolved.startswith("/") else f"{name} (a name on the hub, not checked)")
             )
-    return found
+    return needs
 
 
 def raw_inputs(config: DataConfig) -> list[Need]:
@@ -67,7 +67,7 @@ def raw_inputs(config: DataConfig) -> list[Need]:
         except (DataError, ArtifactError) as error:
             problem = str(error)
     roles = {source.path: source for source in sources}
-    needs = [Need(one.what, one.path, _wrong(config, one, roles.get(one.path))) for one in inputs]
+    needs = [Need(source.what, source.path, _wrong(config, source, roles.get(source.path))) for source in inputs]
     if problem:
         needs.append(Need("data", str(config.reader.model_dump().get("path") or config.reader.name), problem))
     if not needs:

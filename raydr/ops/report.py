@@ -38,59 +38,66 @@ def write_report(config: RunConfig, places: Places) -> str:
     root, complete = places.root, _complete(places)
 
     def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
-        of_kind = {name: one for name, one in complete.items() if name.startswith(f"{under}/") and one.kind == kind}
-        return [(name.partition("/")[2], one) for name, one in of_kind.items()]
+        of_kind = {
+            name: artifact
+            for name, artifact in complete.items()
+            if name.startswith(f"{under}/") and artifact.kind == kind
+        }
+        return [(name.partition("/")[2], artifact) for name, artifact in of_kind.items()]
 
-    found: dict[str, list[Any]] = {
+    stories: dict[str, list[Any]] = {
         "models": [_model_story(name, model) for name, model in named("models", "model")],
         "evaluations": [
-            (evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}")
-            for name, one in named("evaluation", "evaluation")
+            (evaluate.load_result(artifact), f"evaluation/{name}/{evaluate.REPORT}")
+            for name, artifact in named("evaluation", "evaluation")
         ],
-        "audits": [(audit.load_result(one), f"audits/{name}/{audit.REPORT}") for name, one in named("audits", "audit")],
-        "verdicts": [(name, one.info) for name, one in named("verdicts", "verdicts")],
-        "rankers": [RankerStory(name, one.info) for name, one in named("models", "cross_encoder")],
+        "audits": [
+            (audit.load_result(artifact), f"audits/{name}/{audit.REPORT}")
+            for name, artifact in named("audits", "audit")
+        ],
+        "verdicts": [(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
+        "rankers": [RankerStory(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
     }
     browsers = {
         result.split: browser
-        for (result, _), (_, one) in zip(found["evaluations"], named("evaluation", "evaluation"), strict=True)
-        if (browser := browse(places, one)) is not None
+        for (result, _), (_, artifact) in zip(stories["evaluations"], named("evaluation", "evaluation"), strict=True)
+        if (browser := browse(places, artifact)) is not None
     }
     others = _other_pages(places)
     story = RunStory(
-        config.name, **found, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places, complete)
+        config.name, **stories, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places, complete)
     )
     page = run_page(story)
     with root.publish(PAGE) as path:
         Path(path).write_text(page, encoding="utf-8")
-    counts = {name: len(stories) for name, stories in found.items()}
+    counts = {name: len(listed) for name, listed in stories.items()}
     show_summary("report", {**counts, "pages": len(others), "at": root.path(PAGE)})
     return root.path(PAGE)
 
 
 def _complete(places: Places) -> dict[str, Artifact]:
     """By name, the artefacts that are there; of the others, which another command may be making anew, it is said."""
-    found, missing = {}, []
+    opened, missing = {}, []
     for name in places.names():
         if (pointer := places.pointer(name)) is None:
             continue
         if places.folder(pointer.kind, pointer.key).exists(MANIFEST):
-            found[name] = places.open(name, pointer.kind)
+            opened[name] = places.open(name, pointer.kind)
         else:
             missing.append(name)
     if missing:
         warn(f"not on the page: {', '.join(missing)}: removed, or being made anew by another command")
-    return found
+    return opened
 
 
 def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:
     """What has a name: when it was made, in how many seconds, where it lies, and what makes it."""
-    seconds = {one.key: one.seconds for one in read_times(places.root)}
+    seconds = {timing.key: timing.seconds for timing in read_times(places.root)}
     rows = []
-    for name, one in complete.items():
-        took = number(seconds.get(one.fingerprint), ".1f")
-        place = str(one.folder).removeprefix(f"{places.root}/")
-        rows.append([name, one.manifest.created, took, place, COMMANDS.get(one.kind, "")])
+    for name, artifact in complete.items():
+        took = number(seconds.get(artifact.fingerprint), ".1f")
+        place = str(artifact.folder).removeprefix(f"{places.root}/")
+        rows.append([name, artifact.manifest.created, took, place, COMMANDS.get(artifact.kind, "")])
     return rows
 
 
@@ -127,7 +134,7 @@ def _histogram(name: str, model: Artifact) -> bytes | None:
     """The perplexities of the last detection that a training has kept."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
-    kept = [one for one in model.info.get("detections", []) if _detection_part(one) in parts]
+    kept = [detection for detection in model.info.get("detections", []) if _detection_part(detection) in parts]
     if not kept:
         return None
     table = read_parquet(model.local(_detection_part(kept[-1])), ["perplexity", "clean"])

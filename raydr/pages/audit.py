@@ -66,10 +66,13 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: what each judge of pairs estimates."""
     columns = ["judge", "pairs", "flagged", "share flagged", "mean probability", "estimated share"]
     rows = []
-    for one in result.pairs:
-        shares = (one.share_flagged, one.mean_probability, one.share_estimated)
-        shown = ["inconclusive" if one.reason else number(one.num_flagged), *(number(share, ".1%") for share in shares)]
-        rows.append([one.judge, number(one.num_judged), *shown])
+    for pair in result.pairs:
+        shares = (pair.share_flagged, pair.mean_probability, pair.share_estimated)
+        shown = [
+            "inconclusive" if pair.reason else number(pair.num_flagged),
+            *(number(share, ".1%") for share in shares),
+        ]
+        rows.append([pair.judge, number(pair.num_judged), *shown])
     return columns, rows
 
 
@@ -77,10 +80,12 @@ def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: where each judge of negatives finds false ones, in the queries that are trusted."""
     columns = ["judge", "queries", "candidates", "share flagged", "queries with one", "flagged in top 10"]
     rows = []
-    for one in result.negatives:
-        in_top = one.num_flagged_in_top_10 / one.num_flagged if one.num_flagged else None
-        counts = [one.judge, number(one.num_queries), number(one.num_candidates)]
-        rows.append([*counts, *(number(share, ".1%") for share in (one.share_flagged, one.share_of_queries, in_top))])
+    for negative in result.negatives:
+        in_top = negative.num_flagged_in_top_10 / negative.num_flagged if negative.num_flagged else None
+        counts = [negative.judge, number(negative.num_queries), number(negative.num_candidates)]
+        rows.append(
+            [*counts, *(number(share, ".1%") for share in (negative.share_flagged, negative.share_of_queries, in_top))]
+        )
     return columns, rows
 
 
@@ -88,10 +93,10 @@ def quality_rows(findings: Sequence[Findings]) -> tuple[list[str], list[list[str
     """Columns and rows: quality of the judges whose verdicts have a known truth."""
     names = ("precision", "recall", "f1", "auroc", "average_precision", "calibration_error")
     rows = []
-    for one in findings:
-        if one.detection is not None:
-            counts = (number(one.detection[name]) for name in ("count", "num_noisy", "num_flagged"))
-            rows.append([one.judge, *counts, *(number(one.detection[name], ".3f") for name in names)])
+    for finding in findings:
+        if finding.detection is not None:
+            counts = (number(finding.detection[name]) for name in ("count", "num_noisy", "num_flagged"))
+            rows.append([finding.judge, *counts, *(number(finding.detection[name], ".3f") for name in names)])
     return ["judge", "with truth", "noisy", "flagged", *(name.replace("_", " ") for name in names)], rows
 
 
@@ -129,9 +134,9 @@ def audit_page(
         known = "the false negatives that are known (planted, or replaced by a mismatched passage), over all queries"
         if _quality(page, result.negatives, f"quality against {known}"):
             page.note(KNOWN_LEGEND)
-        for one in result.negatives:
-            page.heading(f"Most suspicious candidates, by {one.judge}")
-            _verdicts(page, shown[one.judge])
+        for negative in result.negatives:
+            page.heading(f"Most suspicious candidates, by {negative.judge}")
+            _verdicts(page, shown[negative.judge])
     page.heading("The data themselves").paragraph(
         f"{result.data.num_queries:,} queries with {result.data.num_judgments:,} judgments, of which "
         f"{result.data.num_positives:,} call a passage right. What no judge has to be asked about:"
@@ -143,8 +148,8 @@ def audit_page(
         f"answers the query and is not annotated. Judges ask the model {result.model}, where they ask one."
     )
     for name, settings in [
-        *((found.judge, found.settings) for found in result.pairs),
-        *((found.judge, found.settings) for found in result.negatives),
+        *((finding.judge, finding.settings) for finding in result.pairs),
+        *((finding.judge, finding.settings) for finding in result.negatives),
     ]:
         if settings:
             rule = judge_class(settings)
@@ -163,6 +168,6 @@ def _quality(page: Page, findings: Sequence[Findings], caption: str) -> bool:
 def _verdicts(page: Page, shown: Sequence[ShownVerdict]) -> None:
     if not shown:
         page.note("There is none.")
-    for place, one in enumerate(shown, start=1):
-        texts = [(f"{text.role} ({text.text_id})", text.whole) for text in one.texts]
-        page.beside(f"{place}. {one.query_id}", "; ".join(one.facts), texts)
+    for place, label in enumerate(shown, start=1):
+        texts = [(f"{text.role} ({text.text_id})", text.whole) for text in label.texts]
+        page.beside(f"{place}. {label.query_id}", "; ".join(label.facts), texts)

@@ -17,52 +17,54 @@ _RULE = (
 )
 
 
-def reader_rows(found: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
+def reader_rows(diagnosis: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
     """Title, columns and rows: RR@10 by reader, and what it is above the untrained model."""
-    title = f"RR@10 of {found.num_queries:,} queries of {found.split or 'no split'} in {found.num_ranked:,} passages"
+    num_queries, num_ranked, split = diagnosis.num_queries, diagnosis.num_ranked, diagnosis.split
+    title = f"RR@10 of {num_queries:,} queries of {split or 'no split'} in {num_ranked:,} passages"
     rows = [
-        [reader, _with_interval(one, ".3f"), _with_interval(found.gains.get(reader), "+.3f")]
-        for reader, one in found.found.items()
+        [reader, _with_interval(interval, ".3f"), _with_interval(diagnosis.gains.get(reader), "+.3f")]
+        for reader, interval in diagnosis.found.items()
     ]
     return title, ["", "mean [95 %]", "against untrained"], rows
 
 
-def _with_interval(one: Interval | None, form: str) -> str:
-    return ABSENT if one is None else f"{one.mean:{form}} [{one.low:{form}}, {one.high:{form}}]"
+def _with_interval(interval: Interval | None, form: str) -> str:
+    return ABSENT if interval is None else f"{interval.mean:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
 
 
-def outcome(found: Diagnosis) -> str:
+def outcome(diagnosis: Diagnosis) -> str:
     """One sentence."""
-    if found.faults:
-        return f"likeliest cause: {found.faults[0].check}"
-    bm25, untrained = found.found.get(BM25), found.found.get(UNTRAINED)
+    if diagnosis.faults:
+        return f"likeliest cause: {diagnosis.faults[0].check}"
+    bm25, untrained = diagnosis.found.get(BM25), diagnosis.found.get(UNTRAINED)
     start = ""
     if bm25 and untrained and untrained.high < bm25.low / 2:
         start = "the start finds less than half of what BM25 finds: another model.checkpoint (or more of its layers), "
     return f"no fault found; {start}more pairs, hard negatives or a fusion with BM25 (raydr fuse) may still help"
 
 
-def cells(one: Finding) -> list[str]:
+def cells(finding: Finding) -> list[str]:
     """Level, check, severity, what was found, remedy."""
-    return [one.level, one.check, f"{one.severity:.0%}", one.found, one.remedy]
+    return [finding.level, finding.check, f"{finding.severity:.0%}", finding.found, finding.remedy]
 
 
-def diagnosis_page(found: Diagnosis, provenance: Sequence[tuple[str, str]] = ()) -> str:
+def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] = ()) -> str:
     """The self-contained HTML page.
 
     Args:
-        found: the findings.
+        diagnosis: the findings.
         provenance: names and fingerprints of what was examined.
     """
-    said = outcome(found)
-    next_step = f"What may help: {found.faults[0].remedy}" if found.faults else ""
-    page = Page("Diagnosis").headline(f"{said[0].upper()}{said[1:]}.", next_step).table(*reader_rows(found))
+    cause = outcome(diagnosis)
+    next_step = f"What may help: {diagnosis.faults[0].remedy}" if diagnosis.faults else ""
+    page = Page("Diagnosis").headline(f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
     page.heading("Findings").note(_RULE)
-    for one in found.findings:
+    for finding in diagnosis.findings:
         page.beside(
-            f"{one.check}: {one.level}",
-            f"{'' if one.level == 'ok' else f'at least {one.severity:.1%}; '}compared: {found.compared[one.check]}",
-            [("found", one.found), ("remedy", one.remedy if one.level != "ok" else ABSENT)],
+            f"{finding.check}: {finding.level}",
+            f"{'' if finding.level == 'ok' else f'at least {finding.severity:.1%}; '}compared: "
+            f"{diagnosis.compared[finding.check]}",
+            [("found", finding.found), ("remedy", finding.remedy if finding.level != "ok" else ABSENT)],
         )
-    page.table("not looked at", ["check", "why"], list(found.missing.items()))
+    page.table("not looked at", ["check", "why"], list(diagnosis.missing.items()))
     return page.made_from(provenance).render()

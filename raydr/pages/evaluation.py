@@ -36,7 +36,7 @@ class EvaluationResult:
 
     @property
     def systems(self) -> list[str]:
-        return list(dict.fromkeys(one.system for one in self.summaries))
+        return list(dict.fromkeys(summary.system for summary in self.summaries))
 
 
 def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
@@ -48,16 +48,20 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
     """
     letters = {name: chr(ord("a") + at % 26) * (1 + at // 26) for at, name in enumerate(result.systems)}
     ahead: dict[tuple[str, str], list[str]] = {}
-    for one in result.comparisons:
-        if one.p_holm < 1 - result.confidence:
-            better, worse = (one.system, one.baseline) if one.difference > 0 else (one.baseline, one.system)
-            ahead.setdefault((one.measure, better), []).append(letters[worse])
+    for comparison in result.comparisons:
+        if comparison.p_holm < 1 - result.confidence:
+            better, worse = (
+                (comparison.system, comparison.baseline)
+                if comparison.difference > 0
+                else (comparison.baseline, comparison.system)
+            )
+            ahead.setdefault((comparison.measure, better), []).append(letters[worse])
     rows = []
-    for measure, found in _by_measure(result).items():
-        best = max(summary.mean for summary in found)
-        row = [measure_name(measure), number(found[0].num_queries)]
-        for summary in found:
-            star = "*" if len(found) > 1 and summary.mean == best else ""
+    for measure, summaries in _by_measure(result).items():
+        best = max(summary.mean for summary in summaries)
+        row = [measure_name(measure), number(summaries[0].num_queries)]
+        for summary in summaries:
+            star = "*" if len(summaries) > 1 and summary.mean == best else ""
             mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
             interval = f"[{summary.low:.3f}, {summary.high:.3f}]" if intervals else ""
             row.append(" ".join(filter(None, [f"{summary.mean:.3f}", interval, mark])))
@@ -79,21 +83,23 @@ def headline(result: EvaluationResult) -> str:
     """Which system is best, and ahead of which others that is sure."""
     if not result.summaries:
         return "Nothing was measured."
-    measure = telling_measure([one.measure for one in result.summaries])
-    found = sorted((one for one in result.summaries if one.measure == measure), key=lambda one: -one.mean)
-    best = found[0]
+    measure = telling_measure([summary.measure for summary in result.summaries])
+    summaries = sorted(
+        (summary for summary in result.summaries if summary.measure == measure), key=lambda summary: -summary.mean
+    )
+    best = summaries[0]
     interval = f"{best.mean:.3f} [{best.low:.3f}, {best.high:.3f}]"
-    if len(found) == 1:
+    if len(summaries) == 1:
         return f"{best.system} has {measure_name(measure)} {interval} on {result.split}."
     sure = {
         name
-        for one in result.comparisons
-        if one.measure == measure and one.p_holm < 1 - result.confidence
-        for name in (one.system, one.baseline)
-        if best.system in (one.system, one.baseline)
+        for comparison in result.comparisons
+        if comparison.measure == measure and comparison.p_holm < 1 - result.confidence
+        for name in (comparison.system, comparison.baseline)
+        if best.system in (comparison.system, comparison.baseline)
     }
-    behind = [one.system for one in found[1:] if one.system in sure]
-    unsure = [one.system for one in found[1:] if one.system not in sure]
+    behind = [summary.system for summary in summaries[1:] if summary.system in sure]
+    unsure = [summary.system for summary in summaries[1:] if summary.system not in sure]
     parts = [f"{best.system} is best on {result.split}: {measure_name(measure)} {interval}"]
     parts += [f"surely ahead of {', '.join(behind)}"] if behind else []
     parts += (
@@ -119,17 +125,17 @@ def comparison_rows(result: EvaluationResult) -> Table:
     """The pairs of systems."""
     columns = ["measure", "system", "against", "difference", "p", "p (Holm)", "wins", "losses", "ties"]
     rows = []
-    for one in result.comparisons:
-        difference = f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]"
-        counts = map(number, (one.wins, one.losses, one.ties))
+    for comparison in result.comparisons:
+        difference = f"{comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}]"
+        counts = map(number, (comparison.wins, comparison.losses, comparison.ties))
         rows.append(
             [
-                measure_name(one.measure),
-                one.system,
-                one.baseline,
+                measure_name(comparison.measure),
+                comparison.system,
+                comparison.baseline,
                 difference,
-                p_text(one.p),
-                p_text(one.p_holm),
+                p_text(comparison.p),
+                p_text(comparison.p_holm),
                 *counts,
             ]
         )
@@ -145,16 +151,20 @@ def count_rows(result: EvaluationResult) -> Table:
 
 def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Table:
     """One row a group of queries, one column a measure: micro, macro, categories, and partitions if asked for."""
-    mine = [one for one in result.groups if one.system == system and (of_partitions or one.grouping != "partition")]
-    measures = list(dict.fromkeys(one.measure for one in mine))
+    mine = [
+        group_summary
+        for group_summary in result.groups
+        if group_summary.system == system and (of_partitions or group_summary.grouping != "partition")
+    ]
+    measures = list(dict.fromkeys(group_summary.measure for group_summary in mine))
     rows: dict[tuple[str, str], dict[str, GroupMean]] = {}
-    for one in mine:
-        rows.setdefault((one.grouping, one.group), {})[one.measure] = one
+    for group_summary in mine:
+        rows.setdefault((group_summary.grouping, group_summary.group), {})[group_summary.measure] = group_summary
     order = ("all", "category", "partition")
     shown = [
-        [group, number(max(one.num_queries for one in found.values()))]
-        + [f"{found[measure].mean:.3f}" if measure in found else "" for measure in measures]
-        for (_, group), found in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
+        [group, number(max(group_summary.num_queries for group_summary in by_measure.values()))]
+        + [f"{by_measure[measure].mean:.3f}" if measure in by_measure else "" for measure in measures]
+        for (_, group), by_measure in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
     ]
     return ["queries of", "queries", *map(measure_name, measures)], shown
 
@@ -210,10 +220,10 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
 
 
 def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:
-    found: dict[str, list[MeasureSummary]] = {}
-    for one in result.summaries:
-        found.setdefault(one.measure, []).append(one)
-    return found
+    by_measure: dict[str, list[MeasureSummary]] = {}
+    for summary in result.summaries:
+        by_measure.setdefault(summary.measure, []).append(summary)
+    return by_measure
 
 
 def p_text(p: float) -> str:

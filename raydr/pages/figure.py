@@ -100,9 +100,9 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, share
             axes = figure.add_subplot(rows, columns, at + 1)
             draw(axes)
             axes.set_title(name, loc="left", fontsize=11)
-            found = axes.get_legend_handles_labels()
-            if len(found[1]) > len(labels):
-                handles, labels = found
+            legend = axes.get_legend_handles_labels()
+            if len(legend[1]) > len(labels):
+                handles, labels = legend
         if shared_legend and labels:
             ncols = min(len(labels), _ENTRIES_A_PANEL * columns)
             figure.legend(handles, labels, loc="outside lower center", ncols=ncols)

@@ -80,13 +80,13 @@ def _metadata(facts: CardFacts) -> str:
             dataset_type=facts.data_set or "unknown",
             dataset_name=f"{facts.name}, {result.split}",
             dataset_split=result.split,
-            metric_type=one.measure,
-            metric_name=one.measure,
-            metric_value=round(one.mean, 5),
+            metric_type=summary.measure,
+            metric_name=summary.measure,
+            metric_value=round(summary.mean, 5),
         )
         for result in facts.results
-        for one in result.summaries
-        if one.system == facts.system
+        for summary in result.summaries
+        if summary.system == facts.system
     ]
     data = ModelCardData(
         library_name="PyLate" if late else "sentence-transformers",
@@ -119,7 +119,7 @@ def _usage(facts: CardFacts) -> str:
     model, late = facts.model, facts.is_late_interaction
     code = [_LATE if late else _TWO_TOWERS if model.towers == "two" else _ONE_TOWER]
     code += [_PYLATE] if late and model.similarity == "cosine" else []
-    parts = [f"```python\n{one}\n```" for one in code]
+    parts = [f"```python\n{example}\n```" for example in code]
     if not late and model.score.name != "dual":
         parts.append(f"That gives pooled vectors; raydr alone has the score function `{model.score.name}`.")
     parts.append(f"In raydr: `model: {{checkpoint: {_PLACE}}}`, which brings its settings with it.")

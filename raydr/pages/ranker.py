@@ -47,34 +47,36 @@ def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequ
         rankers: with a table of their trainings, what is to be said of these, and curves.
         evaluations: of which the pairs of a reranked run and the run that it orders are shown.
     """
-    reranked = [pairs for one in evaluations if (pairs := _reranked(one)).comparisons]
+    reranked = [pairs for evaluation in evaluations if (pairs := _reranked(evaluation)).comparisons]
     if not (rankers or reranked):
         return
     page.heading("Rankers")
     if rankers:
         _trainings(page, rankers)
-    for one in reranked:
-        caption = f"reranked, {one.split}: difference to the run that is ordered; p (Holm) is that of all pairs above"
-        page.table(caption, *comparison_rows(one))
+    for pairs in reranked:
+        caption = f"reranked, {pairs.split}: difference to the run that is ordered; p (Holm) is that of all pairs above"
+        page.table(caption, *comparison_rows(pairs))
 
 
 def _reranked(result: EvaluationResult) -> EvaluationResult:
     """The comparisons of reranked runs with the runs that they order."""
-    pairs = [one for one in result.comparisons if one.system.rpartition("+")[0] == one.baseline]
+    pairs = [
+        comparison for comparison in result.comparisons if comparison.system.rpartition("+")[0] == comparison.baseline
+    ]
     return replace(result, comparisons=pairs)
 
 
 def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
     page.table("trainings of rankers", _COLUMNS, map(_row, rankers)).note(_LEGEND)
-    for one in rankers:
-        for remark in one.info.get("remarks", []):
-            page.paragraph(f"{one.name}: {remark}.")
-    trained = [one for one in rankers if one.chosen is not None]
-    if any(len(one.info["history"]) > 1 for one in trained):
-        losses = {one.name: one.points("loss") for one in trained}
+    for ranker in rankers:
+        for remark in ranker.info.get("remarks", []):
+            page.paragraph(f"{ranker.name}: {remark}.")
+    trained = [ranker for ranker in rankers if ranker.chosen is not None]
+    if any(len(ranker.info["history"]) > 1 for ranker in trained):
+        losses = {ranker.name: ranker.points("loss") for ranker in trained}
         page.picture(curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps"), "loss by epoch")
-    for measure in dict.fromkeys(name for one in trained for name in one.info["dev"]):
-        points = {one.name: one.points(measure) for one in trained if measure in one.info["dev"]}
+    for measure in dict.fromkeys(name for ranker in trained for name in ranker.info["dev"]):
+        points = {ranker.name: ranker.points(measure) for ranker in trained if measure in ranker.info["dev"]}
         title = f"{measure_name(measure)}, reranked"
         picture = curves(points, title, "epoch", measure_name(measure), mark_best=True, top=1.0)
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")

@@ -44,7 +44,7 @@ class RoundResult:
     ranker: RankerStory | None = None
 
     def measure(self, split: str, label: str) -> MeasureSummary | None:
-        return next((one for one in self.measures.get(split, []) if one.measure == label), None)
+        return next((summary for summary in self.measures.get(split, []) if summary.measure == label), None)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,12 +62,12 @@ def refresh_rows(
     """
     measures = _measures(rounds, split)
     rows = []
-    for one in rounds:
-        row = [one.arm, str(one.number)]
+    for round_ in rounds:
+        row = [round_.arm, str(round_.number)]
         for measure in measures:
-            found = one.measure(split, measure)
-            interval = f" [{found.low:.3f}, {found.high:.3f}]" if found is not None and intervals else ""
-            row.append(ABSENT if found is None else f"{found.mean:.3f}{interval}")
+            summary = round_.measure(split, measure)
+            interval = f" [{summary.low:.3f}, {summary.high:.3f}]" if summary is not None and intervals else ""
+            row.append(ABSENT if summary is None else f"{summary.mean:.3f}{interval}")
         rows.append(row)
     return ["arm", "round", *map(measure_name, measures)], rows
 
@@ -75,20 +75,20 @@ def refresh_rows(
 def candidate_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: one row a round, the shares of likely false negatives among its candidates; no rows where
     nothing is known of them."""
-    shares = [name for name in _SHARES if any(name in one.negatives for one in rounds)]
-    judges = list(dict.fromkeys(judge for one in rounds for judge in one.verdicts))
+    shares = [name for name in _SHARES if any(name in round_.negatives for round_ in rounds)]
+    judges = list(dict.fromkeys(judge for round_ in rounds for judge in round_.verdicts))
     rows = [
-        [one.arm, str(one.number)]
-        + [number(one.negatives.get(name), ".1%") for name in shares]
-        + [number(one.verdicts.get(judge, {}).get("flagged_share"), ".1%") for judge in judges]
-        for one in rounds
+        [round_.arm, str(round_.number)]
+        + [number(round_.negatives.get(name), ".1%") for name in shares]
+        + [number(round_.verdicts.get(judge, {}).get("flagged_share"), ".1%") for judge in judges]
+        for round_ in rounds
     ]
-    columns = ["arm", "round", *(_SHARES[name] for name in shares), *(f"flagged by {one}" for one in judges)]
+    columns = ["arm", "round", *(_SHARES[name] for name in shares), *(f"flagged by {judge}" for judge in judges)]
     return columns, rows if shares or judges else []
 
 
 def _measures(rounds: Sequence[RoundResult], split: str) -> list[str]:
-    return list(dict.fromkeys(found.measure for one in rounds for found in one.measures.get(split, [])))
+    return list(dict.fromkeys(summary.measure for round_ in rounds for summary in round_.measures.get(split, [])))
 
 
 #: Counts of the candidates that are shown, and what they are called.
@@ -102,11 +102,11 @@ _SHARES = {
 
 def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
     """Columns and rows: seconds of each stage, by round."""
-    stages = list(dict.fromkeys(stage for one in rounds for stage in one.seconds))
+    stages = list(dict.fromkeys(stage for round_ in rounds for stage in round_.seconds))
     rows = []
-    for one in rounds:
-        seconds = [*map(one.seconds.get, stages), sum(one.seconds.values())]
-        rows.append([one.arm, str(one.number), *(number(value, ",.0f") for value in seconds)])
+    for round_ in rounds:
+        seconds = [*map(round_.seconds.get, stages), sum(round_.seconds.values())]
+        rows.append([round_.arm, str(round_.number), *(number(value, ",.0f") for value in seconds)])
     return ["arm", "round", *stages, "all"], rows
 
 
@@ -140,13 +140,13 @@ def refresh_page(
     columns, rows = candidate_rows(rounds)
     if rows:
         page.heading("Candidates").table("Likely false negatives among the candidates of each round", columns, rows)
-    ranker_section(page, [one.ranker for one in rounds if one.ranker is not None])
+    ranker_section(page, [round_.ranker for round_ in rounds if round_.ranker is not None])
     caption = "Seconds, of the attempt that finished a step; steps that ran side by side count in full"
     page.heading("Time").table(caption, *time_rows(rounds))
     page.heading("Where everything is")
-    for one in rounds:
-        places = [[step, folder, one.fingerprints[step]] for step, folder in one.folders.items()]
-        page.table(f"{one.arm}, round {one.number}", ["step", "folder", "fingerprint"], places)
+    for round_ in rounds:
+        places = [[step, folder, round_.fingerprints[step]] for step, folder in round_.folders.items()]
+        page.table(f"{round_.arm}, round {round_.number}", ["step", "folder", "fingerprint"], places)
     return page.render()
 
 
@@ -166,31 +166,47 @@ def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
 
 def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
     """Which round is best on dev, and what it measures beside the first."""
-    said = []
+    lines = []
     for arm, chosen in best.items():
         line = f"{arm}: round {chosen} is best on dev"
-        of_arm = {one.number: one for one in rounds if one.arm == arm}
+        of_arm = {round_.number: round_ for round_ in rounds if round_.arm == arm}
         if splits and (measures := _measures(rounds, splits[0])):
             measure = telling_measure(measures)
             shown = {at: of_arm[at].measure(splits[0], measure) for at in (min(of_arm), chosen) if at in of_arm}
-            values = [f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]" for one in shown.values() if one is not None]
+            values = [
+                f"{summary.mean:.3f} [{summary.low:.3f}, {summary.high:.3f}]"
+                for summary in shown.values()
+                if summary is not None
+            ]
             line += f", {measure_name(measure)} {' in the first round, now '.join(values)} on {splits[0]}"
-        said.append(line)
-    return f"{'; '.join(said)}." if said else "No round is finished."
+        lines.append(line)
+    return f"{'; '.join(lines)}." if lines else "No round is finished."
 
 
 def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
-    arms = looks_of(one.arm for one in rounds)
+    arms = looks_of(round_.arm for round_ in rounds)
 
     def draw(measure: str, axes: Axes) -> None:
         for arm, at in arms.items():
-            measured = [(one.number, one.measure(split, measure)) for one in rounds if one.arm == arm]
-            found = {number: summary for number, summary in measured if summary is not None}
+            measured = [(round_.number, round_.measure(split, measure)) for round_ in rounds if round_.arm == arm]
+            summaries = {number: summary for number, summary in measured if summary is not None}
             look = look_of_line(at)
-            axes.plot(list(found), [one.mean for one in found.values()], marker="o", label=arm, clip_on=False, **look)
-            lows, highs = [one.low for one in found.values()], [one.high for one in found.values()]
-            axes.fill_between(list(found), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
-        axes.set_xticks(sorted({one.number for one in rounds}))
+            axes.plot(
+                list(summaries),
+                [summary.mean for summary in summaries.values()],
+                marker="o",
+                label=arm,
+                clip_on=False,
+                **look,
+            )
+            lows, highs = (
+                [summary.low for summary in summaries.values()],
+                [summary.high for summary in summaries.values()],
+            )
+            axes.fill_between(list(summaries), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
+        axes.set_xticks(sorted({round_.number for round_ in rounds}))
         axes.set(xlabel="round", ylim=(0, 1))
 
-    return grid([(measure_name(one), partial(draw, one)) for one in _measures(rounds, split)], f"{split}, by round")
+    return grid(
+        [(measure_name(measure), partial(draw, measure)) for measure in _measures(rounds, split)], f"{split}, by round"
+    )

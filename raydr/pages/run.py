@@ -118,7 +118,7 @@ def run_page(story: RunStory) -> str:
 def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
     """Precision, recall, AUROC and share flagged by the epoch that the detection was made for."""
     series = {
-        label: [(found["epoch"] + 1, found[key]) for found in detections if found.get(key) is not None]
+        label: [(detection["epoch"] + 1, detection[key]) for detection in detections if detection.get(key) is not None]
         for key, label in DETECTION_CURVES.items()
     }
     return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
@@ -158,12 +158,12 @@ def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequenc
 def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:
     rows = [
         [
-            f"{found['epoch'] + 1}",
-            "inconclusive" if found["reason"] else f"{found['share_flagged']:.1%}",
-            *_quality(found),
-            found["reason"],
+            f"{detection['epoch'] + 1}",
+            "inconclusive" if detection["reason"] else f"{detection['share_flagged']:.1%}",
+            *_quality(detection),
+            detection["reason"],
         ]
-        for found in detections
+        for detection in detections
     ]
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
@@ -192,5 +192,5 @@ def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[
     return columns, rows
 
 
-def _quality(found: dict[str, Any]) -> list[str]:
-    return [number(found.get(key), ".3f") for key in ("precision", "recall", "auroc")]
+def _quality(detection: dict[str, Any]) -> list[str]:
+    return [number(detection.get(key), ".3f") for key in ("precision", "recall", "auroc")]

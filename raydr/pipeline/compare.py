@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydr.artefacts import search
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import PER_QUERY, evaluation
 from raydr.config.run import RunConfig
@@ -22,7 +22,7 @@ from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 
 #: The node of a config's model, for one seed: from its declaration, what it is called, and the seed.
-ModelOf = Callable[[Declaring, str, int], Node]
+ModelOf = Callable[[Context, str, int], Node]
 #: measure → query id → value.
 Values = Mapping[str, Mapping[str, float]]
 
@@ -70,16 +70,16 @@ def interval_text(mean: float, low: float, high: float) -> str:
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def trained_model(run: Declaring, name: str, seed: int) -> Node:
+def trained_model(context: Context, name: str, seed: int) -> Node:
     """A training of the config with a seed of its own, on the data that its judges leave."""
-    recipe = Recipe(run)
-    settings = run.training().model_copy(update={"seed": seed})
-    return recipe.training(run, name, settings, recipe.training_data(run.config.draws_candidates))
+    recipe = Recipe(context)
+    settings = context.training().model_copy(update={"seed": seed})
+    return recipe.training(context, name, settings, recipe.training_data(context.config.draws_candidates))
 
 
 def compare_configs(
     session: Session,
-    configs: Mapping[str, Declaring],
+    configs: Mapping[str, Context],
     seeds: Sequence[int],
     splits: Sequence[str],
     label: str,

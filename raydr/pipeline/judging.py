@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.artefacts import cross_fitting
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.cross_fitting import MODEL
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import filtered, judged
@@ -23,7 +23,7 @@ from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, 
 from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.training.training import OptionalInputs
 
-#: What judges speak of.
+#: Kinds of labels that judges judge.
 SUBJECTS = ("negatives", "pairs")
 
 
@@ -41,129 +41,133 @@ class Judged:
     pairs: Node | None
 
 
-def speaking(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: bool) -> list[Judge]:
-    """The judges that speak, each name once.
+def active_judges(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: bool) -> list[Judge]:
+    """Return the judges whose verdicts are needed, each name once.
 
     Args:
-        settings: where the others stand.
-        judges: those that are named; those that they come after come along.
-        on_negatives: whether candidates are judged, so that those come along which some of them stand for there.
+        settings: the settings of all judges.
+        judges: the named judges; the judges that come before them in their chains are added.
+        on_negatives: whether candidates are judged; then the judges beside them are added.
     """
-    chains = [one for judge in judges for one in settings.chain(judge)]
-    found = [one for judge in chains for one in (judge, *(judge.beside() if on_negatives else ()))]
-    return list({one.name: one for one in found}.values())
+    chains = [link for judge in judges for link in settings.chain(judge)]
+    active = [judge for link in chains for judge in (link, *(link.beside() if on_negatives else ()))]
+    return list({judge.name: judge for judge in active}.values())
 
 
-def learnt_from(run: Declaring, candidates: Node | None, verdicts_of: Callable[[Judge, str], Node]) -> Judged:
-    """What the cross-encoder of judges learns from.
+def judge_training_data(context: Context, candidates: Node | None, verdicts_of: Callable[[Judge, str], Node]) -> Judged:
+    """Return the nodes of the candidates and pairs that the cross-encoder of judges trains on.
 
     Args:
-        run: the config.
+        context: the config.
         candidates: of the training split; None if the run mines none.
-        verdicts_of: gives what a judge says of a split.
+        verdicts_of: returns the node of a judge's verdicts on a split.
     """
-    settings, split = run.config.judge, run.config.data.train_split
+    settings, split = context.config.judge, context.config.data.train_split
     if not settings.classifier.pairs_kept_by:
         return Judged(candidates, None)
     chain = settings.chain(settings.judge(settings.classifier.pairs_kept_by))
-    return Judged(candidates, filtered(run, {one.name: verdicts_of(one, split) for one in chain}, split))
+    return Judged(candidates, filtered(context, {judge.name: verdicts_of(judge, split) for judge in chain}, split))
 
 
 def judge_all(
-    run: Declaring, judges: Sequence[Judge], verdicts: Sequence[Node], negatives: Node | None, split: str
+    context: Context, judges: Sequence[Judge], verdicts: Sequence[Node], negatives: Node | None, split: str
 ) -> Judged:
-    """Put the verdicts of several judges together."""
-    given = list(zip(judges, verdicts, strict=True))
+    """Apply the verdicts of several judges to the candidates and the pairs."""
+    judge_verdicts = list(zip(judges, verdicts, strict=True))
     on_negatives, on_pairs = (
-        {judge.name: node for judge, node in given if judge.subject == subject} for subject in SUBJECTS
+        {judge.name: node for judge, node in judge_verdicts if judge.subject == subject} for subject in SUBJECTS
     )
     if on_negatives and negatives is not None:
-        negatives = judged(run, negatives, on_negatives, split)
-    return Judged(negatives, filtered(run, on_pairs, split) if on_pairs else None)
+        negatives = judged(context, negatives, on_negatives, split)
+    return Judged(negatives, filtered(context, on_pairs, split) if on_pairs else None)
 
 
 @dataclass(frozen=True)
-class Judging:
-    """Where judges judge the candidates, or the pairs, of a split.
+class VerdictNodes:
+    """Declares the nodes of verdicts on the candidates, or the pairs, of a split.
 
     Args:
-        run: the config.
-        split: that is judged.
-        negatives: what judges of candidates judge.
-        retriever: gives what the run judges with.
-        learnt_from: gives what a cross-encoder learns from, see :func:`learnt_from`.
-        verdicts_of: gives what another judge says of a split, that one comes after.
+        context: the config.
+        split: the judged split.
+        negatives: the candidates, for judges of candidates.
+        retriever: returns the retriever of the run.
+        judge_training_data: returns the training data of a cross-encoder, see :func:`judge_training_data`.
+        verdicts_of: returns the verdicts on a split of the judge before a judge.
     """
 
-    run: Declaring
+    context: Context
     split: str
     negatives: Node | None
     retriever: Callable[[], Node]
-    learnt_from: Callable[[], Judged]
+    judge_training_data: Callable[[], Judged]
     verdicts_of: Callable[[Judge, str], Node]
 
     def verdicts(self, judge: Judge) -> Node:
-        """What a judge says.
+        """Return the node of a judge's verdicts.
 
         Raises:
             ConfigError: the judge's model cannot be made for this split.
         """
-        settings, earlier = self.run.config.judge, None
+        settings, earlier = self.context.config.judge, None
         if isinstance(judge, SecondJudge) and judge.after:
             earlier = self.verdicts_of(settings.judge(judge.after), self.split)
         if isinstance(judge.asks(settings), Server):
             assert earlier is not None
-            return asked_verdicts(self.run, judge, self.split, earlier)
+            return asked_verdicts(self.context, judge, self.split, earlier)
         negatives = self.negatives if judge.subject == "negatives" else None
-        return verdicts(self.run, judge, self.split, negatives, self.reads(judge), earlier)
+        return verdicts(self.context, judge, self.split, negatives, self.reads(judge), earlier)
 
     def reads(self, judge: Judge) -> dict[str, Any]:
-        """What a judge reads beside data and candidates, by role: a model, one a fold with the folds, or margins that
-        were cross-fitted for it; nothing if it reads the miner's scores."""
-        run, split = self.run, self.split
-        asked = judge.asks(run.config.judge)
+        """Return what a judge reads besides data and candidates, by role.
+
+        This is a model, the models of the folds with the folds, or cross-fitted margins; empty for the miner's scores.
+        """
+        context, split = self.context, self.split
+        asked = judge.asks(context.config.judge)
         match asked:
             case None | Server():
                 return {}
             case Retriever():
                 return {MODEL: self.retriever()}
             case CrossFitted():
-                return {cross_fitting.MARGINS: cross_fitting.margins(run, split)}
+                return {cross_fitting.MARGINS: cross_fitting.margins(context, split)}
             case Embedder():
-                return {MODEL: untrained(run, asked.model, asked.name)}
+                return {MODEL: untrained(context, asked.model, asked.name)}
             case CrossEncoder():
                 return self._cross_encoders(asked.settings)
             case Reader():
-                return {MODEL: cross_encoder(run, asked.settings, None)}
+                return {MODEL: cross_encoder(context, asked.settings, None)}
             case Copy():
-                if split != run.config.data.train_split:
+                if split != context.config.data.train_split:
                     raise ConfigError(
                         f"judge {judge.name} judges the split that its model is trained on, "
-                        f"{run.config.data.train_split!r}, not {split!r}"
+                        f"{context.config.data.train_split!r}, not {split!r}"
                     )
-                return {MODEL: _copy(run, judge, asked, self.negatives, self.retriever())}
+                return {MODEL: _copy(context, judge, asked, self.negatives, self.retriever())}
 
     def _cross_encoders(self, settings: ClassifierConfig) -> dict[str, Any]:
-        run, found = self.run, self.learnt_from() if settings.num_epochs else Judged(None, None)
-        if settings.num_epochs and settings.num_hard_negatives and found.negatives is None:
+        context, training_data = self.context, self.judge_training_data() if settings.num_epochs else Judged(None, None)
+        if settings.num_epochs and settings.num_hard_negatives and training_data.negatives is None:
             raise ConfigError(
                 f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
                 "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
             )
         # What is as it came, or was trained on another split, has seen none of the queries.
-        if settings.num_folds > 1 and settings.num_epochs and self.split == run.config.data.train_split:
-            return cross_fitting.cross_encoders(run, settings, found.negatives, found.pairs)
-        return {MODEL: cross_encoder(run, settings, found.negatives, found.pairs)}
+        if settings.num_folds > 1 and settings.num_epochs and self.split == context.config.data.train_split:
+            return cross_fitting.cross_encoders(context, settings, training_data.negatives, training_data.pairs)
+        return {MODEL: cross_encoder(context, settings, training_data.negatives, training_data.pairs)}
 
 
-def _copy(run: Declaring, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:
-    mined = run.config.negatives
+def _copy(context: Context, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:
+    mined = context.config.negatives
     num_candidates = asked.num_candidates or (mined.depth if mined is not None else None)
     if num_candidates is None:
         raise ConfigError(
             f"set judge.{judge.name}.num_candidates: there is no section negatives whose depth would be taken"
         )
     train = {**asked.train, "num_hard_negatives": num_candidates}
-    changed = run.training().changed(asked.model, train, f"judge.{judge.name}")
-    measured = cross_fitting.margins_of(run, changed)
-    return trained(run, asked.name, changed, data.dataset(run), OptionalInputs(negatives, retriever, margins=measured))
+    changed = context.training().changed(asked.model, train, f"judge.{judge.name}")
+    measured = cross_fitting.margins_of(context, changed)
+    return trained(
+        context, asked.name, changed, data.dataset(context), OptionalInputs(negatives, retriever, margins=measured)
+    )

@@ -9,7 +9,7 @@ from functools import partial
 from raydr.artefacts import bm25, cross_fitting, index, search
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import trained, untrained
@@ -26,7 +26,7 @@ from raydr.evaluation.config import FUSED
 from raydr.losses.nce import NCE
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
-from raydr.pipeline.judging import SUBJECTS, Judged, Judging, judge_all, learnt_from, speaking
+from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
 from raydr.pipeline.systems import fuse_runs
 from raydr.training.training import OptionalInputs, Training
 
@@ -36,11 +36,11 @@ class Recipe:
     """The nodes of one run, and their names.
 
     Args:
-        run: its config.
+        context: its config.
         names: of the nodes that were asked for.
     """
 
-    run: Declaring
+    context: Context
     names: dict[str, Node] = field(default_factory=dict)
     #: Models whose teachers are being declared.
     learning: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def config(self) -> RunConfig:
-        return self.run.config
+        return self.context.config
 
     def named(self, name: str, node: Node) -> Node:
         """The node, under a name from now on.
@@ -67,15 +67,15 @@ class Recipe:
     # -- data
 
     def corpus(self) -> Node:
-        return self.named("corpus", data.corpus(self.run))
+        return self.named("corpus", data.corpus(self.context))
 
     def dataset(self) -> Node:
         """What is trained on and evaluated: the noisy data set if noise is injected."""
-        self.named("dataset", data.prepared(self.run))
+        self.named("dataset", data.prepared(self.context))
         self.corpus()
         if self.config.inject_noise is None:
             return self.names["dataset"]
-        return self.named("dataset-noisy", data.dataset(self.run))
+        return self.named("dataset-noisy", data.dataset(self.context))
 
     # -- candidates and verdicts
 
@@ -93,14 +93,14 @@ class Recipe:
         self.dataset()
         miner = miner or self.miner()
         ranked = None if miner == SOURCE else self.ranked(split, miner)
-        return self.named(f"negatives/{miner}-{split}", mined(self.run, miner, ranked, split))
+        return self.named(f"negatives/{miner}-{split}", mined(self.context, miner, ranked, split))
 
     def ranked(self, split: str, system: str) -> Node:
         """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
-        given = system in (BM25, UNTRAINED) or foreign.is_run(self.run, split, system)
-        if given or foreign.is_embedder(self.run, system):
+        given = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
+        if given or foreign.is_embedder(self.context, system):
             return self.search(split, system)
-        return search.of_model(self.run, self.base_model(system), system, split)
+        return search.of_model(self.context, self.base_model(system), system, split)
 
     def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "") -> Node:
         """What a judge says of the candidates, or the pairs, of a split.
@@ -115,12 +115,14 @@ class Recipe:
         config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
         asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
         train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model)
-        judging = Judging(
-            self.run,
+        judging = VerdictNodes(
+            self.context,
             split,
             judged,
             retriever=lambda: self.base_model(asked),
-            learnt_from=lambda: learnt_from(self.run, self.candidates(train_split, miner) if mined else None, of),
+            judge_training_data=lambda: judge_training_data(
+                self.context, self.candidates(train_split, miner) if mined else None, of
+            ),
             verdicts_of=of,
         )
         name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
@@ -131,7 +133,7 @@ class Recipe:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
         given = [self.verdicts(judge, split, miner) for judge in judges]
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
-        found = judge_all(self.run, judges, given, negatives, split)
+        found = judge_all(self.context, judges, given, negatives, split)
         on_negatives, on_pairs = ("+".join(one.name for one in judges if one.subject == of) for of in SUBJECTS)
         if on_negatives and found.negatives is not None:
             self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", found.negatives)
@@ -146,7 +148,7 @@ class Recipe:
         check_retriever(name)
         self.dataset()
         if name == UNTRAINED:
-            return self.named(f"models/{name}", untrained(self.run, self.config.model, name))
+            return self.named(f"models/{name}", untrained(self.context, self.config.model, name))
         if name != TRAINED and name not in self.config.variants:
             return self.existing(f"models/{name}", "model")
         if name not in self.trainings:
@@ -173,32 +175,34 @@ class Recipe:
         """
         check_name(name, "model")
         self.dataset()
-        run = self.run.of(self.config.variant(name))
+        context = self.context.of(self.config.variant(name))
         # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
-        given = self._given(negatives, pairs, run.config.draws_candidates)
-        return self.named(f"models/{name}", self.training(run, name, run.training(), given, watcher))
+        given = self._given(negatives, pairs, context.config.draws_candidates)
+        return self.named(f"models/{name}", self.training(context, name, context.training(), given, watcher))
 
     def training(
-        self, run: Declaring, name: str, settings: Training, given: Judged, watcher: Watcher | None = None
+        self, context: Context, name: str, settings: Training, given: Judged, watcher: Watcher | None = None
     ) -> Node:
         """A training of a config on candidates and pairs, with what its loss and its detection read besides.
 
         Args:
-            run: the config, or a variant.
+            context: the config, or a variant.
             name: of the model.
             settings: of the training.
             given: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        pairs, margins = given.pairs or data.dataset(run), cross_fitting.margins_of(run, settings)
-        extras = OptionalInputs(given.negatives, margins=margins, **self._taught(run, name, pairs, given.negatives))
-        return trained(run, name, settings, pairs, extras, watcher=watcher)
+        pairs, margins = given.pairs or data.dataset(context), cross_fitting.margins_of(context, settings)
+        optional = OptionalInputs(
+            given.negatives, margins=margins, **self._taught(context, name, pairs, given.negatives)
+        )
+        return trained(context, name, settings, pairs, optional, watcher=watcher)
 
-    def _taught(self, run: Declaring, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
+    def _taught(self, context: Context, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
         """What a training reads of a ranker, by its role; nothing if its loss learns from none.
 
         Args:
-            run: the config, or a variant.
+            context: the config, or a variant.
             name: of the model that learns.
             pairs: the data set that it is trained on.
             negatives: its candidates.
@@ -206,15 +210,15 @@ class Recipe:
         Raises:
             ConfigError: models learn from each other.
         """
-        if not run.config.train.loss.reads_ranker_scores:
+        if not context.config.train.loss.reads_ranker_scores:
             return {}
         if name in self.learning:
             circle = [*self.learning[self.learning.index(name) :], name]
             raise ConfigError(f"train.ranker: {' learns from '.join(circle)}; let one of them learn from ranker")
         self.learning.append(name)
-        ranker = self.scorer(run.config.train.ranker)
+        ranker = self.scorer(context.config.train.ranker)
         self.learning.pop()
-        return {"ranker_scores": ranker_scores(run, ranker, pairs, negatives)}
+        return {"ranker_scores": ranker_scores(context, ranker, pairs, negatives)}
 
     def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
         """The config's cross-encoder.
@@ -225,11 +229,11 @@ class Recipe:
             pairs: a data set in place of the run's.
         """
         self.dataset()
-        run, settings = self.run, self.config.ranker
+        context, settings = self.context, self.config.ranker
         given, dev = Judged(negatives, pairs), self.ranker_dev()
         if settings.num_epochs:
             given = self._given(negatives, pairs, bool(settings.num_hard_negatives))
-        node = cross_encoder(run, settings, given.negatives, given.pairs, name=name, dev_run=dev)
+        node = cross_encoder(context, settings, given.negatives, given.pairs, name=name, dev_run=dev)
         return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:
@@ -237,7 +241,7 @@ class Recipe:
         settings, split = self.config.ranker, self.config.data.dev_split
         if not (settings.chooses_epoch and split):
             return None
-        return self.ranked(split, foreign.with_dev_run(self.run, BM25 if self.miner() == SOURCE else self.miner()))
+        return self.ranked(split, foreign.with_dev_run(self.context, BM25 if self.miner() == SOURCE else self.miner()))
 
     def scorer(self, name: str) -> Node:
         """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""
@@ -255,7 +259,7 @@ class Recipe:
         """The candidates, if a training draws hard negatives, and the pairs that the config's judges leave."""
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
-        judges = speaking(config.judge, config.judge.judges, candidates is not None)
+        judges = active_judges(config.judge, config.judge.judges, candidates is not None)
         judges = [one for one in judges if candidates is not None or one.subject == "pairs"]
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
@@ -279,7 +283,7 @@ class Recipe:
             update["negatives"] = config.negatives.model_copy(update={"miner": BM25})
         # Only what the config itself trains without judges has the name that the user gave.
         names = {} if update else self.names
-        return Recipe(self.run.of(config.model_copy(update=update)), names).trained(name)
+        return Recipe(self.context.of(config.model_copy(update=update)), names).trained(name)
 
     def existing(self, name: str, kind: str) -> Node:
         """What a name points to, whatever it was made from.
@@ -287,23 +291,23 @@ class Recipe:
         Raises:
             ArtifactError: there is no such name.
         """
-        return Existing.of(self.run.facts.places.open(name, kind), name)
+        return Existing.of(self.context.facts.places.open(name, kind), name)
 
     # -- retrieval
 
     def passages(self, model: str = TRAINED) -> Node:
-        if foreign.is_embedder(self.run, model):
-            return foreign.vectors(self.run, model)
-        return self.named(vectors_name(model), encode.passages(self.run, self.model(model), model))
+        if foreign.is_embedder(self.context, model):
+            return foreign.vectors(self.context, model)
+        return self.named(vectors_name(model), encode.passages(self.context, self.model(model), model))
 
     def queries(self, split: str, model: str = TRAINED) -> Node:
-        return self.named(vectors_name(model, split), encode.queries(self.run, self.model(model), model, split))
+        return self.named(vectors_name(model, split), encode.queries(self.context, self.model(model), model, split))
 
     def index(self, model: str = TRAINED) -> Node:
         vectors = self.passages(model)
-        if foreign.is_embedder(self.run, model):
-            return self.named(f"index/{model}", index.of_vectors(self.run, vectors, model))
-        return self.named(f"index/{model}", index.of_model(self.run, self.model(model), model))
+        if foreign.is_embedder(self.context, model):
+            return self.named(f"index/{model}", index.of_vectors(self.context, vectors, model))
+        return self.named(f"index/{model}", index.of_model(self.context, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
         """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
@@ -313,17 +317,17 @@ class Recipe:
             return self.reranked(split, *system.rpartition("+")[::2])
         system, scope = split_scope(system)
         if system == FUSED:
-            return self.named(name, fuse_runs(self.run, split, self.search, scope))
+            return self.named(name, fuse_runs(self.context, split, self.search, scope))
         if system == BM25:
-            self.named("bm25", bm25.bm25(self.run))
-            return self.named(name, bm25.search(self.run, split, scope))
-        if foreign.is_embedder(self.run, system):
-            return self.named(name, foreign.search(self.run, self.index(system), system, split, scope))
-        if scope is None and foreign.is_run(self.run, split, system):
-            return foreign.run_of(self.run, split, system)
+            self.named("bm25", bm25.bm25(self.context))
+            return self.named(name, bm25.search(self.context, split, scope))
+        if foreign.is_embedder(self.context, system):
+            return self.named(name, foreign.search(self.context, self.index(system), system, split, scope))
+        if scope is None and foreign.is_run(self.context, split, system):
+            return foreign.run_of(self.context, split, system)
         self.index(system)
         self.queries(split, system)
-        return self.named(name, search.of_model(self.run, self.model(system), system, split, scope=scope))
+        return self.named(name, search.of_model(self.context, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
         """The run of a system, its best passages ordered anew.
@@ -334,7 +338,7 @@ class Recipe:
             by: the model that scores them; ``rerank.model`` if empty.
         """
         by = by or self.config.rerank.model
-        node = reranked(self.run, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
+        node = reranked(self.context, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
         return self.named(f"runs/{split}/{system}+{by}", node)
 
     # -- results
@@ -342,11 +346,11 @@ class Recipe:
     def systems(self, split: str) -> list[str]:
         """What is compared: BM25, the untrained and the trained model, variants, a fusion, other runs there are."""
         own = [BM25, UNTRAINED, TRAINED, *self.config.variants, *([FUSED] if self.config.fuse is not None else [])]
-        there = [name.rpartition("/")[2] for name in self.run.facts.places.names(f"runs/{split}")]
+        there = [name.rpartition("/")[2] for name in self.context.facts.places.names(f"runs/{split}")]
         return [*own, *(name for name in there if name not in own)]
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
-        node = evaluation(self.run, split, {system: self.search(split, system) for system in systems})
+        node = evaluation(self.context, split, {system: self.search(split, system) for system in systems})
         return self.named(f"evaluation/{split}", node)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
@@ -356,4 +360,4 @@ class Recipe:
 
         given = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
-        return self.named(f"audits/{model}-{split}", audit(self.run, model, given, negatives, split))
+        return self.named(f"audits/{model}-{split}", audit(self.context, model, given, negatives, split))

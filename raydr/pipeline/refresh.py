@@ -65,7 +65,7 @@ class _Refresh:
             check_choice(self.config, settings)
         # The data are what the rounds start from: only the rounds are done again.
         self.session.recipe.dataset()
-        self.arms = lay_out(self.session.recipe.run)
+        self.arms = lay_out(self.session.recipe.context)
         for arm in self.arms:
             for one in arm.rounds:
                 self._name(arm, one)
@@ -172,7 +172,7 @@ class _Refresh:
                         systems[f"{arm.name}-{one.number}" if several else f"round-{one.number}"] = run
         splits = [split for split, systems in runs.items() if len(systems) > 1]
         for split in splits:
-            node = evaluation(self.session.recipe.run, split, runs[split], f"compare-{split}")
+            node = evaluation(self.session.recipe.context, split, runs[split], f"compare-{split}")
             self.session.make(self.session.recipe.named(f"refresh/comparison/{split}", node), moving=True)
         return splits
 

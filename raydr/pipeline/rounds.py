@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from raydr.artefacts import cross_fitting, index, search
 from raydr.artefacts import prepared as data
-from raydr.artefacts.context import Declaring
+from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import trained, untrained
@@ -19,7 +19,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.noise.judges.base import Judge
-from raydr.pipeline.judging import Judged, Judging, judge_all, learnt_from, speaking
+from raydr.pipeline.judging import Judged, VerdictNodes, active_judges, judge_all, judge_training_data
 from raydr.pipeline.recipe import Recipe
 from raydr.training.training import OptionalInputs
 
@@ -68,26 +68,26 @@ class Arm:
     rounds: list[Round] = field(default_factory=list)
 
 
-def lay_out(run: Declaring) -> list[Arm]:
+def lay_out(context: Context) -> list[Arm]:
     """The rounds of every arm of a config; arms share the nodes that are the same.
 
     Raises:
         ConfigError: a judge is unknown or cannot judge here.
         ModelError: a checkpoint is not there.
     """
-    arms = run.config.refresh_arms()
-    return [Arm(name, settings, _Arm(run, settings, name, arms).rounds()) for name, settings in arms.items()]
+    arms = context.config.refresh_arms()
+    return [Arm(name, settings, _Arm(context, settings, name, arms).rounds()) for name, settings in arms.items()]
 
 
 @dataclass
 class _Arm:
-    run: Declaring
+    context: Context
     settings: RefreshConfig
     name: str
     #: All arms, this one among them.
     arms: Mapping[str, RefreshConfig]
     #: What the cross-encoder of the judges learns from: the candidates of the first round that asks it.
-    learnt_from: Judged | None = None
+    judge_training_data: Judged | None = None
     #: The cross-encoder of the last round that had one.
     last_ranker: Node | None = None
 
@@ -98,17 +98,17 @@ class _Arm:
         return made
 
     def _round(self, number: int, last: Round | None) -> Round:
-        config = self.run.config.refresh_round(self.settings, number)
-        run, system = self.run.of(config, self._place(number)), f"round-{number}"
+        config = self.context.config.refresh_round(self.settings, number)
+        context, system = self.context.of(config, self._place(number)), f"round-{number}"
         split = config.data.train_split
-        mined = self._mine(run, number, last) if config.train.num_hard_negatives else None
+        mined = self._mine(context, number, last) if config.train.num_hard_negatives else None
         judges = self._judges(config, number)
-        given = [self._verdicts(run, judge, last, mined) for judge in judges]
-        judged = judge_all(run, judges, given, mined, split)
+        given = [self._verdicts(context, judge, last, mined) for judge in judges]
+        judged = judge_all(context, judges, given, mined, split)
         taught = config.train.loss.reads_ranker_scores
-        ranker = self._ranker(run, number, last, judged) if taught and config.train.ranker == RANKER else None
-        model = self._train(run, number, last, judged, ranker)
-        runs = {one: search.of_model(run, model, system, one) for one in self._splits()}
+        ranker = self._ranker(context, number, last, judged) if taught and config.train.ranker == RANKER else None
+        model = self._train(context, number, last, judged, ranker)
+        runs = {one: search.of_model(context, model, system, one) for one in self._splits()}
         return Round(
             number,
             config,
@@ -117,10 +117,10 @@ class _Arm:
             mined,
             judged,
             given,
-            statistics(run, judged.negatives) if judged.negatives is not None else None,
-            index.of_model(run, model, system),
+            statistics(context, judged.negatives) if judged.negatives is not None else None,
+            index.of_model(context, model, system),
             runs,
-            {one: evaluation(run, one, {system: found}) for one, found in runs.items()},
+            {one: evaluation(context, one, {system: found}) for one, found in runs.items()},
         )
 
     def _place(self, number: int) -> str:
@@ -133,63 +133,69 @@ class _Arm:
         return f"round-{number}/" if together else f"{self.name}/round-{number}/"
 
     def _splits(self) -> list[str]:
-        of_data = self.run.config.data
+        of_data = self.context.config.data
         return self.settings.evaluate_splits or list(dict.fromkeys([of_data.dev_split, *of_data.test_splits]))
 
-    def _mine(self, run: Declaring, number: int, last: Round | None) -> Node:
+    def _mine(self, context: Context, number: int, last: Round | None) -> Node:
         """Candidates: of ``negatives.miner`` in the first round, of the model of the round before in the others."""
-        split = run.config.data.train_split
+        split = context.config.data.train_split
         if last is None:
-            return Recipe(run).candidates(split)
-        return mined(run, f"round-{last.number}", self._found(run, last, split), split, last.number)
+            return Recipe(context).candidates(split)
+        return mined(context, f"round-{last.number}", self._found(context, last, split), split, last.number)
 
-    def _found(self, run: Declaring, last: Round, split: str) -> Node:
+    def _found(self, context: Context, last: Round, split: str) -> Node:
         """What the model of a round finds for the queries of a split."""
-        return search.of_model(run.of(run.config, self._place(last.number)), last.model, f"round-{last.number}", split)
+        return search.of_model(
+            context.of(context.config, self._place(last.number)), last.model, f"round-{last.number}", split
+        )
 
     def _judges(self, config: RunConfig, number: int) -> Sequence[Judge]:
         names = self.settings.at(number).judges
         judges = config.judge.judges if names is None else [config.judge.judge(name) for name in names]
-        return speaking(config.judge, judges, config.train.num_hard_negatives > 0)
+        return active_judges(config.judge, judges, config.train.num_hard_negatives > 0)
 
-    def _verdicts(self, run: Declaring, judge: Judge, last: Round | None, mined: Node | None) -> Node:
+    def _verdicts(self, context: Context, judge: Judge, last: Round | None, mined: Node | None) -> Node:
         if judge.subject == "negatives" and mined is None:
             raise ConfigError(
                 f"refresh.judges: {judge.name} judges hard negatives, and with train.num_hard_negatives 0 nothing is "
                 "mined; set it to 1 or more, or leave the judge out"
             )
-        judging = Judging(
-            run,
-            run.config.data.train_split,
+        judging = VerdictNodes(
+            context,
+            context.config.data.train_split,
             mined,
-            retriever=lambda: last.model if last else untrained(run, run.config.model, "untrained"),
-            learnt_from=lambda: self._learnt_from(run, last, mined),
-            verdicts_of=lambda other, _: self._verdicts(run, other, last, mined),
+            retriever=lambda: last.model if last else untrained(context, context.config.model, "untrained"),
+            judge_training_data=lambda: self._judge_training_data(context, last, mined),
+            verdicts_of=lambda other, _: self._verdicts(context, other, last, mined),
         )
         return judging.verdicts(judge)
 
-    def _learnt_from(self, run: Declaring, last: Round | None, mined: Node | None) -> Judged:
+    def _judge_training_data(self, context: Context, last: Round | None, mined: Node | None) -> Judged:
         """What a judge's cross-encoder learns from: what the round has, or the first one if it is trained once."""
-        if self.learnt_from is not None and self.settings.classifier == "once":
-            return self.learnt_from
-        self.learnt_from = learnt_from(run, mined, lambda judge, _: self._verdicts(run, judge, last, mined))
-        return self.learnt_from
+        if self.judge_training_data is not None and self.settings.classifier == "once":
+            return self.judge_training_data
+        self.judge_training_data = judge_training_data(
+            context, mined, lambda judge, _: self._verdicts(context, judge, last, mined)
+        )
+        return self.judge_training_data
 
-    def _ranker(self, run: Declaring, number: int, last: Round | None, judged: Judged) -> Node:
+    def _ranker(self, context: Context, number: int, last: Round | None, judged: Judged) -> Node:
         """The round's cross-encoder, on what its judges leave of its candidates."""
         start = self.last_ranker if self.settings.at(number).start == "last" else None
-        settings, split = run.config.ranker, run.config.data.dev_split
+        settings, split = context.config.ranker, context.config.data.dev_split
         dev_run = None
         if settings.chooses_epoch and split:
-            dev_run = Recipe(run).ranker_dev() if last is None else self._found(run, last, split)
-        self.last_ranker = cross_encoder(run, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run)
+            dev_run = Recipe(context).ranker_dev() if last is None else self._found(context, last, split)
+        self.last_ranker = cross_encoder(
+            context, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run
+        )
         return self.last_ranker
 
-    def _train(self, run: Declaring, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:
+    def _train(self, context: Context, number: int, last: Round | None, judged: Judged, ranker: Node | None) -> Node:
         here, then = self.settings.at(number), self.settings.at(number + 1)
         goes_on = last is not None and here.start == "last"
         is_gone_on_with = number < self.settings.num_rounds and then.start == "last"
-        own = run.training().model_copy(
+        own = context.training().model_copy(
             update={
                 "with_optimizer": goes_on and here.optimizer == "kept",
                 "keep_optimizer": is_gone_on_with and then.optimizer == "kept",
@@ -200,10 +206,10 @@ class _Arm:
                 f"refresh.optimizer is kept around round {number}, and train.optimizer.lora gives each training new "
                 "adapters, of which there are no moments: set it to fresh"
             )
-        pairs, taught = judged.pairs or data.dataset(run), {}
-        if run.config.train.loss.reads_ranker_scores:
-            teacher = ranker or Recipe(self.run).scorer(run.config.train.ranker)
-            taught = {"ranker_scores": ranker_scores(run, teacher, pairs, judged.negatives)}
+        pairs, taught = judged.pairs or data.dataset(context), {}
+        if context.config.train.loss.reads_ranker_scores:
+            teacher = ranker or Recipe(self.context).scorer(context.config.train.ranker)
+            taught = {"ranker_scores": ranker_scores(context, teacher, pairs, judged.negatives)}
         start = last.model if last is not None and goes_on else None
-        extras = OptionalInputs(judged.negatives, start, margins=cross_fitting.margins_of(run, own), **taught)
-        return trained(run, "", own, pairs, extras)
+        optional = OptionalInputs(judged.negatives, start, margins=cross_fitting.margins_of(context, own), **taught)
+        return trained(context, "", own, pairs, optional)

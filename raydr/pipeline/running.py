@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.artefacts.declaration import Node, Resources, Work
+from raydr.artefacts.declaration import Node, NodeWork, Resources
 from raydr.artefacts.places import Places
 from raydr.component import Config
 from raydr.config.run import RunConfig
@@ -117,7 +117,7 @@ class Runner:
             making = self._begin(node, stack)
             if isinstance(making, Building):
                 say(f"== {node.label} -> {str(making.folder).removeprefix(f'{self.places.root}/')}")
-                info = node.make(Work(making, pool, inputs, tracker))
+                info = node.make(NodeWork(making, pool, inputs, tracker))
                 made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
                 log_made(tracker, made)
                 # Rounds, trials and arms have pages of their own.

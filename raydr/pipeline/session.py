@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.context import Context, Facts
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
@@ -59,7 +59,7 @@ class Session:
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe(Declaring(self.config, Facts(self.places), self.config))
+        return Recipe(Context(self.config, Facts(self.places), self.config))
 
     @cached_property
     def _claims(self) -> Claims:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OptionalInputs(Generic[T]):
-    """What a training may read besides its pairs and the corpus: nodes that are declared, or artefacts that were made.
+    """Optional inputs of a training, besides its pairs and the corpus: declared nodes, or finished artefacts.
 
     Args:
         negatives: mined candidates; those that came with the data if None.

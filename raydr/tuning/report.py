@@ -138,9 +138,11 @@ class StudyResult:
         """
         names = short_names(list(self.plan.space.parameters))
         order = {"finished": 0, "stopped": 1, "failed": 2}
-        ranked = sorted(self.trials, key=lambda one: (order[one.status], -one.epochs, -(one.score or 0.0), one.number))
+        ranked = sorted(
+            self.trials, key=lambda trial: (order[trial.status], -trial.epochs, -(trial.score or 0.0), trial.number)
+        )
         rows = []
-        for trial in [one for at, one in enumerate(ranked) if most is None or at < most or one is self.default]:
+        for trial in [trial for at, trial in enumerate(ranked) if most is None or at < most or trial is self.default]:
             score = f"{trial.score:.4f}" if trial.score is not None else ""
             values = [as_text(trial.values[key]) for key in self.plan.space.parameters]
             number = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raydr.artefacts.context import Declaring
-from raydr.artefacts.declaration import Node, Work
+from raydr.artefacts.context import Context
+from raydr.artefacts.declaration import Node, NodeWork
 from raydr.config.run import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
@@ -71,7 +71,7 @@ def run_tune(session: Session, plan: TunePlan, name: str) -> TuneOutcome | None:
     show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), *space.rows())
     for fact in plan.facts(concurrency):
         say(fact)
-    dtype = recipe.run.facts.training_dtype(space.config.train, space.config.train.dtype)
+    dtype = recipe.context.facts.training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}")
     config, max_failures = trial_config(plan, space.config, dtype), space.settings.trials.max_failures
     objective = Objective(config, plan.refreshes, max_failures)
@@ -125,7 +125,7 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective, con
     if idle := [key for key in plan.space.parameters if key not in changing]:
         raise ConfigError(f"{idle[0]} cannot be searched: with this config no value of it changes what a trial makes")
 
-    def run(work: Work) -> dict[str, Any]:
+    def run(work: NodeWork) -> dict[str, Any]:
         work.tracker.log_params(settings.model_dump(mode="json"))
         return search(work.making, work.tracker, plan, name, objective, concurrency)
 
@@ -138,8 +138,8 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective, con
             "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
             "scheduler": settings.scheduler.model_dump(mode="json") | {"grace_epochs": plan.grace_epochs},
             "measure": plan.measure,
-            "model": dict(next(one for one in reversed(nodes[0].values()) if one.kind == "model").settings),
-            "nodes of the default and of the corners": fingerprint_of(sorted({key for one in nodes for key in one})),
+            "model": dict(next(node for node in reversed(nodes[0].values()) if node.kind == "model").settings),
+            "nodes of the default and of the corners": fingerprint_of(sorted({key for made in nodes for key in made})),
         },
         {"corpus": session.recipe.corpus(), "dataset": session.recipe.dataset()},
         VERSION,
@@ -152,7 +152,7 @@ def _name_best(session: Session, result: StudyResult, objective: Objective) -> A
     """Name the best trial's model, so that every verb finds it; what other trials made goes."""
     config = with_values(objective.config, result.best.values)
     if objective.refreshes:
-        [arm] = lay_out(session.recipe.run.of(config))
+        [arm] = lay_out(session.recipe.context.of(config))
         rounds = finished_rounds(session.inventory, arm)
         node = best_round(session.inventory, config, arm.settings, rounds).model
     else:
@@ -171,7 +171,7 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
     if result.best.number == 0:
         say("the best trial is the default itself: there is no gain to confirm")
         return []
-    run, data = session.recipe.run, space.config.data
+    run, data = session.recipe.context, space.config.data
     best = with_values(space.config, result.best.values)
     compared = compare_configs(
         session,
@@ -181,25 +181,25 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
         f"confirm-{result.name}",
         (lambda run, name, seed: refresh_model(session, run, seed)) if plan.refreshes else trained_model,
     )
-    for one in compared:
-        title = f"{one.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
-        show_table(title, *one.rows())
+    for evaluation in compared:
+        title = f"{evaluation.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
+        show_table(title, *evaluation.rows())
     return compared
 
 
-def refresh_model(session: Session, run: Declaring, seed: int) -> Node:
+def refresh_model(session: Session, context: Context, seed: int) -> Node:
     """The model of the best round, by dev, of a refresh that is run with a seed; its vectors stay, others go."""
-    run = run.of(run.config.model_copy(update={"seed": seed}))
-    [arm] = lay_out(run)
+    context = context.of(context.config.model_copy(update={"seed": seed}))
+    [arm] = lay_out(context)
     values: list[float] = []
-    for one in arm.rounds:
-        session.make(*one.targets(), anew=[])
-        values.append(dev_value(session.inventory, run.config, arm.settings, one))
+    for round_ in arm.rounds:
+        session.make(*round_.targets(), anew=[])
+        values.append(dev_value(session.inventory, context.config, arm.settings, round_))
         if out_of_patience(values, arm.settings.patience):
             break
-    best = best_round(session.inventory, run.config, arm.settings, arm.rounds[: len(values)])
+    best = best_round(session.inventory, context.config, arm.settings, arm.rounds[: len(values)])
     kept = {node.key for node in best.vectors()}
-    session.prune(node for one in arm.rounds for key, node in one.nodes().items() if key not in kept)
+    session.prune(node for round_ in arm.rounds for key, node in round_.nodes().items() if key not in kept)
     return best.model
 
 
@@ -240,7 +240,9 @@ def report(
 
 def _check_splits(plan: TunePlan, data: Dataset) -> None:
     named, confirms = plan.space.config.data, plan.space.settings.confirm.num_seeds > 0
-    missing = [one for one in (named.dev_split, *(named.test_splits if confirms else ())) if one not in data.splits]
+    missing = [
+        split for split in (named.dev_split, *(named.test_splits if confirms else ())) if split not in data.splits
+    ]
     if missing:
         raise ConfigError(
             f"the data set at {data.artifact.folder} has no split {missing[0]!r}; it has {', '.join(data.splits)}. Set "

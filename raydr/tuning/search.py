@@ -254,7 +254,7 @@ class Reporter(Callback):  # type: ignore[misc]
             tracker.end("KILLED")
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.trials |= {found.number: found for found in map(trial_of, trials)}
+        self.trials |= {trial.number: trial for trial in map(trial_of, trials)}
         started = self.trials[trial.config["number"]]
         settings = ", ".join(f"{key.rpartition('.')[2]} {as_text(value)}" for key, value in started.values.items())
         say(f"trial {started.number}{'' if started.number else ' (the default)'}: {settings}")
@@ -280,7 +280,7 @@ class Reporter(Callback):  # type: ignore[misc]
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         """Of a search that was killed when all trials were over, nothing else is told."""
-        self.trials = {found.number: found for found in map(trial_of, trials)}
+        self.trials = {trial.number: trial for trial in map(trial_of, trials)}
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._end(trial_of(trial).model_copy(update={"status": "failed", "error": "its process died"}))
@@ -290,10 +290,10 @@ class Reporter(Callback):  # type: ignore[misc]
         if (tracker := self._trackers.pop(trial.number, None)) is not None:
             tracker.set_tags({"raydr.status": trial.status} | ({"raydr.error": trial.error} if trial.error else {}))
             tracker.end("FAILED" if trial.status == "failed" else "FINISHED")
-        over = [one for one in self.trials.values() if one.status != "running"]
+        over = [other for other in self.trials.values() if other.status != "running"]
         # The work of the one that has just ended may not be down yet.
-        busy = [trial.values, *(one.values for one in self.trials.values() if one.status == "running")]
-        self.objective.forget([one.values for one in over if one.values not in busy], VECTORS)
+        busy = [trial.values, *(other.values for other in self.trials.values() if other.status == "running")]
+        self.objective.forget([other.values for other in over if other.values not in busy], VECTORS)
         best = best_trial(over)
         self.bar.set(len(over), self.plan.total)
         score = f", dev {trial.score:.4f}" if trial.score is not None else ""

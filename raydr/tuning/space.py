@@ -180,5 +180,5 @@ def check_searchable(key: str, objective: Objective = "training") -> None:
     if section not in sections or section == key:
         more = "; with objective: refresh also in those of refresh" if section == "refresh" else ""
         raise ConfigError(f"{key} cannot be searched: trials may differ in settings of {', '.join(sections)}{more}")
-    if any(key == one or key.startswith(f"{one}.") for one in _SAME_FOR_ALL):
+    if any(key == fixed or key.startswith(f"{fixed}.") for fixed in _SAME_FOR_ALL):
         raise ConfigError(f"{key} cannot be searched: it must be the same for all trials")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.tune import Trainable
 
-from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.context import Context, Facts
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.places import Places
 from raydr.artefacts.train_progress import Watcher
@@ -130,18 +130,18 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
 
 def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
     """What Tune is told: every row once, and why the trial failed in the end."""
-    told: list[Row] = []
+    reported: list[Row] = []
     num_failures = 0
 
     def result(**more: Any) -> dict[str, Any]:
-        last = {"epoch": told[-1].epoch, "score": told[-1].score} if told else {}
-        return {"rows": [row.model_dump() for row in told], **last, **more}
+        last = {"epoch": reported[-1].epoch, "score": reported[-1].score} if reported else {}
+        return {"rows": [row.model_dump() for row in reported], **last, **more}
 
     while True:
         try:
             for rows, finished in objective.follow(values, place):
-                for row in rows[len(told) :]:
-                    told.append(row)
+                for row in rows[len(reported) :]:
+                    reported.append(row)
                     done = finished and row is rows[-1]
                     # Tune says of a trial that a scheduler stops that it is done, too.
                     yield result(finished=done, done=done)
@@ -254,16 +254,16 @@ def run_round(config: RunConfig, number: int) -> tuple[Row, bool]:
     """
     [arm] = lay_out(declare(config))
     done = arm.rounds[:number]
-    inventory = make(config, [target for one in done for target in one.targets()])
-    values = [dev_value(inventory, config, arm.settings, one) for one in done]
+    inventory = make(config, [target for round_ in done for target in round_.targets()])
+    values = [dev_value(inventory, config, arm.settings, round_) for round_ in done]
     metrics = {f"dev {name}": mean for name, mean in dev_measures(inventory, config, done[-1]).items()}
     over = number == len(arm.rounds) or out_of_patience(values, arm.settings.patience)
     return Row(epoch=number, score=max(values), metrics=metrics), over
 
 
-def declare(config: RunConfig) -> Declaring:
+def declare(config: RunConfig) -> Context:
     """What the nodes of a trial's config are declared with."""
-    return Declaring(config, _facts(config.workdir), config)
+    return Context(config, _facts(config.workdir), config)
 
 
 @lru_cache(maxsize=4)
@@ -287,7 +287,7 @@ def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
         model = trained(config)
         return {**model.ancestors(), model.key: model}
     [arm] = lay_out(declare(config))
-    return {key: node for one in arm.rounds for key, node in one.nodes().items()}
+    return {key: node for round_ in arm.rounds for key, node in round_.nodes().items()}
 
 
 def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -> Inventory:

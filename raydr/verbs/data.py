@@ -188,14 +188,14 @@ def import_vectors(
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         recipe.dataset()
-        if foreign.is_own(recipe.run, system):
+        if foreign.is_own(recipe.context, system):
             raise ConfigError(f"there is a model called {system!r} in this run: call the embedder otherwise")
         given = [(file, ids, "" if queries else split)]
         given += [(queries, query_ids, split or first_test_split(config))] if queries else []
         return session.make(
             *(
                 recipe.named(
-                    vectors_name(system, of), imported_vectors(recipe.run, system, vectors, named, of, similarity)
+                    vectors_name(system, of), imported_vectors(recipe.context, system, vectors, named, of, similarity)
                 )
                 for vectors, named, of in given
             )

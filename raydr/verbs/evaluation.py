@@ -104,13 +104,13 @@ def _evaluate_others(session: Session, splits: list[str], systems: list[str] | N
         if not whole or len(whole) == len(runs):
             continue
         warn(f"evaluated without {', '.join(name for name in runs if name not in whole)}")
-        [made] = session.make(evaluation(session.recipe.run, split, whole))
+        [made] = session.make(evaluation(session.recipe.context, split, whole))
         show_evaluation(made)
 
 
 def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> bool:
     try:
-        session.make(evaluation(session.recipe.run, split, {system: run}))
+        session.make(evaluation(session.recipe.context, split, {system: run}))
     except RaydrError as error:
         warn(f"{system}: {error}")
         return False

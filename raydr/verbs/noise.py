@@ -25,7 +25,7 @@ from raydr.ops.review.desk import Desk
 from raydr.ops.review.doubts import find_doubts, queue
 from raydr.ops.review.server import listen, serve
 from raydr.pages.query_story import QueryStory, print_story
-from raydr.pipeline.judging import speaking
+from raydr.pipeline.judging import active_judges
 from raydr.pipeline.session import Session, open_session
 from raydr.pipeline.why import explain_query
 from raydr.store.artifact import Artifact
@@ -71,8 +71,10 @@ def judge(
         recipe = session.recipe
         if TRUTH in names:
             recipe.dataset()
-            return session.make(recipe.named("dataset-clean", known_clean(recipe.run, split)))
-        judges = speaking(config.judge, [config.judge.judge(name) for name in names], bool(config.negatives or miner))
+            return session.make(recipe.named("dataset-clean", known_clean(recipe.context, split)))
+        judges = active_judges(
+            config.judge, [config.judge.judge(name) for name in names], bool(config.negatives or miner)
+        )
         found = recipe.judged(judges, split, miner)
         judged = [found.negatives] if any(one.subject == "negatives" for one in judges) else []
         targets = [node for node in (*judged, found.pairs) if node is not None]
@@ -113,7 +115,7 @@ def audit(
         raise ConfigError(f"{TRUTH} is no judge that could be audited: the truth is compared with where it is known")
     with open_session(config, again, dry_run) as session:
         recipe, split = session.recipe, split or config.data.train_split
-        asked = speaking(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
+        asked = active_judges(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
         if quick:
             asked, model = [_without_training(judge) for judge in asked], UNTRAINED
         elif any(isinstance(judge.asks(config.judge), CrossFitted) for judge in asked):
@@ -178,7 +180,7 @@ def diagnose(
         raise ConfigError(f"{model!r} is none of the trainings of this config: {', '.join(own)}")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
-        margins = cross_fitting.margins(recipe.run, config.data.train_split)
+        margins = cross_fitting.margins(recipe.context, config.data.train_split)
         there = session.inventory.state(margins) == "done"
         folds, train = config.cross_fit, config.variant(model).train
         if folds.num_epochs and not (quick or there):
@@ -188,7 +190,7 @@ def diagnose(
                 f"{train.num_epochs}); --quick leaves that out"
             )
         target = diagnosis(
-            recipe.run.of(config.variant(model)),
+            recipe.context.of(config.variant(model)),
             model,
             recipe.trained(model),
             recipe.model(UNTRAINED),

@@ -18,7 +18,7 @@ from experiments.arms import Arm, States, plain_arm
 from experiments.noisy_pairs import arm_names
 from experiments.perplexity_panels import panels, table
 from experiments.sieve_arms import filtered_arms
-from raydr.artefacts.context import Declaring, Facts
+from raydr.artefacts.context import Context, Facts
 from raydr.artefacts.judged import known_clean
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
@@ -31,7 +31,7 @@ from raydr.pipeline.recipe import Recipe
 
 
 def recipe_of(run: RunConfig) -> Recipe:
-    return Recipe(Declaring(run, Facts(Places.of(run.workdir)), run))
+    return Recipe(Context(run, Facts(Places.of(run.workdir)), run))
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_filtered_arms_lie_between_all_and_clean() -> None:
     recipe.judged = lambda judges, split: Judged(judged, None)
     arms = filtered_arms(recipe, ["sieve"], 5)
     assert [arm.name for arm in arms] == ["hn5-all", "hn5-sieve", "hn5-clean"]
-    assert {arm.run.config.train.num_hard_negatives for arm in arms} == {5}
+    assert {arm.context.config.train.num_hard_negatives for arm in arms} == {5}
     assert [arm.negatives is judged for arm in arms] == [False, True, False]
     assert [arm.options.clean_only for arm in arms] == [False, False, True]
     controlled = filtered_arms(recipe, ["sieve"], 5, controls=True)

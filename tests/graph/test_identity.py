@@ -318,9 +318,9 @@ def all_nodes(config: RunConfig, workdir: Path) -> dict[str, Node]:
     targets = [recipe.evaluation(split, recipe.systems(split)) for split in config.data.test_splits]
     targets += [recipe.ranker(), recipe.reranked(config.data.test_splits[0], "untrained")]
     targets.append(recipe.audit(config.judge.judges, config.data.train_split, "untrained"))
-    folds = cross_fitting.margins(recipe.run, config.data.train_split)
-    targets.append(diagnosis(recipe.run, "trained", recipe.trained(), recipe.model("untrained"), folds))
-    targets += [target for arm in lay_out(recipe.run) for one in arm.rounds for target in one.targets()]
+    folds = cross_fitting.margins(recipe.context, config.data.train_split)
+    targets.append(diagnosis(recipe.context, "trained", recipe.trained(), recipe.model("untrained"), folds))
+    targets += [target for arm in lay_out(recipe.context) for one in arm.rounds for target in one.targets()]
     return {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
 
 
@@ -409,7 +409,11 @@ def test_what_a_judge_computes_with_reaches_verb_round_and_trial(
         ]
         recipe = recipe_of(with_settings(base, *judged, *overrides), tmp_path / "w")
         trial = recipe_of(with_settings(base, *judged, "train.num_epochs=7", *overrides), tmp_path / "w")
-        models = {"verb": recipe.trained(), "trial": trial.trained(), "round": lay_out(recipe.run)[0].rounds[0].model}
+        models = {
+            "verb": recipe.trained(),
+            "trial": trial.trained(),
+            "round": lay_out(recipe.context)[0].rounds[0].model,
+        }
         found = {asker: model.key for asker, model in models.items()}
         for asker, model in models.items():
             [verdicts] = [node for node in model.ancestors().values() if node.kind == "verdicts"]
@@ -432,8 +436,8 @@ def test_a_verb_a_round_and_a_trial_that_make_the_same_have_the_same_key_and_pla
     same = ["refresh.judges=null", "variants={long: {num_epochs: 9}}"]
     recipe = recipe_of(with_settings(base, *same), tmp_path / "w")
     study = recipe_of(with_settings(base, *same, "train.num_epochs=5"), tmp_path / "w")
-    trial = Recipe(study.run.of(with_settings(base, *same)))
-    arm = lay_out(recipe.run)[0].rounds[0]
+    trial = Recipe(study.context.of(with_settings(base, *same)))
+    arm = lay_out(recipe.context)[0].rounds[0]
     found = {
         "model": [recipe.trained(), arm.model, trial.trained()],
         "run": [recipe.search("dev"), arm.runs["dev"], trial.search("dev")],
@@ -442,7 +446,7 @@ def test_a_verb_a_round_and_a_trial_that_make_the_same_have_the_same_key_and_pla
             recipe_of(with_settings(base, *same, "train.num_epochs=9"), tmp_path / "w").trained(),
         ],
     }
-    inventory = Inventory(recipe.run.facts.places)
+    inventory = Inventory(recipe.context.facts.places)
     for what, nodes in found.items():
         assert len({node.key for node in nodes}) == 1, what
         assert len({inventory.folder(node).root for node in nodes}) == 1, what

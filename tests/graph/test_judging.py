@@ -256,7 +256,7 @@ def test_judges_share_the_cross_encoder_that_learns_from_the_training_candidates
     # Whatever split is judged.
     assert asked(recipe, "classifier", "dev").key == classifier.key
     assert asked(recipe, "pair_classifier", "dev").key == classifier.key
-    [first] = lay_out(recipe.run)[0].rounds[:1]
+    [first] = lay_out(recipe.context)[0].rounds[:1]
     assert {node.inputs["model"].key for node in first.verdicts} == {classifier.key}
 
 
@@ -286,7 +286,7 @@ def test_a_cascade_is_the_same_in_a_round_and_its_cross_encoder_is_shared(config
     kept = pairs.inputs["models/0"].inputs["dataset"].inputs["kept"]
     assert negatives.inputs["models/1"].inputs["dataset"].inputs["kept"].key == kept.key
     assert kept.inputs["verdicts/npc"].key == pairs.inputs["earlier"].key
-    [first] = lay_out(recipe.run)[0].rounds[:1]
+    [first] = lay_out(recipe.context)[0].rounds[:1]
     assert {pairs.key, negatives.key} < {node.key for node in first.verdicts}
 
 
@@ -308,7 +308,7 @@ def test_who_is_named_brings_along_whom_it_comes_after(configure: Any) -> None:
     classifier = {"pairs_kept_by": "npc", "num_folds": 2}
     config = configure(["npc", second, third], classifier, refresh={"num_rounds": 1, "judges": ["language_model"]})
     recipe = recipe_of(config)
-    [only] = lay_out(recipe.run)[0].rounds
+    [only] = lay_out(recipe.context)[0].rounds
     assert only.judged.pairs is not None
     assert [name for name in only.judged.pairs.inputs if name.startswith("verdicts/")] == [
         "verdicts/npc",

@@ -166,7 +166,7 @@ def test_keys_hold_what_is_asked_and_not_who_is(settings: dict[str, Any]) -> Non
     def keys(config: RunConfig) -> tuple[str, str, str]:
         recipe = recipe_of(config)
         model = recipe.trained()
-        rounds = lay_out(recipe.run)[0].rounds[0].model
+        rounds = lay_out(recipe.context)[0].rounds[0].model
         return recipe.names["verdicts/language_model-train"].key, model.key, rounds.key
 
     before = keys(RunConfig.parse(settings))

@@ -121,7 +121,11 @@ def test_keys_change_with_what_is_decided_and_with_nothing_else(config: RunConfi
 
     def keys(config: RunConfig = config) -> dict[str, str]:
         recipe = recipe_of(config)
-        nodes = {"model": recipe.trained(), "ranker": recipe.ranker(), "round": lay_out(recipe.run)[0].rounds[0].model}
+        nodes = {
+            "model": recipe.trained(),
+            "ranker": recipe.ranker(),
+            "round": lay_out(recipe.context)[0].rounds[0].model,
+        }
         nodes |= {name: recipe.names[f"verdicts/{name}-train"] for name in ("npc", "people", "people_negatives-bm25")}
         return {name: node.key for name, node in nodes.items()}
 
@@ -158,7 +162,7 @@ def test_without_candidates_people_speak_of_pairs_alone(config: RunConfig) -> No
     recipe = recipe_of(config.model_copy(update={**plain, "judge": judges}))
     kinds = [node.label for node in recipe.trained().ancestors().values() if node.kind == "verdicts"]
     assert kinds == ["judge-people-train"]
-    [first] = lay_out(recipe.run)[0].rounds[:1]
+    [first] = lay_out(recipe.context)[0].rounds[:1]
     assert [node.label for node in first.verdicts] == ["round-1/judge-people-train"]
 
 

@@ -17,7 +17,7 @@ from small_runs import small_run
 
 import raydr
 from graph.things import make_all, thing
-from raydr.artefacts.declaration import Existing, Node, Work
+from raydr.artefacts.declaration import Existing, Node, NodeWork
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, ray_session
@@ -34,7 +34,7 @@ def test_a_node_that_fails_keeps_its_parts_and_its_name_does_not_move(tmp_path: 
     good = thing("a", text="good")
     make_all(tmp_path, good, names={"a": good})
 
-    def fail(work: Work) -> dict[str, Any]:
+    def fail(work: NodeWork) -> dict[str, Any]:
         work.making.folder.write_json(f"{DONE}/x.json", {"rows": 1, "bytes": 1, "checksum": "c"})
         raise DataError("broken")
 
@@ -328,7 +328,7 @@ class Noting(NullTracker):
 
 @pytest.mark.usefixtures("here")
 def test_measures_of_an_evaluation_reach_its_own_run_and_that_of_the_command(tmp_path: Path) -> None:
-    def make(work: Work) -> dict[str, Any]:
+    def make(work: NodeWork) -> dict[str, Any]:
         return {"split": "test", "means": {"bm25": {"RR@10": 0.5}, "trained": {"RR@10": 0.75}}, "num_queries": 3}
 
     node = replace(thing("evaluate-test"), kind="evaluation", make=make)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raydr.artefacts.declaration import Node, Work
+from raydr.artefacts.declaration import Node, NodeWork
 from raydr.artefacts.places import Places
 from raydr.distributed.cluster import RayConfig, ray_session
 from raydr.pipeline.planning import Inventory
@@ -20,7 +20,7 @@ from raydr.tracking.tracker import NullTracker
 def thing(label: str, *inputs: Node, x: int = 0, text: str = "", cpus: float = 1, **fields: Any) -> Node:
     """A node whose artefact has one part, ``text`` and those of its inputs."""
 
-    def make(work: Work) -> dict[str, Any]:
+    def make(work: NodeWork) -> dict[str, Any]:
         content = text + "".join(Path(one.local("part")).read_text() for one in work.inputs.values())
         part = write_and_record(work.making.folder, "part", 1, partial(_write, content or label))
         work.making.done["part"] = part

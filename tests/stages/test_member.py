@@ -17,7 +17,7 @@ import torch
 from patience import PATIENCE_S
 from ray.train import CheckpointUploadMode
 
-from raydr.distributed.member import LoneMember, RayTrainMember, drop_all_but_last
+from raydr.distributed.member import RayTrainProcess, SingleProcess, drop_all_but_last
 from raydr.errors import ArtifactError
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import PROGRESS, Save
@@ -43,7 +43,7 @@ class Training:
 
         return save
 
-    def keep(self, member: LoneMember | RayTrainMember, number: int) -> None:
+    def keep(self, member: SingleProcess | RayTrainProcess, number: int) -> None:
         self.number = number
         member.report({"global_step": number}, self.copy)
 
@@ -64,17 +64,17 @@ def training() -> Iterator[Training]:
 
 
 @pytest.fixture
-def lone(tmp_path: Path) -> Iterator[LoneMember]:
-    with closing(LoneMember(Folder(str(tmp_path / "states")), torch.device("cpu"))) as member:
+def lone(tmp_path: Path) -> Iterator[SingleProcess]:
+    with closing(SingleProcess(Folder(str(tmp_path / "states")), torch.device("cpu"))) as member:
         yield member
 
 
-def last(member: LoneMember | RayTrainMember) -> str | None:
+def last(member: SingleProcess | RayTrainProcess) -> str | None:
     with member.last_state() as folder:
         return None if folder is None else (folder / "state").read_text()
 
 
-def test_training_goes_on_while_its_state_is_written(lone: LoneMember, training: Training) -> None:
+def test_training_goes_on_while_its_state_is_written(lone: SingleProcess, training: Training) -> None:
     training.keep(lone, 1)
     assert not lone.kept()
     assert last(lone) is None
@@ -86,7 +86,7 @@ def test_training_goes_on_while_its_state_is_written(lone: LoneMember, training:
     assert last(lone) == "1"
 
 
-def test_the_next_state_waits_for_the_one_before(lone: LoneMember, training: Training) -> None:
+def test_the_next_state_waits_for_the_one_before(lone: SingleProcess, training: Training) -> None:
     training.keep(lone, 1)
     second = threading.Thread(target=training.keep, args=[lone, 2])
     second.start()
@@ -102,9 +102,11 @@ def test_the_next_state_waits_for_the_one_before(lone: LoneMember, training: Tra
     assert lone.states.files() == [f"step-000000002/{name}" for name in (PROGRESS, "state")]
 
 
-@pytest.mark.parametrize("ask", [LoneMember.kept, LoneMember.wait, lambda one: one.report({"global_step": 3}, broken)])
+@pytest.mark.parametrize(
+    "ask", [SingleProcess.kept, SingleProcess.wait, lambda one: one.report({"global_step": 3}, broken)]
+)
 def test_what_the_thread_raises_is_raised_in_the_training(
-    ask: Callable[[LoneMember], Any], lone: LoneMember, training: Training
+    ask: Callable[[SingleProcess], Any], lone: SingleProcess, training: Training
 ) -> None:
     training.disk.set()
     training.keep(lone, 1)
@@ -117,7 +119,7 @@ def test_what_the_thread_raises_is_raised_in_the_training(
     assert last(lone) == "1"
 
 
-def test_a_state_whose_writing_was_killed_is_none(lone: LoneMember, training: Training) -> None:
+def test_a_state_whose_writing_was_killed_is_none(lone: SingleProcess, training: Training) -> None:
     """Of a process that is killed in its thread: its progress file, which comes last, is not there."""
     training.disk.set()
     training.keep(lone, 1)
@@ -132,7 +134,7 @@ def test_a_state_whose_writing_was_killed_is_none(lone: LoneMember, training: Tr
 
 
 def test_a_training_that_breaks_off_keeps_the_state_that_is_being_written(tmp_path: Path, training: Training) -> None:
-    member = LoneMember(Folder(str(tmp_path)), torch.device("cpu"))
+    member = SingleProcess(Folder(str(tmp_path)), torch.device("cpu"))
     with pytest.raises(KeyboardInterrupt), closing(member):
         training.keep(member, 1)
         threading.Timer(0.05, training.disk.set).start()
@@ -185,8 +187,8 @@ def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reports:
 
 
 @pytest.fixture
-def member(reports: Reports) -> RayTrainMember:
-    member = object.__new__(RayTrainMember)
+def member(reports: Reports) -> RayTrainProcess:
+    member = object.__new__(RayTrainProcess)
     member.states = Folder(str(reports.storage))
     member.rank, member.written, member.failure = 0, threading.Event(), None
     member.written.set()
@@ -195,7 +197,7 @@ def member(reports: Reports) -> RayTrainMember:
 
 
 def test_a_group_goes_on_while_the_state_is_written(
-    member: RayTrainMember, reports: Reports, training: Training
+    member: RayTrainProcess, reports: Reports, training: Training
 ) -> None:
     training.keep(member, 1)
     assert not member.kept()
@@ -205,7 +207,7 @@ def test_a_group_goes_on_while_the_state_is_written(
     assert (reports.storage / "step-000000001" / "state").read_text() == "1"
 
 
-def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: Reports, training: Training) -> None:
+def test_one_state_lies_on_the_node_at_a_time(member: RayTrainProcess, reports: Reports, training: Training) -> None:
     training.keep(member, 1)
     second = threading.Thread(target=training.keep, args=[member, 2])
     second.start()
@@ -219,7 +221,7 @@ def test_one_state_lies_on_the_node_at_a_time(member: RayTrainMember, reports: R
 
 
 def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
-    member: RayTrainMember, reports: Reports, tmp_path: Path
+    member: RayTrainProcess, reports: Reports, tmp_path: Path
 ) -> None:
     member.report({"global_step": 1}, broken)
     reports.threads[0].join(PATIENCE_S)
@@ -232,7 +234,7 @@ def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
 
 
 def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
-    member: RayTrainMember, reports: Reports, training: Training
+    member: RayTrainProcess, reports: Reports, training: Training
 ) -> None:
     """A kill that met Ray Train at writing its list cost the whole training."""
     with member.last_state() as folder:
@@ -252,7 +254,7 @@ def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
 
 
 def test_a_group_and_a_process_alone_go_on_from_each_others_states(
-    lone: LoneMember, member: RayTrainMember, training: Training
+    lone: SingleProcess, member: RayTrainProcess, training: Training
 ) -> None:
     lone.states = member.states
     training.disk.set()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from raydr.artefacts.train_worker import WorkerListener
-from raydr.distributed.member import Member
+from raydr.distributed.member import WorkerContext
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker
 from raydr.training.checkpoint import EpochRow, Progress, Save
@@ -65,7 +65,7 @@ def no_state() -> Save:
 def test_an_epoch_is_told_of_when_its_state_is_kept(rank: int, tmp_path: Path) -> None:
     """Who hears of it may end the process, and goes on from there."""
     member, watcher = SlowMember(rank), Recorder()
-    listener = WorkerListener(NullTracker(), watcher, cast(Member, member), Folder(str(tmp_path)))
+    listener = WorkerListener(NullTracker(), watcher, cast(WorkerContext, member), Folder(str(tmp_path)))
 
     def told() -> list[int]:
         return [epoch for epoch, num_rows in watcher.epochs if epoch == num_rows]

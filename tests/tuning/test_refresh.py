@@ -66,7 +66,7 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
         # What is small stays, and a trial to come finds it.
         assert there(longer, "run")
     with open_session(config) as session:
-        run = session.recipe.run
+        run = session.recipe.context
         configs = {"default": run, "best": run.of(longer)}
 
         def confirmed() -> Any:
@@ -112,6 +112,6 @@ def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig)
 
 def test_a_trial_declares_what_a_verb_declares(config: RunConfig) -> None:
     with open_session(config) as session:
-        [verbs] = lay_out(session.recipe.run)
+        [verbs] = lay_out(session.recipe.context)
         [trials] = lay_out(declare(config))
         assert [one.nodes().keys() for one in verbs.rounds] == [one.nodes().keys() for one in trials.rounds]

@@ -81,6 +81,6 @@ class Check(Component):
 
 def worst(hits: Mapping[str, BoolArray]) -> tuple[str, Interval]:
     """Of what most is hit, by the lower end of the share; nothing is hit where none is."""
-    shares = {what: share(one) for what, one in hits.items()}
-    what, most = max(shares.items(), key=lambda one: (bool(one[1].mean), one[1].low))
+    shares = {what: share(hit_N) for what, hit_N in hits.items()}
+    what, most = max(shares.items(), key=lambda item: (bool(item[1].mean), item[1].low))
     return what, most if most.mean else Interval(0.0, 0.0, most.high)

@@ -30,10 +30,10 @@ class Duplicates(Check):
     def examine(self, evidence: Evidence) -> Finding | None:
         if not evidence.repeated:
             return None
-        told = ", ".join(f"{one.mean():.1%} of the {what}" for what, one in evidence.repeated.items())
+        shares = ", ".join(f"{repeated_N.mean():.1%} of the {what}" for what, repeated_N in evidence.repeated.items())
         return self.finding(
             worst(evidence.repeated)[1].low,
-            f"there again, and counted as wrong: {told}",
+            f"there again, and counted as wrong: {shares}",
             advice="remove the copies from the data, or judge them: each copy of a positive as a positive of its query",
         )
 
@@ -86,13 +86,19 @@ class Truncation(Check):
         if BM25_CUT not in evidence.held_out:
             return None
         whole, cut = evidence.held_out[BM25], evidence.held_out[BM25_CUT]
-        if (found := intervals.mean(whole)).low < _FINDS:
+        if (uncut := intervals.mean(whole)).low < _FINDS:
             return None
-        longer = [f"model.{side}.max_length={one.fitting}" for side, one in evidence.lengths.items() if one.share_cut]
-        told = " and ".join(f"{one.share_cut:.0%} of the {side} tokens" for side, one in evidence.lengths.items())
+        longer = [
+            f"model.{side}.max_length={lengths.fitting}"
+            for side, lengths in evidence.lengths.items()
+            if lengths.share_cut
+        ]
+        shares = " and ".join(
+            f"{lengths.share_cut:.0%} of the {side} tokens" for side, lengths in evidence.lengths.items()
+        )
         return self.finding(
-            intervals.mean(whole - cut).low / found.mean,
-            f"{told or 'tokens'} are beyond max_length; BM25's RR@10 falls from {found.mean:.3f} to {cut.mean():.3f} "
+            intervals.mean(whole - cut).low / uncut.mean,
+            f"{shares or 'tokens'} are beyond max_length; BM25's RR@10 falls from {uncut.mean:.3f} to {cut.mean():.3f} "
             "on texts cut like that",
             *longer,
             advice="(95 % of the texts fit)",
@@ -225,18 +231,18 @@ class MismatchedPairs(Check):
 
     def _unread(self, evidence: Evidence) -> Finding | None:
         """What is left where nothing that was not trained tells the pairs of either split from random ones."""
-        told = {
+        read = {
             f"{reader}, {split}": (reader, _mismatched(p_N))
-            for split, found in (("held-out", evidence.p_held_out), ("training", evidence.p_training))
-            for reader, p_N in found.items()
+            for split, p_values in (("held-out", evidence.p_held_out), ("training", evidence.p_training))
+            for reader, p_N in p_values.items()
         }
         if TRAINED not in evidence.p_held_out or any(
-            (one.high if reader == TRAINED else one.low) < _READS for reader, one in told.values()
+            (interval.high if reader == TRAINED else interval.low) < _READS for reader, interval in read.values()
         ):
             return None
-        shares = ", ".join(f"{name} {one.mean:.0%}" for name, (_, one) in told.items())
+        shares = ", ".join(f"{name} {interval.mean:.0%}" for name, (_, interval) in read.items())
         return self.finding(
-            min(one.low for _, one in told.values()),
+            min(interval.low for _, interval in read.values()),
             "no reader, not even the trained model, tells the pairs of any split from random ones: so many suit their "
             f"query no better than other pairs' passages do: {shares}",
             advice="read some pairs (raydr audit): do the ids of the judgments mean these passages, are the texts of "
@@ -245,8 +251,8 @@ class MismatchedPairs(Check):
 
 
 def _mismatched(p_N: FloatArray) -> Interval:
-    found = share(p_N > 0.5)
-    return Interval(*(min(1.0, 2.0 * one) for one in found))
+    interval = share(p_N > 0.5)
+    return Interval(*(min(1.0, 2.0 * bound) for bound in interval))
 
 
 def _surely(p_N: FloatArray | None) -> float:

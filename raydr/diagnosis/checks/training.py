@@ -90,7 +90,7 @@ class Forgetting(Check):
                 "its scores are learnt",
                 rank="cause",
             )
-        curve = f"; dev by epoch {', '.join(f'{one:.3f}' for one in evidence.dev)}" if evidence.dev else ""
+        curve = f"; dev by epoch {', '.join(f'{value:.3f}' for value in evidence.dev)}" if evidence.dev else ""
         best = f"or train.num_epochs={int(np.argmax(evidence.dev)) + 1}, " if evidence.dev else ""
         return self.finding(
             max(0.0, -gain.high) / max(float(before.mean()), 1e-9),
@@ -135,11 +135,11 @@ class LearningRate(Check):
         else:
             is_hot = step > _USUAL_STEP and not evidence.is_loss_reached
             severity, better = progress.lost if is_hot else 0.0, rate / 30
-        losses = " -> ".join(f"{one:.2f}" for one in (*evidence.losses[:1], *evidence.losses[1:][-1:]))
-        told = f"{progress}, loss {losses or 'unknown'}; a step moves weights by up to {step:.1e} of their size"
+        losses = " -> ".join(f"{loss:.2f}" for loss in (*evidence.losses[:1], *evidence.losses[1:][-1:]))
+        facts = f"{progress}, loss {losses or 'unknown'}; a step moves weights by up to {step:.1e} of their size"
         return self.finding(
             severity,
-            f"too {'cold' if is_cold else 'hot'}: {told}" if severity else told,
+            f"too {'cold' if is_cold else 'hot'}: {facts}" if severity else facts,
             f"train.optimizer.learning_rate={better:.0e}",
             advice=f"(now {rate:.0e})",
         )
@@ -171,12 +171,12 @@ class Temperature(Check):
     name: Literal["temperature"] = "temperature"
 
     def examine(self, evidence: Evidence) -> Finding | None:
-        found = {reader: _lost(similarities, evidence.scale) for reader, similarities in evidence.similarities.items()}
-        known = {reader: one for reader, one in found.items() if one is not None}
+        losses = {reader: _lost(similarities, evidence.scale) for reader, similarities in evidence.similarities.items()}
+        known = {reader: loss for reader, loss in losses.items() if loss is not None}
         if not known:
             return None
         progress = Progress.of(evidence.training)
-        reader, (severity, lost, best) = min(known.items(), key=lambda one: one[1])
+        reader, (severity, lost, best) = min(known.items(), key=lambda item: item[1])
         lost, best = min(max(lost, 0.0), 1.0), float(f"{best:.2g}")
         return self.finding(
             severity,
@@ -191,7 +191,7 @@ def _lost(similarities_QC: FloatArray, scale: float) -> tuple[float, float, floa
     """The share that is lost, its lower end first, and the best scale; None if there is nothing to lose."""
     if len(similarities_QC) < 4 or similarities_QC.shape[1] < 2:
         return None
-    told_SQ = np.stack([_told(similarities_QC, one) for one in _SCALES])
+    told_SQ = np.stack([_told(similarities_QC, other) for other in _SCALES])
     at = int(told_SQ.mean(axis=1).argmax())
     told_Q2 = np.stack([_told(similarities_QC, scale), told_SQ[at]], axis=1)
     means_S2 = bootstrap_means(told_Q2, 2_000, seed=0)
@@ -236,21 +236,21 @@ class TooFewSteps(Check):
         if progress is None:
             return None
         num, epochs = evidence.num_steps, len(evidence.losses)
-        told = (
+        facts = (
             f"{'next to nothing was learnt: ' * (progress.left > 0)}{num:,} steps in all ({epochs} "
             f"{'epoch' if epochs == 1 else 'epochs'}); {progress}"
         )
         if num < _FEW:
             return self.finding(
                 max(progress.left, 1.0 - num / _FEW if _rose(evidence) else 0.0),
-                told,
+                facts,
                 f"train.num_epochs={max(2, epochs) * -(-2 * _FEW // max(1, num))}",
                 advice="or a smaller train.batch_size",
             )
         others = Progress.of(evidence.held_out)
         return self.finding(
             progress.left if others is None else min(progress.left, others.left),
-            told,
+            facts,
             advice="is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its "
             f"layers frozen? If so, train.num_epochs={3 * max(1, epochs)}",
             rank="unexplained",
@@ -261,7 +261,7 @@ def _rose(evidence: Evidence) -> bool:
     """Whether the last epoch has surely raised the dev measure, or the only one what is found."""
     if len(evidence.dev) > 1 and TRAINED in evidence.held_out:
         # As uncertain as the mean itself: the two are of the same queries, so it is less.
-        found = intervals.mean(evidence.held_out[TRAINED])
-        return evidence.dev[-1] - evidence.dev[-2] > found.mean - found.low
+        interval = intervals.mean(evidence.held_out[TRAINED])
+        return evidence.dev[-1] - evidence.dev[-2] > interval.mean - interval.low
     others = Progress.of(evidence.held_out)
     return others is not None and others.gain.low > 0.0

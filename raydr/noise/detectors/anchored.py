@@ -57,7 +57,7 @@ class AnchoredDetector(MixtureDetector):
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         axis_N, axis_R = np.sort(to_axis(perplexities_N, "margin")), np.sort(to_axis(random_R, "margin"))
         fits = [self._fit_from(share, axis_N, axis_R) for share in START_SHARES]
-        fit = min(fits, key=lambda one: one.bic_two)
+        fit = min(fits, key=lambda fit: fit.bic_two)
         return replace(fit, reason=self.why_not_bimodal(fit))
 
     def _fit_from(self, share: float, axis_N: FloatArray, axis_R: FloatArray) -> MixtureFit:

@@ -176,9 +176,9 @@ class Judge(Component):
 
 def judge_class(settings: Mapping[str, Any]) -> type[Judge]:
     """The class of the judge that an artefact's settings describe."""
-    found = Judge.choices()[settings["name"]]
-    assert issubclass(found, Judge)
-    return found
+    judge = Judge.choices()[settings["name"]]
+    assert issubclass(judge, Judge)
+    return judge
 
 
 class SuspicionJudge(Judge):
@@ -221,8 +221,8 @@ class SecondJudge(Judge):
         return unsure
 
     def content(self) -> dict[str, Any]:
-        found = super().content()
-        return found if self.after else {name: found[name] for name in found if name not in ("after", "unsure")}
+        content = super().content()
+        return content if self.after else {name: content[name] for name in content if name not in ("after", "unsure")}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
         """The rows that are read, in their order, by the log-odds of their labels being wrong."""

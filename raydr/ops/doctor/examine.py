@@ -43,7 +43,7 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
         checks.append(services.check_ray(RayConfig()))
     else:
         checks += [check(config) for check in _RUN]
-    return [finding for found in checks for finding in (found if isinstance(found, list) else [found])]
+    return [finding for result in checks for finding in (result if isinstance(result, list) else [result])]
 
 
 def any_broken(findings: Sequence[Finding]) -> bool:

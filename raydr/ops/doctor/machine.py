@@ -82,15 +82,15 @@ def check_packages(
     for needed in map(Requirement, (requires("raydr") or []) if requirements is None else requirements):
         if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
             continue
-        there = find(needed.name)
+        version = find(needed.name)
         # A local part (+cu130) says how it was built, not which version it is.
-        fits = bool(there) and needed.specifier.contains(re.sub(r"\+.*$", "", there), prereleases=True)
+        fits = bool(version) and needed.specifier.contains(re.sub(r"\+.*$", "", version), prereleases=True)
         if not fits:
-            shown = f"{there}, raydr needs {needed.specifier}" if there else "not installed"
+            shown = f"{version}, raydr needs {needed.specifier}" if version else "not installed"
             command = f"pip install --constraint constraints.txt '{needed.name}{needed.specifier}'"
             findings.append(Finding(needed.name, "broken", shown, command))
         elif needed.name in main:
-            findings.append(Finding(needed.name, "ok", there))
+            findings.append(Finding(needed.name, "ok", version))
     return findings
 
 
@@ -119,17 +119,17 @@ def check_optional(config: RunConfig) -> list[Finding]:
 
 def check_faiss(distributions: Sequence[str] | None = None, num_gpus: int = 0) -> Finding:
     """Which FAISS there is; two distributions overwrite each other's files."""
-    there = backend.installed() if distributions is None else list(distributions)
-    shown = ", ".join(f"{name} {installed(name)}".strip() for name in there)
-    if not there:
+    packages = backend.installed() if distributions is None else list(distributions)
+    shown = ", ".join(f"{name} {installed(name)}".strip() for name in packages)
+    if not packages:
         return Finding("faiss", "broken", "not installed", "pip install faiss-cpu, or faiss-gpu on a GPU machine")
-    if len(there) > 1:
-        advice = f"pip uninstall -y {' '.join(there)}, then pip install the one you want"
+    if len(packages) > 1:
+        advice = f"pip uninstall -y {' '.join(packages)}, then pip install the one you want"
         return Finding("faiss", "broken", f"{shown}: they overwrite each other", advice)
-    if there != ["faiss-cpu"] and not num_gpus:
+    if packages != ["faiss-cpu"] and not num_gpus:
         advice = "search runs on the CPU; faiss-cpu is enough"
         return Finding("faiss", "warning", f"{shown}, but there is no GPU", advice)
-    if there == ["faiss-cpu"] and num_gpus:
+    if packages == ["faiss-cpu"] and num_gpus:
         return Finding("faiss", "ok", f"{shown}: search runs on the CPU, faiss-gpu would use the GPU")
     return Finding("faiss", "ok", shown)
 
@@ -219,14 +219,14 @@ def check_shared_memory(object_store_gib: float, folder: str = "/dev/shm") -> Fi
 
 def free_bytes(folder: str) -> tuple[int, Path]:
     """Bytes that are free where something is written, and the nearest folder above it that is there."""
-    there = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.is_dir())
-    return shutil.disk_usage(there).free, there
+    existing = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.is_dir())
+    return shutil.disk_usage(existing).free, existing
 
 
 def check_disk(what: str, folder: str) -> Finding:
     """Free space where something is written."""
-    free, there = free_bytes(folder)
-    shown = f"{free / GIB:.1f} GiB free at {there}"
+    free, existing = free_bytes(folder)
+    shown = f"{free / GIB:.1f} GiB free at {existing}"
     if free >= LITTLE_DISK_GIB * GIB:
         return Finding(what, "ok", shown)
     advice = "21 million vectors of 768 float16 take 32 GB twice (vectors and index): free space, or move it"

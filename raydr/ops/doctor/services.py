@@ -72,8 +72,10 @@ def _ask_nodes(node_ids: list[str], workdir: str) -> list[dict[str, Any]]:
         folder.write_json(name, {})
     try:
         ask = ray.remote(num_cpus=0, max_retries=0)(describe_node)
-        there = [NodeAffinitySchedulingStrategy(node_id, soft=False) for node_id in node_ids]
-        asked = [ask.options(scheduling_strategy=one).remote(workdir and folder.path(name)) for one in there]
+        strategies = [NodeAffinitySchedulingStrategy(node_id, soft=False) for node_id in node_ids]
+        asked = [
+            ask.options(scheduling_strategy=strategy).remote(workdir and folder.path(name)) for strategy in strategies
+        ]
         done, late = ray.wait(asked, num_returns=len(asked), timeout=TASK_TIMEOUT_S)
         for task in late:
             ray.cancel(task, force=True)
@@ -94,16 +96,19 @@ def differences(reports: list[dict[str, Any]]) -> Iterator[str]:
     """Where the software of nodes is not that of this machine."""
     for name, here in describe_node("")["versions"].items():
         for report in reports:
-            if (there := report["versions"].get(name)) != here:
-                yield f"{report['node']} has {name} {there or 'missing'}, here is {here or 'none'}"
+            if (version := report["versions"].get(name)) != here:
+                yield f"{report['node']} has {name} {version or 'missing'}, here is {here or 'none'}"
 
 
 def compare_views(workdir: str, reports: list[dict[str, Any]]) -> Finding:
     """Whether all nodes have seen the file in the working folder."""
     if blind := sorted({report["node"] for report in reports if not report["sees workdir"]}):
-        found = f"{workdir} is not the same folder on {', '.join(blind)}"
+        problem = f"{workdir} is not the same folder on {', '.join(blind)}"
         return Finding(
-            "working folder", "broken", found, "mount a shared folder there on every node, or use a URL (s3://, gs://)"
+            "working folder",
+            "broken",
+            problem,
+            "mount a shared folder there on every node, or use a URL (s3://, gs://)",
         )
     return Finding("working folder", "ok", f"{workdir} is seen by all {len(reports)} nodes")
 
@@ -122,9 +127,9 @@ def check_storage(workdir: str) -> Finding:
         folder.remove(name)
     # A file system's own errors have no common base.
     except Exception as error:
-        found = str(error) if isinstance(error, RaydrError) else f"{workdir}: {first_line(error)}"
+        problem = str(error) if isinstance(error, RaydrError) else f"{workdir}: {first_line(error)}"
         advice = "check the path, the permissions and the credentials in the environment; set workdir elsewhere"
-        return Finding("storage", "broken", found, advice)
+        return Finding("storage", "broken", problem, advice)
     if read != content:
         return Finding("storage", "broken", f"{workdir}: what was written is not what is read", "use another workdir")
     return Finding("storage", "ok", f"{folder} can be written, read and removed from")
@@ -142,11 +147,11 @@ def check_space(workdir: str) -> list[Finding]:
     if not folder.is_local or not folder.exists(FORECAST_FILE):
         return []
     plan, free = Forecast.from_json(folder.read_sealed(FORECAST_FILE)), free_bytes(folder.root)[0]
-    found = f"planned for {plan.num_passages:,} passages: {plan.disk_bytes / GIB:,.1f} GiB, {free / GIB:,.1f} GiB free"
+    space = f"planned for {plan.num_passages:,} passages: {plan.disk_bytes / GIB:,.1f} GiB, {free / GIB:,.1f} GiB free"
     if plan.disk_bytes <= free:
-        return [Finding("space for artefacts", "ok", found)]
+        return [Finding("space for artefacts", "ok", space)]
     advice = "free space, move the working folder, or see `raydr plan` for what is largest"
-    return [Finding("space for artefacts", "broken", found, advice)]
+    return [Finding("space for artefacts", "broken", space, advice)]
 
 
 def check_mlflow(config: RunConfig) -> Finding:
@@ -174,7 +179,7 @@ def check_data(config: RunConfig) -> Finding:
     wrong = [need.problem for need in needs if need.problem]
     if not wrong:
         return Finding("data", "ok", f"{len(needs)} inputs of data.reader are there")
-    found = f"{len(wrong)} of {len(needs)} inputs: {'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}"
+    problem = f"{len(wrong)} of {len(needs)} inputs: {'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}"
     return Finding(
-        "data", "warning", found, "only raydr prepare reads them: check data.reader if it has not been run yet"
+        "data", "warning", problem, "only raydr prepare reads them: check data.reader if it has not been run yet"
     )

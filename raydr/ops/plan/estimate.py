@@ -173,10 +173,10 @@ class Estimator:
         # Gradients travel while the backward pass, two thirds of a step, makes the others.
         sending = self._sending(train, networks * model.num_learning)
         waiting = steps * max(0.0, sending - step.seconds * networks * 2 / 3)
-        found = self._learning(node, seconds + waiting, model, step, networks)
-        share = waiting / found.seconds
+        estimate = self._learning(node, seconds + waiting, model, step, networks)
+        share = waiting / estimate.seconds
         waits = f"{share:.0%} of it waits for the network (plan.network_gbits)" if share > 0.1 else ""
-        return replace(found, note=waits)
+        return replace(estimate, note=waits)
 
     def _sending(self, train: TrainConfig, num_learning: int) -> float:
         """Seconds in which a link between machines carries a step's gradients: 2·(n−1)/n of n workers', in a ring."""

@@ -180,9 +180,15 @@ class Trials:
         what = f"training steps of {share} queries, a worker's share"
         return self._run(train.cpus_per_worker, int(train.use_gpu), what, probe, *self._given, share, *settings)[0]
 
-    def _run(self, cpus: float, gpus: float, what: str, probe: Callable[..., T], *given: Any) -> tuple[T, float]:
+    def _run(self, cpus: float, gpus: float, what: str, probe: Callable[..., T], *arguments: Any) -> tuple[T, float]:
         """The result of a trial in a worker of its own, and the seconds that the worker needed to start."""
-        key = (probe, *(one.model_dump_json() if hasattr(one, "model_dump_json") else str(one) for one in given))
+        key = (
+            probe,
+            *(
+                argument.model_dump_json() if hasattr(argument, "model_dump_json") else str(argument)
+                for argument in arguments
+            ),
+        )
         if key not in self._done:
             start_ray()
             import ray
@@ -192,15 +198,15 @@ class Trials:
             with worker_errors():
                 # One call a worker, so that each starts afresh and its peak of memory is its own.
                 task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=1, label_selector=stage_labels())(_timed)
-                result, seconds = ray.get(task.remote(probe, *given))
+                result, seconds = ray.get(task.remote(probe, *arguments))
             self._done[key] = result, max(0.0, time.perf_counter() - started - seconds)
-        found: tuple[T, float] = self._done[key]
-        return found
+        measured: tuple[T, float] = self._done[key]
+        return measured
 
 
-def _timed(probe: Callable[..., T], *given: Any) -> tuple[T, float]:
+def _timed(probe: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     started = time.perf_counter()
-    return probe(*given), time.perf_counter() - started
+    return probe(*arguments), time.perf_counter() - started
 
 
 def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: ModelConfig, how: Arithmetic) -> ModelRates:
@@ -210,7 +216,7 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
 
     _threads(config.encode.cpus_per_actor)
     texts = corpus.texts(_sampled(config, corpus))
-    split = next(one for one in (*config.data.test_splits, config.data.train_split) if one in data.splits)
+    split = next(split for split in (*config.data.test_splits, config.data.train_split) if split in data.splits)
     queries = data.queries(split)["text"].slice(0, _QUERIES).to_pylist() or texts.texts
     tokenizers = build_tokenizers(settings)
     model = DualEncoder.from_config(settings, config.seed)
@@ -229,7 +235,7 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
         seconds = (time.perf_counter() - started) / len(asked)
         vectors, pooling = settings.vectors(side), config.encode.token_pooling if side == "passage" else 1
         rate = _rate(config, how, partial(tower, side=side), tower.backbone, tokens, tokenizer.pad_id)
-        mean_vectors = float(np.mean([pooled_count(vectors.most(int(one)), pooling) for one in tokens.lengths]))
+        mean_vectors = float(np.mean([pooled_count(vectors.most(int(length)), pooling) for length in tokens.lengths]))
         rates[side] = replace(rate, tokenize=seconds, vectors=mean_vectors)
         if side == "passage" and config.encode.dtype == "int8" and config.plan.device is None:
             read = partial(_in_int8(tower, few, tokenizer.pad_id), side=side)
@@ -331,7 +337,7 @@ class _Clock:
         self.seconds, self.device = seconds, device
         self.times: list[float] = []
 
-    def on_step(self, *told: object) -> None:
+    def on_step(self, *ignored: object) -> None:
         if self.device == "cuda":
             import torch
 
@@ -340,10 +346,10 @@ class _Clock:
         if len(self.times) > _WARM_UP + 1 and self.times[-1] - self.times[_WARM_UP] > self.seconds:
             raise _Enough
 
-    def on_detection(self, *told: object) -> None:
+    def on_detection(self, *ignored: object) -> None:
         """There is none."""
 
-    def on_checkpoint(self, *told: object) -> None:
+    def on_checkpoint(self, *ignored: object) -> None:
         """Nothing is kept."""
 
     def rates(self, run: Callable[[], object]) -> StepRates:

@@ -65,10 +65,10 @@ def _capacity(config: RunConfig) -> dict[str, float]:
     """What the run would have: on this machine ``ray.capacity`` is that of a cluster elsewhere."""
     if config.ray.capacity is not None:
         return {name: config.ray.capacity.get(name, 0.0) for name in ("CPU", "GPU")}
-    there = cluster_capacity()
+    capacity = cluster_capacity()
     # GPUs that are not here are of a cluster that is not here.
     elsewhere = config.plan.device is not None and config.encode.gpus_per_actor > 0
-    return dict.fromkeys(there, math.inf) if elsewhere else there
+    return dict.fromkeys(capacity, math.inf) if elsewhere else capacity
 
 
 def _nodes_of_run(recipe: Recipe) -> Iterable[Node]:
@@ -83,7 +83,7 @@ def _nodes_of_run(recipe: Recipe) -> Iterable[Node]:
 
 def _nodes_of_refresh(recipe: Recipe) -> Iterable[Node]:
     """All that leads to the rounds."""
-    return (node for arm in lay_out(recipe.run) for each in arm.rounds for node in each.nodes().values())
+    return (node for arm in lay_out(recipe.context) for each in arm.rounds for node in each.nodes().values())
 
 
 def show(plan: Forecast, config: RunConfig) -> None:

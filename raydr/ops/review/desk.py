@@ -46,7 +46,7 @@ class Desk:
         Raises:
             KeyError: there is no such label in the list.
         """
-        self._write(reviewer, {one.label.id: one.label for one in self.queue}[label_id], verdict)
+        self._write(reviewer, {shown.label.id: shown.label for shown in self.queue}[label_id], verdict)
 
     def undo(self, reviewer: str) -> Label | None:
         """Take a reviewer's last verdict back; returns what it was about, None if there is none."""
@@ -69,19 +69,19 @@ class Desk:
             first: the label that comes next in any case; the first that is not decided if None.
         """
         decisions = self.decisions()
-        given = {one.label: one.verdict for one in decisions.standing(reviewer)}
-        wanted = [one for one in self.queue if kind in ("all", one.label.subject)]
+        decided_labels = {decision.label: decision.verdict for decision in decisions.standing(reviewer)}
+        wanted = [shown for shown in self.queue if kind in ("all", shown.label.subject)]
         known = self._known(decisions)
-        waiting = [one for one in wanted if one.label not in given]
+        waiting = [shown for shown in wanted if shown.label not in decided_labels]
         if self.order == "informative":
             waiting = _in_turn(waiting, known)
-        waiting = [one for one in self.queue if one.label == first] + waiting
-        decided = Counter(given[one.label] for one in wanted if one.label in given)
+        waiting = [shown for shown in self.queue if shown.label == first] + waiting
+        decided = Counter(decided_labels[shown.label] for shown in wanted if shown.label in decided_labels)
         return {
             "item": _as_json(waiting[0]) if waiting else None,
             "total": len(wanted),
             "decided": {verdict: decided[verdict] for verdict in ("right", "wrong", "unsure")},
-            "can_undo": bool(given),
+            "can_undo": bool(decided_labels),
             "findings": self._findings(decisions, known),
         }
 
@@ -91,33 +91,35 @@ class Desk:
 
     def _known(self, decisions: Decisions) -> dict[str, ReviewedQuality | None]:
         """How good each judge is by what was decided until now."""
-        return {one.name: one.quality(decisions.settled(one.subject, self.split)) for one in self.doubts}
+        return {doubts.name: doubts.quality(decisions.settled(doubts.subject, self.split)) for doubts in self.doubts}
 
     def _findings(self, decisions: Decisions, quality: Mapping[str, ReviewedQuality | None]) -> list[str]:
-        found = []
-        for one in self.doubts:
-            known = quality[one.name]
+        sentences = []
+        for doubts in self.doubts:
+            known = quality[doubts.name]
             if known is None:
-                found.append(f"{one.name}: nobody has decided on any of it yet")
+                sentences.append(f"{doubts.name}: nobody has decided on any of it yet")
                 continue
             made = f"{counted(known.num_decided, 'decision')}, {known.num_wrong} of them wrong"
-            found.append(f"{one.name}: precision {known.precision}, recall {known.recall}, estimated from {made}")
+            sentences.append(
+                f"{doubts.name}: precision {known.precision}, recall {known.recall}, estimated from {made}"
+            )
         for both in agreement(decisions.standing()):
             kappa = "" if both.kappa is None else f", Cohen's κ {both.kappa:.2f}"
-            found.append(f"{both.first} and {both.second} agree on {both.num_same} of {both.num_both}{kappa}")
-        return found
+            sentences.append(f"{both.first} and {both.second} agree on {both.num_same} of {both.num_both}{kappa}")
+        return sentences
 
 
 def _in_turn(waiting: Sequence[Shown], known: Mapping[str, ReviewedQuality | None]) -> list[Shown]:
     """What is nearest to even of each judge, one judge after the other: their log-odds are not of one scale."""
     of_judge: dict[str, list[Shown]] = {}
-    for one in waiting:
-        of_judge.setdefault(one.judge, []).append(one)
+    for shown in waiting:
+        of_judge.setdefault(shown.judge, []).append(shown)
     ordered = [
-        sorted(mine, key=lambda one: float(distance_from_even(np.array(one.evidence), known[one.judge])))
+        sorted(mine, key=lambda shown: float(distance_from_even(np.array(shown.evidence), known[shown.judge])))
         for mine in of_judge.values()
     ]
-    return [one for turn in zip_longest(*ordered) for one in turn if one is not None]
+    return [shown for turn in zip_longest(*ordered) for shown in turn if shown is not None]
 
 
 def _as_json(shown: Shown) -> dict[str, Any]:

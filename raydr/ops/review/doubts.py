@@ -128,61 +128,67 @@ def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequ
     Raises:
         ArtifactError: there are none.
     """
-    found = []
+    candidates = []
     for name, artifact in artifacts_of(places, dataset_of(places))[0]["verdicts"]:
         judge = artifact.manifest.identity.config["judge"]["name"]
         if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
-            one = Doubts.read(name.partition("/")[2], artifact, split)
+            doubts = Doubts.read(name.partition("/")[2], artifact, split)
             place = [*preferred, judge].index(judge)
-            found.append(((place, one.probability_N is None, one.name), one))
-    if not found:
+            candidates.append(((place, doubts.probability_N is None, doubts.name), doubts))
+    if not candidates:
         raise ArtifactError(
             f"there is nothing to look at in {places.root}: no verdicts of {' or '.join(only) or 'a judge'} on split "
             f"{split!r}; raydr judge CONFIG --judge npc makes some, and so does raydr audit"
         )
-    inorder = [one for _, one in sorted(found, key=lambda pair: pair[0])]
-    first = {one.subject: one for one in reversed(inorder)}
-    return inorder if only else [one for one in inorder if first[one.subject] is one]
+    inorder = [doubts for _, doubts in sorted(candidates, key=lambda pair: pair[0])]
+    first = {doubts.subject: doubts for doubts in reversed(inorder)}
+    return inorder if only else [doubts for doubts in inorder if first[doubts.subject] is doubts]
 
 
 def queue(
     places: Places, doubts: Sequence[Doubts], split: str, order: Order, decisions: Decisions, limit: int
 ) -> list[Shown]:
     """The labels to look at with their texts, of several judges in turn, each label once."""
-    listed = [one.ordered(order, decisions.settled(one.subject, split))[:limit].tolist() for one in doubts]
+    listed = [
+        judge_doubts.ordered(order, decisions.settled(judge_doubts.subject, split))[:limit].tolist()
+        for judge_doubts in doubts
+    ]
     chosen: dict[_Key, tuple[str, float, str]] = {}
     for turn in zip_longest(*listed):
-        for one, row in zip(doubts, turn, strict=True):
+        for judge_doubts, row in zip(doubts, turn, strict=True):
             if row is not None and len(chosen) < limit:
-                [pair] = pairs_of(one.table.slice(row, 1))
-                chosen.setdefault((one.subject, *pair), (one.name, float(one.evidence_N[row]), one.says(row)))
+                [pair] = pairs_of(judge_doubts.table.slice(row, 1))
+                chosen.setdefault(
+                    (judge_doubts.subject, *pair),
+                    (judge_doubts.name, float(judge_doubts.evidence_N[row]), judge_doubts.says(row)),
+                )
     ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
     data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
     queries = dict(zip(ids, query_texts(data, split, ids), strict=True))
     positives, others = positives_of(data, split, ids), _others(places, split, ids)
     shown = []
-    for (subject, query_id, passage_id), said in chosen.items():
-        given = positives.get(query_id, [])
+    for (subject, query_id, passage_id), verdict in chosen.items():
+        answers_of_query = positives.get(query_id, [])
         if subject == "pairs":
-            better = [other for other in others[query_id] if other[1] not in given]
+            better = [other for other in others[query_id] if other[1] not in answers_of_query]
             roles = [("labelled as its answer", passage_id), *better[:1]]
         else:
-            answers = [("labelled as its answer", one) for one in given]
+            answers = [("labelled as its answer", passage_id) for passage_id in answers_of_query]
             roles = [("candidate, labelled as no answer", passage_id), *answers]
-        texts = corpus.texts(corpus.rows_of([one for _, one in roles]))
+        texts = corpus.texts(corpus.rows_of([passage_id for _, passage_id in roles]))
         columns = zip(roles, texts.titles, texts.texts, strict=True)
         passages = [(role, text_id, title, text) for (role, text_id), title, text in columns]
         query = queries[query_id]
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
-        shown.append(Shown(label, *said, (("query", query_id, "", query), *passages)))
+        shown.append(Shown(label, *verdict, (("query", query_id, "", query), *passages)))
     return shown
 
 
 def _others(places: Places, split: str, query_ids: list[str]) -> dict[str, list[tuple[str, str]]]:
     """Role and id of other passages that may be right: what was mined, the best first."""
-    found, _ = artifacts_of(places, dataset_of(places))
+    artifacts, _ = artifacts_of(places, dataset_of(places))
     others: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for name, artifact in found["negatives"]:
+    for name, artifact in artifacts["negatives"]:
         mined = of_queries(read_split(artifact, "negatives", split), query_ids).sort_by("rank")
         for query_id, passage_id in pairs_of(mined):
             others[query_id].append((f"best of {name.partition('/')[2]}", passage_id))

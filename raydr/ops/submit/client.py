@@ -69,13 +69,13 @@ def resolve_address(address: str, environ: Mapping[str, str]) -> str:
     """
     refuse_secret(address, "--address")
     for name in _ADDRESS_VARIABLES:
-        there = environ.get(name, "").rstrip("/")
-        if there and address and there != address.rstrip("/"):
+        value = environ.get(name, "").rstrip("/")
+        if value and address and value != address.rstrip("/"):
             raise ConfigError(
-                f"--address is {address}, but {name} is {there}, and Ray's Job API takes the variable: unset {name}"
+                f"--address is {address}, but {name} is {value}, and Ray's Job API takes the variable: unset {name}"
             )
-        if there:
-            return there
+        if value:
+            return value
     return address.rstrip("/") or DEFAULT_ADDRESS
 
 

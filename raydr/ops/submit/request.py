@@ -173,9 +173,9 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     Raises:
         ConfigError: a secret would be in it, or the user's own is not readable.
     """
-    given = _read_runtime_env(sent.runtime_env) if sent.runtime_env else {}
-    variables = {**(given.pop("env_vars", None) or {}), **sent.env}
-    for key, text in _texts(given):
+    runtime_env = _read_runtime_env(sent.runtime_env) if sent.runtime_env else {}
+    variables = {**(runtime_env.pop("env_vars", None) or {}), **sent.env}
+    for key, text in _texts(runtime_env):
         refuse_secret(text, f"{key} of --runtime-env")
     for name, value in variables.items():
         if looks_secret(name) or holds_credentials(str(value)):
@@ -183,9 +183,9 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     if sent.require_env:
         variables[REQUIRED_VARIABLES] = ",".join(sent.require_env)
     environment: dict[str, Any] = {
-        **given,
+        **runtime_env,
         "working_dir": str(working_dir),
-        "excludes": [*EXCLUDES, *(given.get("excludes") or [])],
+        "excludes": [*EXCLUDES, *(runtime_env.get("excludes") or [])],
         # Lines of the log come when they are written, and tables are not folded at 80 columns.
         "env_vars": {
             "PYTHONUNBUFFERED": "1",
@@ -195,7 +195,7 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     }
     if not (working_dir / "raydr" / "__init__.py").is_file():
         # The job runs this very raydr, whatever version the cluster's image has.
-        modules = list(given.get("py_modules") or [])
+        modules = list(runtime_env.get("py_modules") or [])
         environment["py_modules"] = [*modules, str(_PACKAGE)]
     return environment
 

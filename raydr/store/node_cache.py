@@ -68,19 +68,36 @@ def fetched(key: str, fetch: Callable[[Path], None]) -> str:
     """
     root, target = node_cache(), node_cache() / key
     entry = root / Path(key).parts[0]
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open(target.with_name(f"{target.name}.lock"), "w") as lock:
-            # Of the processes of a node one fetches, and the others wait for it.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not target.exists():
-                temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
-                fetch(temporary)
-                os.replace(temporary, target)
-                _mark_used(entry)
-                _look(root, _size(target))
-    _mark_used(entry)
-    return str(target)
+    while True:
+        if not target.exists():
+            _fetch_alone(root, target, fetch)
+        try:
+            _mark_used(entry)
+        except FileNotFoundError:
+            # Another process has emptied the cache since.
+            continue
+        # Looked at once more: from its mark on nobody removes the entry, but it may be a new and empty one.
+        if target.exists():
+            return str(target)
+
+
+def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> None:
+    """Fetch what is not there; of the processes of a node one does, and the others wait for it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = open(target.with_name(f"{target.name}.lock"), "w")  # noqa: SIM115
+    except FileNotFoundError:
+        # The folder went before the lock was in it: tried again.
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
+            return
+        temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
+        fetch(temporary)
+        os.replace(temporary, target)
+        _mark_used(target.parent if target.parent != root else target)
+        _look(root, _size(target))
 
 
 def _mark_used(entry: Path) -> None:

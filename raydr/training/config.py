@@ -245,9 +245,9 @@ class TrainConfig(Config):
     checkpoint_steps: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
-    checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=None, gt=0)
-    """Minutes after which a checkpoint is written at the next step that is logged, so that what a lost node costs does
-    not depend on how long a step takes."""
+    checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=5, gt=0)
+    """Minutes after which a checkpoint is written at the next step that is logged: what a lost node costs at most, and
+    a node that joins an elastic group, which starts again from the last checkpoint. Never inside an epoch if null."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
     """Make the state after so many epochs of plain NCE (or after each of several numbers) an artefact of its own. All

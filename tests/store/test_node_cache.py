@@ -111,6 +111,29 @@ def test_what_another_process_has_fetched_or_removed_meanwhile_is_no_fault(
     assert there.exists()
 
 
+@pytest.mark.parametrize("key", [f"{1:032x}", f"{1:032x}/part.arrow"])
+def test_an_entry_that_goes_before_it_is_marked_is_fetched_again(
+    key: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process empties the cache between the look at an entry and the mark of its use."""
+    mark, fetches = node_cache._mark_used, []
+
+    def fetch(path: Path) -> None:
+        fetches.append(path)
+        path.write_bytes(b"content")
+
+    fetched(key, fetch)
+
+    def goes(entry: Path) -> None:
+        monkeypatch.setattr(node_cache, "_mark_used", mark)
+        node_cache._remove(entry)
+        mark(entry)
+
+    monkeypatch.setattr(node_cache, "_mark_used", goes)
+    assert Path(fetched(key, fetch)).read_bytes() == b"content"
+    assert len(fetches) == 2
+
+
 def test_only_one_process_empties_it(root: Path) -> None:
     entry(root, 1, LONG_AGO)
     with open(root / "emptying.lock", "w") as lock:

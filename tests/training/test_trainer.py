@@ -117,7 +117,7 @@ def test_checkpoints_come_by_minutes_whatever_a_step_takes(tiny_data, tiny_check
     assert len(kept) > 2
     plain: list[int] = []
     monkeypatch.setattr(recorder, "on_checkpoint", lambda progress, save: plain.append(progress.global_step))
-    run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN, recorder)
+    run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"checkpoint_minutes": None}, recorder)
     assert plain == [5, 10]
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, TypeVar, get_args
@@ -26,6 +27,8 @@ from raydr.errors import ConfigError
 
 #: What pydantic puts into the place of an error for the member of a union.
 _UNION_MEMBER = re.compile(r"function-\w+\[|literal\[|constrained-\w+$")
+#: Keys that a message proposes, at most.
+_SHOWN = 2
 #: Entry points of this group name modules of other distributions that declare components.
 PLUGINS = "raydr.components"
 
@@ -225,13 +228,19 @@ def build(kind: type[ComponentT], value: Any) -> ComponentT:
     return made
 
 
-def explain(error: ValidationError, where: str) -> str:
-    """Pydantic's findings as one line a key: which key, what was found, what is allowed."""
-    lines = findings(error)
+def explain(error: ValidationError, where: str, of: type[Config] | None = None) -> str:
+    """Pydantic's findings as one line a key: which key, what was found, what is allowed.
+
+    Args:
+        error: of the validation.
+        where: the settings stand, for people.
+        of: the class that was validated; what an unknown key may have meant is looked for there.
+    """
+    lines = findings(error, of)
     return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
 
 
-def findings(error: ValidationError) -> list[str]:
+def findings(error: ValidationError, of: type[Config] | None = None) -> list[str]:
     """One line a key that is wrong."""
     lines = []
     errors = error.errors(include_url=False)
@@ -245,7 +254,7 @@ def findings(error: ValidationError) -> list[str]:
             # Another member of the union says what is wrong with what was meant.
             continue
         if finding["type"] == "extra_forbidden":
-            lines.append(f"{key}: unknown key (value {finding['input']!r})")
+            lines.append(f"{key}: unknown key (value {finding['input']!r}){_meant(key, of)}")
         elif finding["type"] == "missing":
             lines.append(f"{key}: is missing")
         else:
@@ -255,3 +264,23 @@ def findings(error: ValidationError) -> list[str]:
             got = "" if names_it else f" (got {finding['input']!r})"
             lines.append(f"{key}: {message}{got}" if key else message)
     return lines
+
+
+def _meant(key: str, of: type[Config] | None) -> str:
+    """The keys that an unknown key may have meant: of its own section, else of the same name in others."""
+    section, _, last = key.rpartition(".")
+    keys = list(_keys(of)) if of is not None else []
+    beside = {one.rpartition(".")[2]: one for one in keys if one.rpartition(".")[0] == section}
+    near = [beside[name] for name in get_close_matches(last, beside, _SHOWN, 0.75)] or [
+        one for one in keys if one.rpartition(".")[2] == last
+    ][:_SHOWN]
+    return f": did you mean {' or '.join(near)}?" if near else ""
+
+
+def _keys(of: type[Config], section: str = "") -> Iterator[str]:
+    """The keys of a class and of its sections, dotted."""
+    for name, field in of.model_fields.items():
+        yield f"{section}{name}"
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Config) and not issubclass(kind, Component):
+                yield from _keys(kind, f"{section}{name}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +16,45 @@ from raydr.errors import ConfigError
 
 #: Values of a text with its anchors written out, at most: a few lines can stand for more than fits in memory.
 _MOST_VALUES = 100_000
+
+
+#: Ends of files that hold data and never a config.
+_DATA = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz")
+
+
+def is_data(given: str) -> bool:
+    """Whether an argument that may be a config is data: a folder, or a file of another kind than YAML.
+
+    >>> is_data("pairs.csv"), is_data("run.yaml"), is_data("s3://bucket/pairs")
+    (True, False, True)
+    """
+    if given.endswith((".yaml", ".yml")):
+        return False
+    return "://" in given or given.lower().endswith(_DATA) or Path(given).expanduser().exists()
+
+
+def refuse_data(path: Path) -> None:
+    """Refuse a file or a folder of data in place of a config, and say how it gets a config.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if not path.is_dir() and not path.name.lower().endswith(_DATA):
+        return
+    if not path.exists():
+        raise ConfigError(f"there is no file {path}{_near(path)}")
+    what = "a folder" if path.is_dir() else "data"
+    raise ConfigError(
+        f"{path} is {what}, and the YAML file of a run is expected: raydr prepare {shlex.quote(str(path))} looks at "
+        "the data and writes one"
+    )
+
+
+def _near(path: Path) -> str:
+    """The files beside a path whose names look alike, for messages."""
+    beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = [str(path.parent / name) for name in get_close_matches(path.name, beside)]
+    return f": did you mean {' or '.join(near)}?" if near else ""
 
 
 def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
@@ -31,7 +71,7 @@ def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"there is no {what} {path}") from None
+        raise ConfigError(f"there is no {what} {path}{_near(Path(path))}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder: give the {what} in it") from None
     except OSError as error:

@@ -58,12 +58,6 @@ class FirstConfig:
         return path
 
 
-def is_data(source: str) -> bool:
-    """Whether an argument that may be a config is data: a folder, or a file of another kind than YAML."""
-    path = Path(source).expanduser()
-    return not source.endswith((".yaml", ".yml")) and ("://" in source or path.exists())
-
-
 def first_config(data: str) -> FirstConfig:
     """A config for a file or a folder, local or an fsspec URL.
 

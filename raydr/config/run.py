@@ -23,6 +23,7 @@ from raydr.config.files import (
     located,
     merged,
     read_mapping,
+    refuse_data,
     with_anchored_checkpoints,
 )
 from raydr.config.judge import JudgeConfig
@@ -274,9 +275,9 @@ class RunConfig(Config):
             ConfigError: with the file, the key, the value and what is allowed.
         """
         refuse_unwritable(str(path), "the config file", named=True)
-        raw = read_mapping(
-            located(path, CONFIGS, "config file"), "config file", "of sections (data, model, train, ...)"
-        )
+        file = located(path, CONFIGS, "config file")
+        refuse_data(file)
+        raw = read_mapping(file, "config file", "of sections (data, model, train, ...)")
         for override in overrides or []:
             apply_override(raw, override)
         return cls.parse(raw, str(path))
@@ -291,7 +292,7 @@ class RunConfig(Config):
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
-            raise ConfigError(explain(error, where)) from None
+            raise ConfigError(explain(error, where, cls)) from None
 
     def from_anywhere(self) -> RunConfig:
         """The same run with absolute paths in place of those that hold in the current folder alone."""

@@ -13,7 +13,10 @@ from raydr.data.pairs import label_of
 from raydr.errors import DataError
 
 #: Names that columns have in the data sets of the field, the likeliest first; compared without case, blanks and ``_``.
-_QUERY = ("query", "anchor", "question", "sentence1", "texta", "sent0", "queries", "prompt", "input", "claim", "source")
+_QUERY = (
+    *("query", "anchor", "question", "sentence1", "texta", "sent0", "queries", "prompt", "input", "claim", "source"),
+    *("searchterm", "searchterms", "searchquery", "searchtext", "userquery", "querytext", "keywords", "keyword"),
+)
 _POSITIVE = (
     *(
         "positive",
@@ -29,6 +32,8 @@ _POSITIVE = (
         "response",
     ),
     *("code", "answer", "text", "body", "target", "output", "evidence"),
+    *("clickedtext", "clickedpassage", "clickeddocument", "clickeddoc", "clickedtitle", "clickeditem"),
+    *("passagetext", "documenttext", "doctext", "producttitle", "product"),
 )
 _NEGATIVE = re.compile(r"(hard)?neg(ative)?s?(passages?)?\d*|sent2")
 _NEGATIVE_ID = re.compile(r"(hard)?neg(ative)?s?ids?\d*")
@@ -36,6 +41,8 @@ _QUERY_ID = ("queryid", "qid", "questionid", "anchorid", "id")
 _PASSAGE_ID = ("passageid", "pid", "positiveid", "positiveids", "posid", "posids", "docid", "documentid", "corpusid")
 _TITLE = ("title", "passagetitle", "positivetitle", "doctitle")
 _LABEL = ("label", "labels", "score", "relevance", "rel", "similarity", "similarityscore", "rating")
+#: Counts in logs: a pair without any is no positive.
+_CLICKS = ("clicks", "numclicks", "clickcount", "nclicks", "click", "purchases")
 
 #: Columns, and a column of lists of objects, by which tevatron's and DPR's records are known.
 _TEVATRON, DPR = {"query", "positive_passages"}, {"question", "positive_ctxs"}
@@ -68,6 +75,8 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
 
     >>> pair_shape([{"anchor": "a", "positive": "b", "negative": "c"}], "a.jsonl").what
     "triplets: query in 'anchor', positive in 'positive', negatives in 'negative'"
+    >>> pair_shape([{"search_term": "a", "clicked_text": "b", "clicks": "3"}], "log.csv").what
+    "scored pairs: query in 'search_term', positive in 'clicked_text', judgment in 'clicks', relevant from 1"
     """
     names = list(dict.fromkeys(name for record in records for name in record))
     if set(names) >= _TEVATRON:
@@ -103,7 +112,7 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
         "split": _find(filled, ("split",)),
     }
     if not columns["negatives"]:
-        columns |= _threshold(records, _find(filled, _LABEL))
+        columns |= _threshold(records, _find(filled, (*_LABEL, *_CLICKS)))
     columns = {key: value for key, value in columns.items() if value}
     return PairShape({"columns": columns}, _in_words(columns, positive in listed), query)
 

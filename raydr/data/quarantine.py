@@ -78,5 +78,5 @@ def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarant
         raise DataError(
             f"{count} bad row{'' if count == 1 else 's'}, allowed are {max_bad_rows} (data.max_bad_rows):\n  {shown}\n"
             f"all of them with their content: {quarantine}. "
-            "Mend the input, or raise data.max_bad_rows to leave them out."
+            f"Mend the input, or leave them out: --set data.max_bad_rows={count}"
         )

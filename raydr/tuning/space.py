@@ -83,7 +83,7 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
     try:
         settings = TuneConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(explain(error, where)) from None
+        raise ConfigError(explain(error, where, TuneConfig)) from None
     if not settings.space:
         raise ConfigError(f"{where}: the section space is empty: there is nothing to search")
     for key, wanted in settings.requires.items():

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from raydr.config.files import apply_override
-from raydr.config.first_config import first_config, is_data
+from raydr.config.files import apply_override, is_data
+from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import counted, prose, say
 from raydr.data.flagged_pairs import pair_ids, without_flagged

@@ -11,7 +11,8 @@ from raydr.artefacts.inspection import inspect as look
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places, vectors_name
 from raydr.artefacts.run import Run, imported_run
 from raydr.component import build
-from raydr.config.first_config import first_config, is_data
+from raydr.config.files import is_data
+from raydr.config.first_config import first_config
 from raydr.config.run import NAME, RunConfig, check_name
 from raydr.console import say, warn
 from raydr.data.corpus import Corpus

@@ -38,7 +38,10 @@ def test_overrides(file):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.num_epoch=3", r"train\.num_epoch: unknown key \(value 3\)"),
+        ("train.num_epoch=3", r"train\.num_epoch: unknown key \(value 3\): did you mean train\.num_epochs\?"),
+        ("train.los=npc", r"train\.los: unknown key .*: did you mean train\.loss"),
+        ("num_epochs=3", r"  num_epochs: unknown key \(value 3\): did you mean .*train\.num_epochs.*\?"),
+        ("zzz=3", r"  zzz: unknown key \(value 3\)(?!:)"),
         ("train.num_epochs=0", r"train\.num_epochs: Input should be greater than or equal to 1 \(got 0\)"),
         (
             "train.loss=nces",

@@ -41,11 +41,30 @@ def test_anchors_that_are_no_bomb_are_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_and_another_encoding_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is a folder: give the config file in it"):
+    with pytest.raises(
+        ConfigError, match=r"is a folder, and the YAML file of a run is expected: raydr prepare .* writes one"
+    ):
         RunConfig.load(tmp_path)
     (tmp_path / "run.yaml").write_bytes("name: é\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"run\.yaml is not valid UTF-8 at byte 6: save the config file as UTF-8"):
         RunConfig.load(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize("name", ["my.csv", "my.jsonl.gz", "MY.TSV"])
+def test_data_in_place_of_a_config_are_told_how_to_get_one(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"there is no file .*{name}$"):
+        RunConfig.load(tmp_path / name)
+    (tmp_path / name).write_text("query,positive\n")
+    with pytest.raises(ConfigError, match=rf"{name} is data, .*: raydr prepare .*{name} looks at the data"):
+        RunConfig.load(tmp_path / name)
+
+
+def test_a_file_that_is_not_there_is_looked_for_beside(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    (tmp_path / "pairs.csv").touch()
+    for wrong, right in (("rum.yaml", "run.yaml"), ("pair.csv", "pairs.csv")):
+        with pytest.raises(ConfigError, match=rf"there is no .*{wrong}: did you mean .*{right}\?"):
+            RunConfig.load(tmp_path / wrong)
 
 
 def test_an_override_names_each_key_once(tmp_path: Path) -> None:

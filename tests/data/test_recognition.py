@@ -164,6 +164,26 @@ def test_beir_msmarco_dpr_and_saved_data_sets_are_known(tmp_path, beir_folder):
 
 
 @pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (("search_term", "clicked_text", "clicks"), ("search_term", "clicked_text", "clicks")),
+        (("num_clicks", "Search Query", "product title"), ("Search Query", "product title", "num_clicks")),
+    ],
+)
+def test_logs_of_clicks_are_pairs_from_a_click_on(tmp_path, names, columns):
+    query, positive, clicks = columns
+    rows = [{query: f"q{at}", positive: f"text {at}", clicks: at} for at in range(3)]
+    lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in rows)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines) + "\n")
+    found = recognise(str(path))
+    expected = {"query": query, "positive": positive, "label": clicks, "relevant_from": 1}
+    assert found.reader["columns"] == expected
+    relevances = [row.values["relevance"] for row in rows_of(found) if row.table == "qrels"]
+    assert relevances == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"a": 1, "b": 2}', r"has the columns 'a', 'b', and none whose name says that it holds the queries"),

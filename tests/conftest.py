@@ -56,6 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+def pytest_runtest_teardown() -> None:
+    """Take back the threads that a benchmark or FAISS has given to all libraries of the process."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def pytest_exception_interact(call: pytest.CallInfo[object]) -> None:
     """End the run that was told to end: Ray turns SIGTERM into an exit of the test that happens to run.
 

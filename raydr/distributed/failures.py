@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import ray
-
 from raydr.errors import NodeLostError, RaydrError
 
 
@@ -72,6 +70,9 @@ def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
     """
     if not references:
         return
+    # Ray takes a second to import, and most commands need none.
+    import ray
+
     _, running = ray.wait(list(references), num_returns=len(references), timeout=0, fetch_local=False)
     for one in running:
         ray.cancel(one, recursive=recursive)

@@ -11,10 +11,10 @@ import ray
 
 from raydr.console import progress_bar
 from raydr.distributed.arithmetic import plan_encoders
-from raydr.distributed.cluster import RayConfig, local_session, stage_labels, start_ray, works_for_ray
+from raydr.distributed.cluster import stage_labels, start_ray
 from raydr.distributed.failures import interrupt, worker_errors
-from raydr.distributed.pool import Calls, Feed, Function, Pool, ThisProcess
-from raydr.distributed.resources import memory_to_ask, num_gpus_here
+from raydr.distributed.pool import Calls, Feed, Function, Pool
+from raydr.distributed.resources import memory_to_ask
 
 if TYPE_CHECKING:
     from ray.data import DataContext
@@ -144,38 +144,3 @@ def data_context() -> DataContext:
     context.execution_no_progress_timeout_s = -1
     context.max_consecutive_actor_init_deaths = _DEATHS_WHILE_STARTING
     return context
-
-
-#: Rows that are read without a model in the time that one takes with it, roughly.
-_LIGHT_ROWS = 20
-#: Rows that a GPU reads with a model in the time that a processor takes for one, roughly; and rows of what it searches.
-_GPU_ROWS, _GPU_LIGHT_ROWS = 50, 10
-
-
-def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) -> Pool:
-    """This process for little work where Ray would be a local one, else Ray.
-
-    Args:
-        num_rows: of the input that is worked on.
-        num_gpus: that the workers need. Ray assigns them, except where this machine has only one.
-        asks_model: whether a model reads the rows.
-    """
-    local = local_session()
-    weight = 1 if asks_model else 1 / _LIGHT_ROWS
-    if num_gpus:
-        weight /= _GPU_ROWS if asks_model else _GPU_LIGHT_ROWS
-    if (
-        local is not None
-        and num_rows * weight <= local.in_process_rows
-        and (not num_gpus or _owns_gpu(local, num_gpus))
-    ):
-        return ThisProcess()
-    # Ray takes a second to import.
-
-    return RayPool()
-
-
-def _owns_gpu(local: RayConfig, num_gpus: float) -> bool:
-    """Whether there is one GPU, and it is enough; a process that works for a Ray takes none that it was not given."""
-    enough = num_gpus <= 1 and local.num_gpus in (None, 1) and local.in_process_rows > 0
-    return enough and not works_for_ray() and num_gpus_here() == 1

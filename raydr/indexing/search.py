@@ -93,7 +93,7 @@ class ShardSearcher:
     def __init__(
         self, index: IndexShards, shards: Sequence[int], config: SearchConfig, num_threads: int, device: str = "cpu"
     ) -> None:
-        faiss = load_faiss(num_threads)
+        faiss = load_faiss()
         self._faiss = faiss
         self._gpu = None
         self._device = device
@@ -164,9 +164,13 @@ class ShardSearcher:
         queries = np.ascontiguousarray(padded, dtype=np.float32)
         share = math.ceil(len(queries) / self._num_threads)
         if not self._by_faiss_on_cpu or self._num_threads == 1 or share < QUERIES_PER_THREAD:
-            # Other libraries in the process change the number of OpenMP threads.
+            # The number of OpenMP threads is one of all libraries in the process, PyTorch's trainings among them.
+            before = self._faiss.omp_get_max_threads()
             self._faiss.omp_set_num_threads(self._num_threads)
-            return self._search(queries, top_k, partitions)
+            try:
+                return self._search(queries, top_k, partitions)
+            finally:
+                self._faiss.omp_set_num_threads(before)
         # FAISS's own threads wait for each other after every block of vectors, and all of them for the one that
         # shares its core with another process.
         shares = [queries[start : start + share] for start in range(0, len(queries), share)]

@@ -16,8 +16,7 @@ from raydr.config.run import RunConfig
 from raydr.console import duration, say, warn
 from raydr.data.dataset import Dataset
 from raydr.distributed.cluster import give_back_memory
-from raydr.distributed.pool import Pool
-from raydr.distributed.ray_pool import choose_pool
+from raydr.distributed.pool import Pool, choose_pool
 from raydr.errors import ArtifactError, BusyError, DataError
 from raydr.pipeline.planning import Inventory, run_nodes
 from raydr.store.artifact import Artifact, Building, begin

@@ -70,7 +70,7 @@ def test_a_model_leaves_with_figures_noise_and_code_that_runs(config: RunConfig,
     assert "Noise was put in on purpose: 25%, mismatched." in card.text
     assert "Mined negatives as judged by margin: keep" in card.text
     assert model.fingerprint in card.text
-    assert "warmup_epochs: 1" in card.text
+    assert "num_random: 20" in card.text
 
     [code] = code_of(card.text, place)
     known: dict[str, Any] = {}

@@ -8,7 +8,6 @@ Artefact ``diagnosis``::
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -152,9 +151,6 @@ def show(artifact: Artifact) -> None:
         show_table("findings", ["", "check", "hit", "found"], ([*cells(one)[:3], one.found] for one in told))
         for one in told:
             say(f"{one.check}: {one.remedy}")
-    if found.faults and found.faults[0].settings:
-        settings = " ".join(f"--set {shlex.quote(one)}" for one in found.faults[0].settings)
-        say(f"to see what the first of these brings: train again with {settings} --set workdir=ANOTHER")
     say(f"nothing found: {', '.join(one.check for one in found.of_level('ok')) or 'none'}")
     for check, why in found.missing.items():
         say(f"not looked at: {check} ({why})")

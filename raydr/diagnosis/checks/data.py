@@ -92,8 +92,8 @@ class Truncation(Check):
         told = " and ".join(f"{one.share_cut:.0%} of the {side} tokens" for side, one in evidence.lengths.items())
         return self.finding(
             intervals.mean(whole - cut).low / found.mean,
-            f"{told or 'tokens'} are beyond max_length; BM25's RR@10 falls from {found.mean:.3f} to {cut.mean():.3f} "
-            "on texts cut like that",
+            f"{told or 'tokens'} are beyond max_length; BM25's RR@10 is {found.mean:.3f} over whole texts and "
+            f"{cut.mean():.3f} over texts cut like that",
             *longer,
             advice="(95 % of the texts fit)",
         )

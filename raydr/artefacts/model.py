@@ -86,7 +86,7 @@ def trained(
         "demand": trainers(context.config),
     }
     for epochs in settings.shared_epochs:
-        plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(asked=False), "pair_detection": None}
+        plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(is_read=False), "pair_detection": None}
         own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
         read = dict(replace(optional, margins=None, ranker_scores=None).present())
         warmup = train_warmup.node(

@@ -1,4 +1,4 @@
-"""What a data set says of some queries: their texts, their positives, and what is known to be wrong."""
+"""The texts of some queries, their positives, and the passages that are no negatives of theirs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raydr.errors import DataError
 
 
 def query_texts(data: Dataset, split: str, query_ids: list[str]) -> list[str]:
-    """The texts of some queries, in the order given.
+    """Return the texts of some queries, in their order.
 
     Raises:
         DataError: one of them is not in the split.
@@ -28,12 +28,12 @@ def query_texts(data: Dataset, split: str, query_ids: list[str]) -> list[str]:
 
 
 def positives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
-    """The passages judged relevant for some queries."""
+    """Return the passages judged relevant for some queries."""
     return passages_by_query(relevant(of_queries(data.qrels(split), query_ids)))
 
 
 def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
-    """The passages that are no negatives of some queries: judged relevant, or dropped."""
+    """Return the passages that are no negatives of some queries: judged relevant, or dropped."""
     known = positives_of(data, split, query_ids)
     dropped = passages_by_query(of_queries(data.dropped(split), query_ids))
     return {
@@ -42,7 +42,7 @@ def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[
 
 
 def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:
-    """(query, passage) ids whose passage was planted among the negatives, or was replaced by a mismatched one."""
+    """Return (query, passage) ids whose passage was planted among the negatives or replaced by a mismatched passage."""
     # The data set is asked and not the candidates: a miner may have found such a passage by itself.
     planted, replaced = data.negatives(split), data.qrels(split)
     planted = planted.filter(pc.equal(planted["noise"], FALSE_NEGATIVE))

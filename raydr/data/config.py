@@ -60,7 +60,7 @@ class DataConfig(Config):
 
     @property
     def held_out_splits(self) -> list[str]:
-        """The splits that are evaluated with."""
+        """Return the splits for evaluation."""
         return [split for split in dict.fromkeys([self.dev_split, *self.test_splits]) if split != self.train_split]
 
 
@@ -90,7 +90,7 @@ class HoldOut:
     seed: int
 
     def moved(self, row: Row) -> Row:
-        """A query, judgment or negative in the split of its query.
+        """Put a query, judgment or negative into the split of its query.
 
         Raises:
             DataError: the data have a split of that name of their own.

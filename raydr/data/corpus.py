@@ -32,7 +32,7 @@ from raydr.store.manifest import Manifest
 
 
 def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Stable 64-bit hashes, the same in every process and on every machine.
+    """Return stable 64-bit hashes, the same in every process and on every machine.
 
     >>> int(hash_strings(["a"])[0]) == int(hash_strings(["b", "a"])[1])
     True
@@ -46,7 +46,7 @@ def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray
 
 
 def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa.Array) -> NDArray[np.uint64]:
-    """Hashes of whole passages after folding case and white space, so that copies are recognised."""
+    """Hash whole passages after folding case and white space, so that copies are recognised."""
     folded = [
         " ".join(f"{title} {text}".lower().split())
         for title, text in zip(titles.to_pylist(), texts.to_pylist(), strict=True)
@@ -56,7 +56,7 @@ def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa
 
 @dataclass(frozen=True)
 class Texts:
-    """Titles and texts of some passages, in the order asked for."""
+    """Titles and texts of some passages, in the order of their rows."""
 
     titles: list[str]
     texts: list[str]
@@ -84,14 +84,14 @@ class Corpus(Opened):
         return len(self.passages)
 
     def part(self, index: int) -> pa.Table:
-        """One part as a memory-mapped table."""
+        """Map one part as a table."""
         return self.passages.part(index)
 
     def parts(self) -> Iterator[pa.Table]:
         return map(self.passages.read, range(len(self.part_names)))
 
     def rows_of(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each passage id.
+        """Return the row of each passage id.
 
         Raises:
             DataError: an id is not in the corpus; names the first and how many there are.
@@ -106,13 +106,13 @@ class Corpus(Opened):
         return rows
 
     def rows_of_column(self, passage_ids: pa.ChunkedArray) -> NDArray[np.int64]:
-        """As :meth:`rows_of` of a column that names many passages more than once: each is looked up once."""
+        """Return the rows of a column that names many passages more than once: each id is looked up once."""
         different = pc.unique(passage_ids)
         rows = self.rows_of(different.to_pylist())
         return rows[np.asarray(pc.index_in(passage_ids, value_set=different).to_numpy(), dtype=np.int64)]
 
     def find(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each passage id, −1 where it is not in the corpus."""
+        """Return the row of each passage id, −1 where it is not in the corpus."""
         id_hash, row = self._array("id_hash"), self._array("row")
         wanted = hash_strings(passage_ids)
         at = np.searchsorted(id_hash, wanted)
@@ -146,11 +146,11 @@ class Corpus(Opened):
         return np.array([partition_of(name) for name in self.part_names], dtype=object)
 
     def partitions(self, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-        """The partition of each passage; empty where it has none."""
+        """Return the partition of each passage; empty where it has none."""
         return np.asarray(self.part_partitions[np.searchsorted(self.passages.starts, rows, side="right") - 1])
 
     def pool(self, partitions: Collection[str] | None) -> RowPool:
-        """The rows of some partitions; all rows if None."""
+        """Return the rows of some partitions; all rows if None."""
         if partitions is None:
             return RowPool.of([0], [len(self)])
         parts = np.flatnonzero(np.isin(self.part_partitions, list(partitions)))
@@ -168,5 +168,5 @@ class Corpus(Opened):
 
 @lru_cache(maxsize=1)
 def _kept(folder: Folder, manifest: str) -> Corpus:
-    """One corpus of an object store stays open in a process: each task would look up thousands of parts anew."""
+    """Open a corpus; a corpus in an object store stays open, since each task would look up thousands of parts anew."""
     return Corpus(Artifact(folder, Manifest.model_validate_json(manifest)))

@@ -37,7 +37,7 @@ class Dataset(Opened):
         return self.artifact.manifest.identity.inputs["corpus"]
 
     def require_corpus(self, corpus: Artifact) -> None:
-        """Refuse another corpus than the one that the data set was made with.
+        """Refuse another corpus than that of the data set.
 
         Raises:
             DataError: it is another.
@@ -56,42 +56,42 @@ class Dataset(Opened):
         return self._table("queries", split)
 
     def partitions(self, split: str) -> set[str]:
-        """The partitions of a split's queries."""
+        """Return the partitions of a split's queries."""
         return {partition_of(part) for part in self.artifact.parts(f"queries/{split}")} - {""}
 
     def query_partitions(self, split: str, query_ids: Collection[str]) -> dict[str, str]:
-        """The partition of each of some queries; those that have none are left out."""
+        """Return the partition of each of some queries; queries without a partition are left out."""
         if not self.partitions(split):
             return {}
         table = of_queries(self.queries(split).select(["query_id", "partition"]).drop_null(), query_ids)
         return dict(zip(table["query_id"].to_pylist(), table["partition"].to_pylist(), strict=True))
 
     def qrels(self, split: str) -> pa.Table:
-        """The judgments of passages that are in the corpus."""
+        """Return the judgments of passages that are in the corpus."""
         return self._table("qrels", split)
 
     def absent(self, split: str) -> pa.Table:
-        """The judgments of passages that are not in the corpus, or in another partition than their query."""
+        """Return the judgments of passages that are not in the corpus, or in another partition than their query."""
         return read_split(self.artifact, "absent", split)
 
     def judgments(self, split: str) -> pa.Table:
-        """All judgments as they came with the data: what measures are taken against."""
+        """Return all judgments that came with the data: those of evaluation."""
         return pa.concat_tables([self.qrels(split), self.absent(split)])
 
     def negatives(self, split: str) -> pa.Table:
-        """The negatives that came with the data; empty if it has none."""
+        """Return the negatives that came with the data; empty if it has none."""
         return read_split(self.artifact, "negatives", split)
 
     def dropped(self, split: str) -> pa.Table:
-        """The pairs that judges dropped, as negatives with the action ``drop``; empty if none did."""
+        """Return the pairs that judges dropped, as negatives with the action ``drop``; empty if none did."""
         return read_split(self.artifact, "dropped", split)
 
     def trusted(self, split: str) -> pa.Table:
-        """The pairs that people have called right; empty if they have looked at none."""
+        """Return the pairs that people have confirmed; empty if there are none."""
         return read_split(self.artifact, "trusted", split)
 
     def training_tables(self, split: str, mined: Artifact | None = None) -> SplitTables:
-        """Queries, judgments, and candidate negatives; among these what must never be one, dropped pairs included.
+        """Return queries, judgments and candidate negatives, and the pairs that must never be negatives.
 
         Args:
             split: the split.
@@ -109,6 +109,6 @@ class Dataset(Opened):
 
 
 def read_split(artifact: Artifact, name: str, split: str) -> pa.Table:
-    """All parts of one table of one split, memory-mapped and put together."""
+    """Map all parts of a table of a split, put together."""
     parts = [read_arrow(artifact.local(part)) for part in artifact.parts(f"{name}/{split}")]
     return pa.concat_tables(parts) if parts else BY_NAME[name].empty_table()

@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 def fold(text: str) -> str:
-    """The form in which texts are compared.
+    """Return the form in which texts are compared.
 
     >>> fold("Return  the SUM.") == fold("return the sum")
     True
@@ -50,7 +50,7 @@ def fold(text: str) -> str:
 
 
 def drop_repeats(pairs: list[Pair]) -> list[Pair]:
-    """Pairs whose query and code are both unique.
+    """Keep the pairs whose query and code are both unique.
 
     A query that stands over different code is ambiguous: all its pairs are dropped. Code that stands under several
     queries keeps the first.
@@ -73,7 +73,7 @@ def drop_repeats(pairs: list[Pair]) -> list[Pair]:
 
 
 def pairs_of_module(text: str, source: str) -> Iterator[Pair]:
-    """The documented functions and methods of one module, in the order of the file.
+    """Return the documented functions and methods of a module, in the order of the file.
 
     >>> module = '''
     ... class Box:
@@ -110,7 +110,7 @@ def pairs_of_module(text: str, source: str) -> Iterator[Pair]:
 
 
 def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Functions of modules and classes, also below conditions, but not inside other functions."""
+    """Yield functions of modules and classes, also below conditions, but not inside other functions."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -120,7 +120,7 @@ def _functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunc
 
 
 def first_paragraph(docstring: str) -> str:
-    """The first paragraph as one line of prose; empty if it is not prose.
+    """Return the first paragraph as a line of prose; empty if it is not prose.
 
     >>> first_paragraph(" Return the :class:`~pkg.Box` of\\n   ``width``.\\n\\n   :param width: in metres")
     'Return the pkg.Box of width.'
@@ -140,7 +140,7 @@ def first_paragraph(docstring: str) -> str:
 
 
 def _code_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef, lines: list[str]) -> str | None:
-    """The function's source, dedented and masked; None if it has no code beside the docstring."""
+    """Return the function's source, dedented and masked; None if it has no code beside the docstring."""
     body = [statement for statement in node.body[1:] if not _does_nothing(statement)]
     docstring = node.body[0]
     assert docstring.end_lineno is not None
@@ -158,7 +158,7 @@ def _code_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef, lines:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    """``pass``, ``...``, a further string, or ``raise NotImplementedError``."""
+    """Return whether a statement is ``pass``, ``...``, a further string, or ``raise NotImplementedError``."""
     if isinstance(statement, ast.Raise):
         raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
         return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
@@ -173,7 +173,7 @@ def _dedent(line: str, width: int) -> str:
 
 
 def mask_name(code: str, name: str) -> str | None:
-    """The code with ``f`` for each whole-word occurrence of ``name``, in strings and comments too.
+    """Replace each whole-word occurrence of ``name`` by ``f``, in strings and comments too.
 
     Returns:
         The masked code; None if the name is also syntax (``match``, a string prefix), so that it cannot be masked.

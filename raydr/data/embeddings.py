@@ -30,7 +30,7 @@ class VectorSets:
 
     @classmethod
     def of_padded(cls, padded_NMD: NDArray[np.float32]) -> VectorSets:
-        """Padded encodings without their padding.
+        """Take the padding out of encodings.
 
         >>> VectorSets.of_padded(np.array([[[1, 0], [0, 0]], [[0, 2], [3, 0]]], dtype=np.float32)).offsets.tolist()
         [0, 1, 3]
@@ -40,7 +40,7 @@ class VectorSets:
 
     @classmethod
     def join(cls, sets: Sequence[VectorSets]) -> VectorSets:
-        """The texts of several, one after the other."""
+        """Concatenate the texts of several sets."""
         lengths = np.concatenate([vectors.lengths for vectors in sets])
         return cls(np.concatenate([vectors.vectors_TD for vectors in sets]), offsets_of(lengths))
 
@@ -57,19 +57,19 @@ class VectorSets:
         return np.diff(self.offsets)
 
     def slice(self, start: int, stop: int) -> VectorSets:
-        """Consecutive texts."""
+        """Return consecutive texts."""
         offsets = self.offsets[start : stop + 1]
         return VectorSets(self.vectors_TD[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def take(self, rows: NDArray[np.int64]) -> VectorSets:
-        """Some texts, in the order asked for."""
+        """Return some texts, in the order of their numbers."""
         lengths = self.lengths[rows]
         offsets = offsets_of(lengths)
         place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return VectorSets(self.vectors_TD[np.repeat(self.offsets[:-1][rows], lengths) + place], offsets)
 
     def padded(self) -> NDArray[np.float16]:
-        """All texts padded with zeros to the most vectors of any, (N, M, D).
+        """Pad all texts with zeros to the most vectors of any, (N, M, D).
 
         >>> VectorSets(np.ones((3, 1), dtype=np.float16), np.array([0, 1, 3])).padded()[:, :, 0].tolist()
         [[1.0, 0.0], [1.0, 1.0]]
@@ -88,7 +88,7 @@ Encodings = NDArray[np.float16] | VectorSets
 
 
 def to_embedding_table(ids: pa.Array | list[str], vectors: Encodings) -> pa.Table:
-    """Ids and their vectors, shape (N, dim) of one each, as a table of one part.
+    """Return ids and their vectors, shape (N, dim) of one each, as a table of one part.
 
     >>> table = to_embedding_table(["a", "b"], np.eye(2, dtype=np.float16))
     >>> str(table.schema.field("vector").type)
@@ -102,7 +102,7 @@ def to_embedding_table(ids: pa.Array | list[str], vectors: Encodings) -> pa.Tabl
 
 
 def to_column(vectors: Encodings) -> pa.Array:
-    """The vectors of N texts as a column of N rows."""
+    """Return the vectors of N texts as a column of N rows."""
     if isinstance(vectors, VectorSets):
         return pa.LargeListArray.from_arrays(pa.array(vectors.offsets), to_column(vectors.vectors_TD))
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float16).reshape(-1), type=pa.float16())
@@ -110,12 +110,12 @@ def to_column(vectors: Encodings) -> pa.Array:
 
 
 def is_several(table: pa.Table) -> bool:
-    """Whether a part has several vectors a text."""
+    """Return whether a part has several vectors a text."""
     return "vectors" in table.schema.names
 
 
 def dim_of(table: pa.Table) -> int:
-    """The dimension of a part's vectors.
+    """Return the dimension of a part's vectors.
 
     >>> dim_of(to_embedding_table(["a"], np.zeros((1, 8), dtype=np.float16)))
     8
@@ -126,13 +126,13 @@ def dim_of(table: pa.Table) -> int:
 
 
 def vectors_of(table: pa.Table) -> NDArray[np.float16]:
-    """The vectors of a part, shape (N, dim): a view of the mapped file, nothing is copied."""
+    """Return the vectors of a part, shape (N, dim): a view of the mapped file, nothing is copied."""
     chunk = _only_chunk(table, "vector")
     return np.empty((0, dim_of(table)), dtype=np.float16) if chunk is None else _rows(chunk)
 
 
 def sets_of(table: pa.Table) -> VectorSets:
-    """The vectors of a part with several a text, as :func:`vectors_of`.
+    """Return the vectors of a part with several a text, as :func:`vectors_of`.
 
     >>> sets = VectorSets(np.ones((3, 2), dtype=np.float16), np.array([0, 1, 3]))
     >>> sets_of(to_embedding_table(["a", "b"], sets)).lengths.tolist()
@@ -182,30 +182,30 @@ class Embeddings(Opened):
 
     @cached_property
     def num_vectors(self) -> int:
-        """Vectors of all texts."""
+        """Return the number of vectors of all texts."""
         if not self.several:
             return len(self)
         return sum(len(self.sets(part).vectors_TD) for part in range(len(self.part_names)))
 
     def ids(self, index: int) -> pa.ChunkedArray:
-        """The ids of one part."""
+        """Return the ids of a part."""
         return self.rows.read(index).column("id")
 
     def vectors(self, index: int) -> NDArray[np.float16]:
-        """The vectors of one part, shape (rows, dim), mapped; of all its texts, where these have several."""
+        """Map the vectors of a part, shape (rows, dim); of all its texts, where these have several."""
         table = self.rows.read(index)
         return sets_of(table).vectors_TD if is_several(table) else vectors_of(table)
 
     def sets(self, index: int) -> VectorSets:
-        """The vectors of one part's texts, several each, mapped."""
+        """Map the vectors of a part's texts, several each."""
         return sets_of(self.rows.read(index))
 
     def slice(self, index: int, start: int, stop: int) -> Encodings:
-        """The vectors of some consecutive texts of one part, one or several each."""
+        """Return the vectors of some consecutive texts of a part, one or several each."""
         return self.sets(index).slice(start, stop) if self.several else self.vectors(index)[start:stop]
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
-        """The vectors of some rows, in the order asked for; parts are mapped one at a time."""
+        """Return the vectors of some rows, in their order; parts are mapped one at a time."""
         taken = np.empty((len(rows), self.dim), dtype=np.float16)
         for part, places, local in self.rows.by_part(rows):
             taken[places] = self.vectors(part)[local]

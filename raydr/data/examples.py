@@ -1,4 +1,4 @@
-"""Training examples: each query with its positives, its candidate negatives and what must never be one.
+"""Training examples: each query with its positives, its candidate negatives and its forbidden passages.
 
 Only row numbers and scores are kept in memory, a few hundred bytes a query and 16 a candidate; texts are read from the
 memory-mapped corpus when a batch is made.
@@ -75,7 +75,7 @@ class Examples:
         return len(self.query_ids)
 
     def pool(self, at: int) -> RowPool:
-        """The corpus rows that random negatives of a query are drawn from."""
+        """Return the corpus rows that random negatives of a query are drawn from."""
         return self.pools[self.partitions[at]]
 
 
@@ -145,14 +145,14 @@ def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:
 
 
 def _positions(ids: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
-    """Where each id stands among the known ones; a hundred million of them never become Python strings."""
+    """Return the position of each id among the known ids; a hundred million of them never become Python strings."""
     return np.asarray(pc.index_in(ids, value_set=known).to_numpy(), dtype=np.int64)
 
 
 def _candidates(
     kept: pa.Table, owner: NDArray[np.int64], corpus: Corpus
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each candidate once, sorted by query and rank: its row in the table, and in the corpus.
+    """Return each candidate once, sorted by query and rank: its row in the table, and in the corpus.
 
     Passages that the data set says were drawn at random come after all others: their ranks are of a list of their own.
     """
@@ -184,5 +184,5 @@ def _is_forbidden(owner: NDArray[np.int64], hashes: NDArray[np.uint64], forbidde
 
 
 def _pair_key(owner: NDArray[np.int64], hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One 64-bit key for (query, passage); wraps around on purpose."""
+    """Return a 64-bit key for (query, passage); it wraps around on purpose."""
     return np.asarray(owner, dtype=np.int64).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) ^ hashes

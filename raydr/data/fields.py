@@ -1,4 +1,4 @@
-"""Single values of an input row: checked, and refused with a reason that says what was expected."""
+"""Single values of an input row: checked, and refused with a reason that names what was expected."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class RowError(ValueError):
-    """Why one row cannot be used; readers turn it into a bad row."""
+    """The reason why a row cannot be used; readers turn it into a bad row."""
 
 
 def text_field(row: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """The string under ``key``; ``default`` where it is absent or null.
+    """Return the string under ``key``; ``default`` where it is absent or null.
 
     >>> text_field({"text": "a"}, "text"), text_field({}, "title", "")
     ('a', '')
@@ -42,7 +42,7 @@ def text_field(row: Mapping[str, Any], key: str, default: str | None = None) -> 
 
 
 def passage_field(row: Mapping[str, Any]) -> tuple[str, str]:
-    """``title`` and ``text`` of a passage; each may be absent or null where the other is not blank.
+    """Return ``title`` and ``text`` of a passage; each may be absent or null where the other is not blank.
 
     >>> passage_field({"title": "Bern", "text": None}), passage_field({"text": "A city."})
     (('Bern', ''), ('', 'A city.'))
@@ -52,7 +52,7 @@ def passage_field(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def absent(row: Mapping[str, Any], key: str) -> RowError:
-    """Why there is no value under ``key``.
+    """Return the error for a missing value under ``key``.
 
     >>> str(absent({"id": 1, "text": None}, "text")), str(absent({"id": 1}, "_id"))
     ("'text' is null", "no '_id' (it has id)")
@@ -63,7 +63,7 @@ def absent(row: Mapping[str, Any], key: str) -> RowError:
 
 
 def id_field(row: Mapping[str, Any], key: str) -> str:
-    """The id under ``key``, as :func:`id_of` takes it."""
+    """Return the id under ``key``, as :func:`id_of` does."""
     value = row.get(key)
     if value is None:
         raise absent(row, key)
@@ -71,7 +71,7 @@ def id_field(row: Mapping[str, Any], key: str) -> str:
 
 
 def filled_field(row: Mapping[str, Any], key: str) -> str:
-    """The string under ``key``, which must not be blank."""
+    """Return the string under ``key``, which must not be blank."""
     text = text_field(row, key)
     if not text.strip():
         raise RowError(f"empty text in {key!r}")
@@ -79,7 +79,7 @@ def filled_field(row: Mapping[str, Any], key: str) -> str:
 
 
 def id_of(value: Any, key: str) -> str:
-    """An id as a string; numbers are taken as they are written.
+    """Return an id as a string; a number keeps its digits as they are written.
 
     >>> id_of(12, "_id"), id_of("12", "_id")
     ('12', '12')
@@ -92,7 +92,7 @@ def id_of(value: Any, key: str) -> str:
 
 
 def content_id(*texts: str) -> str:
-    """An id made from the content: equal texts share it.
+    """Make an id from the content: equal texts share it.
 
     >>> content_id("title", "text") == content_id("title", "text"), len(content_id("text"))
     (True, 20)
@@ -106,7 +106,7 @@ def content_id(*texts: str) -> str:
 
 
 def number_of(value: Any, key: str) -> float:
-    """A finite number, or one that is written in decimal digits.
+    """Return a finite number, also from decimal digits in a string.
 
     >>> number_of(2, "score"), number_of("-1.5e1", "score")
     (2.0, -15.0)
@@ -124,7 +124,7 @@ def number_of(value: Any, key: str) -> float:
 
 
 def relevance_of(value: Any) -> int:
-    """A judgment as an integer; ``1.0`` is taken for 1.
+    """Return a judgment as an integer; ``1.0`` counts as 1.
 
     >>> relevance_of("2"), relevance_of("1.0")
     (2, 1)
@@ -137,7 +137,7 @@ def relevance_of(value: Any) -> int:
 
 
 def columns_of(line: str) -> list[str]:
-    """What white space of ASCII separates, as in TREC's files: an id may have other spaces in it.
+    """Split at ASCII white space, as in TREC's files: an id may have other spaces in it.
 
     >>> columns_of("q1 0\\tdoc\\u00a07  1\\r")
     ['q1', '0', 'doc\\xa07', '1']
@@ -146,12 +146,12 @@ def columns_of(line: str) -> list[str]:
 
 
 def is_blank(line: str) -> bool:
-    """Whether a line of a file has nothing but white space of ASCII in it."""
+    """Return whether a line has nothing but ASCII white space in it."""
     return not line.strip(WHITE_SPACE)
 
 
 def answers_of(value: Any) -> list[str] | None:
-    """Answer strings, or None where there are none at all."""
+    """Return answer strings, or None where there are none at all."""
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
@@ -160,7 +160,7 @@ def answers_of(value: Any) -> list[str] | None:
 
 
 def written_answers(text: str) -> list[str]:
-    """Answers written as a JSON or Python list of strings; parsed, never run.
+    """Parse answers in a JSON or Python list of strings; nothing is run.
 
     >>> written_answers('["a", "b"]'), written_answers("['it\\\\'s']")
     (['a', 'b'], ["it's"])
@@ -177,7 +177,7 @@ def written_answers(text: str) -> list[str]:
 
 
 class MentionConfig(Config):
-    """How a mention and its context become the text of a query."""
+    """The settings by which a mention and its context become a query's text."""
 
     window: int = Field(default=96, ge=1)
     """Words of a query, those of the mention among them: half of the others before it and half after it, and what a
@@ -188,7 +188,7 @@ class MentionConfig(Config):
     knows them as special tokens."""
 
     def text(self, before: Sequence[str], mention: Sequence[str], after: Sequence[str]) -> str:
-        """The query of a mention, given as words.
+        """Return the query of a mention, from its words.
 
         >>> MentionConfig(window=5).text(["a", "b", "c"], ["M"], ["d", "e", "f"])
         'b c [ M ] d e'

@@ -1,4 +1,4 @@
-"""Rows of pairs without what was flagged in them, each otherwise as it was read."""
+"""Rows of pairs without the flagged pairs, otherwise as they were read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PairIds = tuple[str, str]
 def without_flagged(
     record: Mapping[str, Any], flagged: Collection[PairIds], layout: Layout, columns: PairColumns
 ) -> dict[str, Any] | None:
-    """A record without its flagged positives; None if no positive is left.
+    """Return a record without its flagged positives; None if no positive is left.
 
     Where a column lists several positives, only the flagged ones leave it.
 
@@ -49,7 +49,7 @@ def without_flagged(
 
 
 def pair_ids(record: Mapping[str, Any], layout: Layout, columns: PairColumns) -> list[PairIds]:
-    """The ids of the pairs of a record, as the reader makes them; none of a record that it cannot use."""
+    """Return the ids of a record's pairs, as the reader makes them; none of an unusable record."""
     try:
         rows = list(rows_of_pair(layout, columns, "", False, record, 0))
     except RowError:
@@ -58,5 +58,5 @@ def pair_ids(record: Mapping[str, Any], layout: Layout, columns: PairColumns) ->
 
 
 def _is_flagged(record: Mapping[str, Any], flagged: Collection[PairIds], layout: Layout, columns: PairColumns) -> bool:
-    """Whether the one pair of a record was flagged."""
+    """Return whether the only pair of a record was flagged."""
     return any(ids in flagged for ids in pair_ids(record, layout, columns))

@@ -45,7 +45,7 @@ class ArrowFormat(Protocol):
 
 
 def place_pairs(pairs: Pairs, folder: str) -> str:
-    """The path of a file, or a folder, with the pairs.
+    """Return the path of a file, or a folder, with the pairs.
 
     What is in memory is written below ``folder``, under a name made from its content: equal pairs are one file.
 
@@ -74,7 +74,7 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
 
 
 def pair_table(pairs: PairTable, where: str) -> pa.Table:
-    """Pairs of one split as an Arrow table, whose queries and positives are texts.
+    """Return the pairs of a split as an Arrow table, whose queries and positives are texts.
 
     Args:
         pairs: a DataFrame, a ``datasets.Dataset``, or rows: tuples (query, passage[, negative]) or dicts.
@@ -137,7 +137,7 @@ def _row(row: object, at: int, where: str) -> Sequence[Any]:
 
 
 def _column(values: list[Any], name: str, where: str) -> pa.Array:
-    """The values as Arrow has them; NaN, which pandas puts for what is missing, is null."""
+    """Convert the values to Arrow; NaN, pandas' mark of a missing value, becomes null."""
     values = [None if isinstance(value, float) and value != value else value for value in values]
     try:
         return pa.array(values)
@@ -153,7 +153,7 @@ def _column(values: list[Any], name: str, where: str) -> pa.Array:
 
 
 def _check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
-    """Refuse what is no text, at the first row where it stands; lists of texts are left to the reader."""
+    """Refuse a value that is no text, at its first row; the reader checks lists of texts."""
     if pa.types.is_null(column.type):
         raise DataError(f"{where}, row 0, column {name!r}: there is no text")
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):

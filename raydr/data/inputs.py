@@ -30,7 +30,7 @@ _looked_for: ContextVar[list[Input] | None] = ContextVar("looked_for", default=N
 
 @contextmanager
 def looking_for_inputs() -> Iterator[list[Input]]:
-    """Collect what is looked for in the block; a file that is missing is noted there and is no error."""
+    """Collect the files that readers look for inside the block; a missing file is noted and is no error."""
     inputs: list[Input] = []
     token = _looked_for.set(inputs)
     try:
@@ -40,7 +40,7 @@ def looking_for_inputs() -> Iterator[list[Input]]:
 
 
 def absolute(path: str) -> str:
-    """The path itself if it is a URL, else an absolute local path, so that it means the same in every worker.
+    """Return the path itself if it is a URL, else an absolute local path, which is the same in every worker.
 
     >>> absolute("s3://bucket/nq"), absolute("/data/nq")
     ('s3://bucket/nq', '/data/nq')
@@ -49,7 +49,7 @@ def absolute(path: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """``name`` below ``folder``; a name that is absolute itself (or a URL) stays as it is.
+    """Return ``name`` below ``folder``; an absolute name (or a URL) stays as it is.
 
     >>> join("s3://bucket/nq/", "a.tsv"), join("/data", "/other/a.tsv"), join("/data", "")
     ('s3://bucket/nq/a.tsv', '/other/a.tsv', '/data')
@@ -65,12 +65,12 @@ def exists(path: str) -> bool:
 
 
 def shown_files(folder: Folder) -> list[str]:
-    """The files below a folder without hidden ones, such as those that systems and editors leave beside a file."""
+    """Return the files below a folder without hidden files, such as those that systems and editors write."""
     return [name for name in folder.files() if not any(step.startswith((".", "__MACOSX")) for step in name.split("/"))]
 
 
 def find_input(folder: str, name: str, what: str) -> str:
-    """The path of ``name`` or ``name.gz`` below ``folder``.
+    """Return the path of ``name`` or ``name.gz`` below ``folder``.
 
     Raises:
         DataError: neither is there; says what the file should hold and which files the folder has.
@@ -96,7 +96,7 @@ def find_input(folder: str, name: str, what: str) -> str:
 
 
 def checksum(path: str) -> str:
-    """BLAKE2b of a file's bytes, 32 hex digits.
+    """Return BLAKE2b of a file's bytes, 32 hex digits.
 
     Raises:
         DataError: the file is not there or cannot be read.
@@ -112,7 +112,7 @@ def checksum(path: str) -> str:
 
 
 def short_names(paths: list[str]) -> list[str]:
-    """The paths without what they have in common, at least their file names.
+    """Return the paths without their common folders, at least their file names.
 
     >>> short_names(["/data/nq/train/a.json", "/data/nq/dev/a.json"]), short_names(["/data/psgs.tsv"])
     (['train/a.json', 'dev/a.json'], ['psgs.tsv'])

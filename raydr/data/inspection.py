@@ -1,4 +1,4 @@
-"""Looking at a data set: counting, and measuring lengths in tokens."""
+"""Counts and token lengths of a data set."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ _PURPOSE = "inspect"
 
 
 def count_blank(column: pa.ChunkedArray) -> int:
-    """Texts of nothing but white space."""
+    """Count the texts of nothing but white space."""
     return int(pc.sum(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)).as_py() or 0)
 
 
 def count_leaks(data: Dataset, split: str, train_split: str) -> int:
-    """Queries of a split that the training split has too, word for word or nearly; of the training split itself: that
-    another split has."""
+    """Count a split's queries that the training split also has, word for word or nearly.
+
+    The training split itself is compared with the others.
+    """
     others = [other for other in data.splits if other != train_split] if split == train_split else [train_split]
     texts = [text for other in others if other in data.splits for text in data.queries(other)["text"].to_pylist()]
     if split not in data.splits or not texts:
@@ -40,7 +42,7 @@ def count_leaks(data: Dataset, split: str, train_split: str) -> int:
 
 
 def count_duplicates(hashes: NDArray[np.uint64]) -> int:
-    """How many passages have the content of an earlier one.
+    """Count the passages with the content of an earlier passage.
 
     >>> count_duplicates(np.array([5, 6, 5, 5], dtype=np.uint64))
     2
@@ -50,7 +52,7 @@ def count_duplicates(hashes: NDArray[np.uint64]) -> int:
 
 @dataclass
 class SplitInspection:
-    """Looks at one split; the corpus is only touched where the split names it.
+    """Inspects a split; the corpus is only read where the split names its passages.
 
     Args:
         queries, qrels, negatives: tables of the split.
@@ -66,7 +68,7 @@ class SplitInspection:
 
     @classmethod
     def of(cls, data: Dataset, corpus: Corpus, split: str, seed: int) -> SplitInspection:
-        """Of a split of a data set."""
+        """Return the inspection of a split of a data set."""
         return cls(data.queries(split), data.judgments(split), data.negatives(split), corpus, seed)
 
     @cached_property
@@ -126,7 +128,7 @@ class SplitInspection:
         )
 
     def examples(self, split: str, num: int) -> list[Example]:
-        """Some queries with a positive and, if they have any, their first negative."""
+        """Return some queries with a positive and, if they have any, their first negative."""
         ids = [query_id for query_id in self.queries["query_id"].to_pylist() if query_id in self._positives]
         chosen = choose_queries(ids, num, self.seed, _PURPOSE)
         return [self._example(split, row) for row in of_queries(self.queries, sorted(chosen)).to_pylist()]
@@ -150,7 +152,7 @@ class SplitInspection:
         )
 
     def _show(self, passage_id: str) -> tuple[str, str]:
-        """Title and text of a passage, and where it was read."""
+        """Return title and text of a passage, and the place that it was read from."""
         row = int(self.corpus.find([passage_id])[0])
         if row < 0:
             return "(not in the corpus)", ""
@@ -184,7 +186,7 @@ class SplitInspection:
         )
 
     def _contents(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
-        """Query ids with the hash of the passage's content, −1 where it is not in the corpus."""
+        """Return query ids with the hash of the passage's content, −1 where it is not in the corpus."""
         rows = self.corpus.find([passage_id for _, passage_id in pairs])
         hashes = self.corpus.content_hashes(np.maximum(rows, 0)).tolist()
         return [

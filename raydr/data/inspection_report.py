@@ -1,4 +1,4 @@
-"""What is told of a data set: counts, lengths in tokens, and what deserves a look."""
+"""The report on a data set: counts, lengths in tokens, and findings."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SplitReport(Config):
 
 
 class Example(Config):
-    """One query as a reader sees it."""
+    """A query as a reader sees it."""
 
     split: str
     query_id: str
@@ -116,7 +116,7 @@ class InspectionReport(Config):
     examples: list[Example]
 
     def findings(self) -> list[str]:
-        """What deserves a look, one sentence each, with what to do."""
+        """Return the findings, one sentence each, with a remedy."""
         findings = leak_findings(self.num_leaked, "the training split", "another split")
         if self.corpus.num_empty_texts:
             findings.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
@@ -133,7 +133,7 @@ class InspectionReport(Config):
 
 
 def leak_findings(num_leaked: int, of: str, also: str) -> list[str]:
-    """What is said of queries that are trained on and measured with, if there are any.
+    """Return the finding on queries in both training and evaluation, if there are any.
 
     Args:
         num_leaked: how many.
@@ -149,7 +149,7 @@ def leak_findings(num_leaked: int, of: str, also: str) -> list[str]:
 
 
 def split_findings(split: str, report: SplitReport) -> list[str]:
-    """What deserves a look in a split, one sentence each; leaked queries apart."""
+    """Return the findings of a split, one sentence each; leaked queries apart."""
     missing = ", ".join(map(repr, report.missing_passages[:1]))
     counts = {
         f"judgments name passages that the corpus does not have, such as {missing}: prepare with the corpus that "

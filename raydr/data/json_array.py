@@ -22,7 +22,7 @@ _NOT_UTF8 = "\ufdd0"
 
 
 def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Items of the array with their record numbers, from 1.
+    """Yield items of the array with their record numbers, from 1.
 
     An item that is not an object or holds bytes that are not UTF-8 is a bad row; its line is its record number.
 
@@ -59,7 +59,7 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
 
 
 def _texts(path: str) -> Iterator[str]:
-    """The file chunk by chunk; bytes that are not UTF-8 as lone surrogates.
+    """Yield the file chunk by chunk; bytes that are not UTF-8 become lone surrogates.
 
     Raises:
         DataError: the file is empty, or its first character does not begin an array.

@@ -1,4 +1,4 @@
-"""Queries that are trained on and evaluated with, and other texts: copies, and texts of nearly the same words.
+"""Texts in both training and evaluation: copies, and texts of nearly the same words.
 
 Two texts are taken for the same if the sets of their words, w and v, without case and punctuation, have
 |w ∩ v| ≥ 0.9 · |w ∪ v|. All such pairs are found without comparing each with each: with words in the order of how rare
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+")
 
 
 def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, int]:
-    """Training texts that a held-out text says too.
+    """Return the training texts that equal a held-out text, or nearly.
 
     Args:
         training: texts that are trained on.
@@ -37,7 +37,7 @@ def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, in
 
 
 def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
-    """For each text the places of all others that say the same or nearly, itself among them if it is one of these.
+    """For each text, return the places of the others that are equal or nearly, itself included if it is among them.
 
     >>> find_copies(["How to sort a list?", "why"], ["Sort a list, how to", "a list: how to sort", "when"])
     [[0, 1], []]
@@ -50,7 +50,7 @@ def _word_sets(texts: Sequence[str]) -> list[frozenset[str]]:
 
 
 def _matches(sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]]) -> Iterator[Iterator[int]]:
-    """For each of some sets the places of the alike ones among others, ascending; compared when they are asked for."""
+    """For each set of words, yield the places of the alike sets, ascending; compared on demand."""
     counts = Counter(word for words in (*sets, *others) for word in words)
     places_with: defaultdict[str, list[int]] = defaultdict(list)
     for at, words in enumerate(others):

@@ -41,7 +41,7 @@ _LOOKED_AT = 200
 
 @contextmanager
 def open_chunks(path: str) -> Iterator[Callable[[], bytes]]:
-    """A function that returns the next bytes of a file, decompressed if its name ends in ``.gz``.
+    """Return a function that gives the next bytes of a file, decompressed if its name ends in ``.gz``.
 
     Raises:
         DataError: the file is not there, or it is no text in UTF-8 but something else that can be told.
@@ -63,7 +63,7 @@ def open_chunks(path: str) -> Iterator[Callable[[], bytes]]:
 
 
 def _checked(path: str, next_chunk: Callable[[], bytes]) -> Callable[[], bytes]:
-    """The same, looking at the first bytes."""
+    """Return the function with a check of the file's first bytes."""
     looked = False
 
     def checked() -> bytes:
@@ -87,7 +87,7 @@ def _refuse_what_is_no_text(path: str, begins: bytes) -> None:
 
 
 def read_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1, without line ends.
+    """Yield lines with their numbers, from 1, without line ends.
 
     Raises:
         DataError: the file is empty, or a ``.gz`` that is truncated or damaged; names the last good line.
@@ -128,7 +128,8 @@ def _decode(raw: bytes, number: int, bad_rows: BadRows) -> str | None:
 
 
 def read_json_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
-    """One JSON object a line; blank lines are skipped. Raises like :func:`read_lines`, and DataError for an array."""
+    """Read one JSON object a line; blank lines are skipped. Raises like :func:`read_lines`, and DataError for an
+    array."""
     is_first = True
     for number, line in read_lines(path, bad_rows):
         if is_blank(line):
@@ -160,7 +161,7 @@ def _array(path: str, number: int) -> DataError:
 def read_tsv(
     path: str, columns: tuple[str, ...], bad_rows: BadRows, quoted: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Tab-separated lines with exactly the given columns; blank lines, and a first one with their names, are skipped.
+    """Read tab-separated lines of exactly these columns; blank lines and a first line with their names are skipped.
 
     Raises like :func:`read_lines`.
 
@@ -182,7 +183,7 @@ def read_tsv(
 
 
 def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
-    """Records of a CSV file with a header, by column name; quoted fields may span lines.
+    """Read records of a CSV file with a header, by column name; quoted fields may span lines.
 
     The number of a record is the line it starts on. Raises like :func:`read_lines`, and DataError if the header
     names a column twice.
@@ -206,12 +207,12 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
 
 
 def wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
-    """Why a record cannot be used that has not a field for each column."""
+    """Return the reason against a record whose fields do not match the columns."""
     return f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}"
 
 
 def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
-    """Records with the line each starts on; blank lines are skipped."""
+    """Yield records with the line on which each starts; blank lines are skipped."""
     current = 0
     #: The lines of the record being read.
     taken: list[str] = []

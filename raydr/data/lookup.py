@@ -23,7 +23,7 @@ Hashes = Mapping[str, NDArray[np.uint64]]
 
 
 def hash_parts(folder: Folder, names: Sequence[str]) -> Hashes:
-    """Hashes of the passages of some parts, one after the other."""
+    """Return hashes of the passages of some parts, one after the other."""
     ids, contents = [], []
     for name in names:
         table = read_arrow(folder.localize(name))
@@ -33,7 +33,7 @@ def hash_parts(folder: Folder, names: Sequence[str]) -> Hashes:
 
 
 def group_parts(parts: Mapping[str, Part], rows: int) -> list[list[str]]:
-    """Names of consecutive parts, in groups of at least so many rows (the last may have fewer).
+    """Group names of consecutive parts, with at least so many rows a group (the last may have fewer).
 
     >>> part = Part(rows=4, bytes=0, checksum="")
     >>> group_parts({"b": part, "a": part, "c": part}, rows=5)
@@ -99,7 +99,8 @@ def finish_corpus(
 
 
 def _find_repeats(id_hash: NDArray[np.uint64], order: NDArray[np.int64], passages: RowParts) -> dict[int, int]:
-    """The rows whose id stood in an earlier row, and that row. Equal hashes are compared by the ids themselves."""
+    """Return the rows whose id stood in an earlier row, and that row. Equal hashes are compared by the ids
+    themselves."""
     ordered = id_hash[order]
     equal = np.concatenate([[False], ordered[1:] == ordered[:-1]])
     repeats: dict[int, int] = {}

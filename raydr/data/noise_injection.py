@@ -1,4 +1,4 @@
-"""Noise put into training data on purpose, so that methods against it can be measured against the truth.
+"""Noise put into training data on purpose, to measure methods against the truth.
 
 Two kinds, both functions of (seed, query id) and of the set of training queries, never of the order of rows:
 
@@ -126,7 +126,7 @@ def inject_false_negatives(
 def _draw_unrelated(
     query_id: str, positives: list[str], pool: list[str], content: Mapping[str, int], excluded: set[str], seed: int
 ) -> list[str]:
-    """One passage of the pool for each positive: the first fitting ones from a drawn place on, round the pool."""
+    """Draw a passage of the pool for each positive: the first that fit, from a drawn place on, round the pool."""
     start = int(query_rng(seed, 0, query_id, "inject mismatched").integers(len(pool)))
     contents = {content[passage_id] for passage_id in positives}
     drawn: list[str] = []

@@ -15,7 +15,7 @@ from raydr.store.folder import Folder
 
 
 class Opened:
-    """An artefact of one kind, open for reading. Cheap to open: nothing is read before it is asked for."""
+    """An artefact of one kind, open for reading. Opening is cheap: nothing is read in advance."""
 
     kind: ClassVar[str]
 
@@ -24,7 +24,7 @@ class Opened:
 
     @classmethod
     def open(cls, path: str | Folder) -> Self:
-        """Open what is at ``path``; :class:`~raydr.errors.ArtifactError` if it is not complete."""
+        """Open the artefact at ``path``; :class:`~raydr.errors.ArtifactError` if it is not complete."""
         return cls(Artifact.open(path, cls.kind))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,7 +37,7 @@ class Opened:
 
 
 def offsets_of(sizes: Iterable[int]) -> NDArray[np.int64]:
-    """Where each of some consecutive pieces starts, and the end of the last, shape (pieces + 1,).
+    """Return where consecutive pieces start, and the end of the last, shape (pieces + 1,).
 
     >>> offsets_of([2, 0, 3]).tolist()
     [0, 2, 2, 5]
@@ -63,38 +63,38 @@ class RowParts:
 
     @classmethod
     def of(cls, artifact: Artifact, names: Sequence[str]) -> RowParts:
-        """Some parts of an artefact."""
+        """Return some parts of an artefact."""
         return cls(names, (artifact.manifest.parts[name].rows for name in names), artifact.local)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def part(self, index: int) -> pa.Table:
-        """One part as a memory-mapped table."""
+        """Map one part as a table."""
         if index not in self._tables:
             self._tables[index] = self.read(index)
         return self._tables[index]
 
     def read(self, index: int) -> pa.Table:
-        """As :meth:`part`, mapped only as long as the table is used."""
+        """Map a part as :meth:`part` does, but only as long as the table is used."""
         return read_arrow(self._local(self.names[index]))
 
     def by_part(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Rows, part by part: the part, places among ``rows``, and the rows there, counted in the part."""
+        """Yield rows by part: the part, places among ``rows``, and the rows counted within the part."""
         part_of = np.searchsorted(self.starts, rows, side="right") - 1
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
             yield part, places, rows[places] - self.starts[part]
 
     def column(self, name: str, rows: NDArray[np.int64]) -> list[Any]:
-        """A column's values in some rows, in the order asked for."""
+        """Return a column's values in some rows, in their order."""
         values = np.empty(len(rows), dtype=object)
         for part, places, local in self.by_part(rows):
             values[places] = self.part(part)[name].take(pa.array(local)).to_pylist()
         return values.tolist()
 
     def row(self, row: int) -> dict[str, Any]:
-        """All columns of one row."""
+        """Return all columns of a row."""
         [(part, _, local)] = self.by_part(np.array([row]))
         values: dict[str, Any] = self.part(part).take(pa.array(local)).to_pylist()[0]
         return values

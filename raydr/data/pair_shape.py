@@ -1,4 +1,4 @@
-"""What records of pairs are, by their column names and some values: which columns hold the query, the positive, ..."""
+"""The shape of records of pairs, from column names and some values: which columns hold the query, the positive, ..."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _TEVATRON, DPR = {"query", "positive_passages"}, {"question", "positive_ctxs"}
 
 @dataclass(frozen=True)
 class PairShape:
-    """How records of pairs are read.
+    """The way to read records of pairs.
 
     Args:
         settings: of the readers ``pairs`` and ``huggingface``: layout, columns.
@@ -64,7 +64,7 @@ class PairShape:
 
 
 def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
-    """What some records of a file are.
+    """Recognise the shape of some records of a file.
 
     Args:
         records: the first ones, not none.
@@ -118,7 +118,7 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
 
 
 def _identifying(records: Sequence[Mapping[str, Any]], named: str | None, content: Sequence[str]) -> str | None:
-    """The column of ids, if they are of the content: others are of rows, or of documents."""
+    """Return the column of ids if they are ids of the content, not of rows or of documents."""
     if named is None:
         return None
     pairs = {(repr(record[named]), repr([record.get(name) for name in content])) for record in records}
@@ -126,7 +126,7 @@ def _identifying(records: Sequence[Mapping[str, Any]], named: str | None, conten
 
 
 def _threshold(records: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Any]:
-    """The label from which pairs are positives: 1 for whole numbers, else the middle of what the scale looks like."""
+    """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale."""
     values = []
     for record in records if label else ():
         with suppress(RowError):
@@ -155,7 +155,7 @@ def _in_words(columns: Mapping[str, Any], lists: bool) -> str:
 
 
 def _holds(records: Sequence[Mapping[str, Any]], name: str, kind: type) -> bool:
-    """Whether a column holds texts, or lists of them; it may lack some."""
+    """Return whether a column holds texts, or lists of them; some may be missing."""
     values = [record[name] for record in records if record.get(name) is not None]
     if kind is list and any(
         not all(isinstance(entry, str) for entry in value) for value in values if type(value) is list

@@ -67,7 +67,7 @@ class PairColumns(Config):
 def rows_of_pair(
     layout: Layout, columns: PairColumns, split: str, graded: bool, record: Mapping[str, Any], line: int
 ) -> Iterator[Row]:
-    """The query, judgments, negatives and passages of one record.
+    """Yield the query, judgments, negatives and passages of a record.
 
     A passage without an id gets one from its title and text, so that equal passages are one; so does a query.
 
@@ -95,7 +95,7 @@ def rows_of_pair(
 def look_at_labels(
     layout: Layout, columns: PairColumns, records: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]], file: str
 ) -> tuple[bool, str]:
-    """Whether the labels of a file are relevances: all of them are whole. One rule for a file keeps their order.
+    """Return whether the labels of a file are relevances: all are whole. One rule for a file keeps their order.
 
     Args:
         layout: of the records.
@@ -156,7 +156,7 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, gr
 
 
 def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str = "") -> list[tuple[str, str]]:
-    """Ids and texts of the passages in a column that are not blank; ``named`` is the column of the ids, if any."""
+    """Return ids and texts of a column's passages that are not blank; ``named`` is the column of the ids, if any."""
     value = record.get(column)
     # A table with columns negative_1 to negative_n leaves cells empty where a query has fewer.
     texts = [value] if isinstance(value, str) else value or []
@@ -174,7 +174,7 @@ def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str 
 
 
 def label_of(record: Mapping[str, Any], key: str) -> float:
-    """The judgment of a record: a number, or true (1) or false (0)."""
+    """Return the judgment of a record: a number, or true (1) or false (0)."""
     value = record.get(key)
     return float(value) if isinstance(value, bool) else number_of(value, key)
 

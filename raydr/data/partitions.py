@@ -37,7 +37,7 @@ class PartitionConfig(Config):
 
 
 def partition_of(part: str) -> str:
-    """The partition of a part of a corpus or of queries; empty if it has none.
+    """Return the partition of a part of a corpus or of queries; empty if it has none.
 
     >>> partition_of("passages/lego/part-0000-00000.arrow"), partition_of("queries/test/lego/part-00000.arrow")
     ('lego', 'lego')
@@ -49,7 +49,7 @@ def partition_of(part: str) -> str:
 
 
 def split_scope(system: str) -> tuple[str, Scope | None]:
-    """A system, and the partitions that it is to be searched in if its name says them.
+    """Split a system's name into the system and the scope of its search, if the name has a scope.
 
     Raises:
         ConfigError: there is no such choice.
@@ -66,7 +66,7 @@ def split_scope(system: str) -> tuple[str, Scope | None]:
 
 
 def within(scope: Scope, own: str, of_split: Collection[str]) -> frozenset[str] | None:
-    """The partitions that a query is confined to; None if to none.
+    """Return the partitions that confine a query; None if none does.
 
     Args:
         scope: how far it may go.
@@ -82,7 +82,7 @@ def within(scope: Scope, own: str, of_split: Collection[str]) -> frozenset[str] 
 
 
 def check_partition(wanted: str, partitions: Iterable[str], where: str) -> None:
-    """Refuse a partition that is not there.
+    """Refuse an unknown partition.
 
     Args:
         wanted: a partition; empty: none is wanted.
@@ -118,7 +118,7 @@ class RowPool:
         return int(self.offsets[-1])
 
     def rows(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The corpus rows at some places of the pool.
+        """Return the corpus rows at some places of the pool.
 
         >>> RowPool.of([10, 50], [2, 3]).rows(np.array([0, 1, 2, 4])).tolist()
         [10, 11, 50, 52]

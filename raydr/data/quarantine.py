@@ -43,7 +43,7 @@ class BadRows:
             self.kept.append(BadRow(self.file, line, reason, str(content)[:500]))
 
     def extend(self, other: BadRows) -> None:
-        """Take over the bad rows of another file."""
+        """Add the bad rows of another file."""
         self.count += other.count
         self.kept.extend(other.kept[: max(0, self.keep - len(self.kept))])
 
@@ -63,7 +63,7 @@ class Quarantine:
 
     @property
     def examples(self) -> list[BadRow]:
-        """Some of them, for messages."""
+        """Return some of the bad rows, for messages."""
         return [row for bad_rows in self.files.values() for row in bad_rows.kept[:5]][:5]
 
 

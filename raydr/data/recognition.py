@@ -1,4 +1,4 @@
-"""What somebody's files are: a look at a file or a folder, and the reader with the settings that it takes."""
+"""Recognition of data: a look at a file or a folder gives the reader and its settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Recognised:
-    """What data are.
+    """The recognised kind of data.
 
     Args:
         reader: its settings.
@@ -88,7 +88,7 @@ def _file(path: str) -> Recognised:
 
 
 def _folder(folder: str, names: Sequence[str]) -> Recognised:
-    """Files of pairs, or of DPR, one or several a split."""
+    """Recognise files of pairs, or of DPR, one or several a split."""
     tables = [name for name in names if format_of(name) in FORMATS and "/" not in name]
     passages = [
         name for name in tables if format_of(name) == "tsv" and _first_line(f"{folder}/{name}") == "id\ttext\ttitle"
@@ -117,7 +117,7 @@ def _pairs(folder: str, files: Mapping[str, list[str]], passages: str) -> Recogn
 
 
 def _saved(folder: str) -> Recognised:
-    """A data set that ``save_to_disk`` wrote."""
+    """Recognise a data set that ``save_to_disk`` wrote."""
     from datasets import DatasetDict, load_from_disk
 
     loaded = load_from_disk(folder)
@@ -130,7 +130,7 @@ def _saved(folder: str) -> Recognised:
 
 
 def _splits(files: Iterable[str], shape: PairShape, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Those of the files, or those that a column names."""
+    """Return the splits of the files, or those that a column names."""
     column = shape.settings.get("columns", {}).get("split")
     return sorted({record[column] for record in records}) if column else list(files)
 
@@ -140,7 +140,7 @@ def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | Non
 
 
 def _num_listed(folder: str, names: Iterable[str], file: str, until: str = r"\s") -> int | None:
-    """Different beginnings of a file's lines, its queries; None where there is no file, or more than is looked at."""
+    """Count different first words of a file's lines, its queries; None without a file, or if there are too many."""
     path = next((f"{folder}/{name}" for name in names if name.removesuffix(".gz") == file), "")
     lines = [line for _, line in islice(read_lines(path, BadRows(path)), _LOOKED_AT)] if path else []
     return len({re.split(until, line)[0] for line in lines} - {"query-id"}) if 0 < len(lines) < _LOOKED_AT else None
@@ -151,7 +151,7 @@ def _named(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def split_in(name: str) -> str:
-    """The split that a name speaks of, in raydr's word; empty if it does of none.
+    """Return the split in a file's name, by raydr's name; empty if it has none.
 
     >>> split_in("nq-train.jsonl.gz"), split_in("validation"), split_in("pairs.csv")
     ('train', 'dev', '')
@@ -161,7 +161,7 @@ def split_in(name: str) -> str:
 
 
 def _look(path: str) -> list[Mapping[str, Any]]:
-    """The first records of a file."""
+    """Read the first records of a file."""
     if format_of(path) not in FORMATS:
         raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]. {_KNOWN}")
     bad_rows = BadRows(path)

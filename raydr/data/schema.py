@@ -120,7 +120,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def to_table(name: TableName | str, rows: Iterable[dict[str, Any]]) -> pa.Table:
-    """Rows (dicts) as a table of the named schema; absent optional columns become their default or null.
+    """Convert rows (dicts) to a table of the named schema; absent optional columns become their default or null.
 
     >>> to_table("qrels", [{"query_id": "q", "passage_id": "p"}]).to_pylist()[0]["relevance"]
     1

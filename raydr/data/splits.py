@@ -34,7 +34,7 @@ _Queries = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """What is to be done for one split.
+    """The work on a split.
 
     Args:
         split: its name.
@@ -63,14 +63,14 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class FinishedSplit(Finished):
-    """What was written for a split."""
+    """The result of writing a split."""
 
     leaked: list[tuple[str, str]]
     """The first training queries that are held out as well, with what they are held out as."""
 
 
 def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSplit:
-    """Write the tables of one split, without what does not fit together.
+    """Write the tables of a split, without rows that do not fit together.
 
     Bad rows are: a query whose id another one has, a judgment or negative that names a query or passage that is
     not there, a judgment of a passage of another partition than its query's, two judgments of the same pair that
@@ -112,7 +112,7 @@ class _Finisher:
         return FinishedSplit(self.parts, self.counts, self.bad.count, self.bad.examples, examples)
 
     def _find_leaked(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Queries that are held out as well, by id, with the text that they are held out as."""
+        """Return queries that are held out too, by id, with the held-out text."""
         held_out = [text for name in self.plan.held_out for text in self._read(name)["text"].to_pylist()]
         ids = list(texts)
         leaks = find_leaks(list(texts.values()), held_out) if held_out else {}
@@ -135,7 +135,7 @@ class _Finisher:
         return queries
 
     def _judge(self, known: _Queries, chosen: set[str]) -> set[str]:
-        """Write the judgments; returns the chosen queries that have a positive in the corpus."""
+        """Write the judgments; return the chosen queries that have a positive in the corpus."""
         seen: dict[tuple[str, str], tuple[int, str, int]] = {}
         rows: list[dict[str, Any]] = []
         absent: list[dict[str, Any]] = []
@@ -203,7 +203,7 @@ class _Finisher:
     def _known_rows(
         self, table: pa.Table, known: _Queries, is_judged: bool = False
     ) -> Iterator[tuple[dict[str, Any], bool]]:
-        """The rows whose query is there, and whether their passage is; the others are bad.
+        """Yield the rows of known queries, and whether their passage is known; the others are bad.
 
         A negative without its passage is left out. A judgment without it, or of another partition's, stays.
         """

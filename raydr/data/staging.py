@@ -1,4 +1,4 @@
-"""Reading one source into parts: rows are checked one by one, and written with the place they came from.
+"""Reading a source into parts: rows are checked one by one, and written with their place.
 
 A source is read once for the corpus and once for the data set, whichever it has rows for. Passages go to their final
 parts in the corpus. Queries, judgments and negatives are staged in the data set with
@@ -37,7 +37,7 @@ _PLACE = (pa.field("source", pa.string(), nullable=False), pa.field("line", pa.i
 
 
 class SourceRecord(Config):
-    """What one source gave to one artefact."""
+    """The result of reading a source into an artefact."""
 
     parts: dict[str, Part]
     num_bad: int
@@ -63,7 +63,7 @@ class SourceRecord(Config):
 
 
 def read_record(folder: Folder, index: int) -> SourceRecord | None:
-    """The record of a source that was read to its end; None if there is none."""
+    """Return the record of a source that was read to its end; None if there is none."""
     name = _record_name(index)
     return SourceRecord.model_validate(folder.read_json(name)) if folder.exists(name) else None
 
@@ -98,7 +98,7 @@ class StagedSource:
 
 
 def stage_source(staged: StagedSource) -> Iterator[int]:
-    """Read one source and write its parts of one artefact.
+    """Read a source and write its parts of an artefact.
 
     Yields:
         The number of rows read since the last time, for progress.
@@ -139,7 +139,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a last step has written: the parts as they are now, counts, and what it has refused."""
+    """The result of a last step: the parts as they are now, counts, and refused rows."""
 
     parts: dict[str, Part]
     counts: dict[str, int]
@@ -148,7 +148,7 @@ class Finished:
 
 
 class _Checks:
-    """What can be said of a row by itself, or within its source."""
+    """The checks of a row by itself, or within its source."""
 
     def __init__(self, bad_rows: BadRows, passages_repeat: bool) -> None:
         self.bad_rows = bad_rows
@@ -207,7 +207,7 @@ class _Writer:
         self._chunks: defaultdict[tuple[TableName, str], int] = defaultdict(int)
 
     def add(self, row: Row) -> bool:
-        """True if a part was written."""
+        """Collect a row, and write a part if there are enough; return True if a part was written."""
         group = row.values.get("partition", "") if row.table == "passages" else row.split
         rows = self._rows[row.table, group]
         rows.append(row)

@@ -1,4 +1,4 @@
-"""Looking into the tables of a data set by the ids of their queries and passages."""
+"""Rows of a data set's tables, by the ids of their queries and passages."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from raydr.seeding import stable_hash64
 
 
 def of_queries(table: pa.Table, query_ids: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.Table:
-    """The rows of some queries."""
+    """Return the rows of some queries."""
     known = query_ids if isinstance(query_ids, pa.Array | pa.ChunkedArray) else pa.array(query_ids, pa.string())
     return table.filter(pc.is_in(table["query_id"], value_set=known))
 
 
 def relevant(qrels: pa.Table) -> pa.Table:
-    """The judgments that say that a passage is a positive; relevance 0 is a known non-relevant passage."""
+    """Return the judgments of positives; relevance 0 is a known non-relevant passage."""
     return qrels.filter(pc.greater(qrels["relevance"], 0))
 
 
 def pairs_of(table: pa.Table, passage: str = "passage_id") -> list[tuple[str, str]]:
-    """(query id, passage id) of each row."""
+    """Return (query id, passage id) of each row."""
     return list(zip(table["query_id"].to_pylist(), table[passage].to_pylist(), strict=True))
 
 
 def places_of(table: pa.Table, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """The rows of those (query id, passage id) pairs that are there; ids of all other rows never become Python's.
+    """Return the row of each known (query id, passage id) pair; ids of all other rows never become Python's.
 
     >>> places_of(pa.table({"query_id": ["q", "q", "r"], "passage_id": ["a", "b", "a"]}), {("q", "b"), ("s", "a")})
     {('q', 'b'): 1}
@@ -41,7 +41,7 @@ def places_of(table: pa.Table, pairs: Collection[tuple[str, str]]) -> dict[tuple
 
 
 def passages_by_query(table: pa.Table) -> dict[str, list[str]]:
-    """The passage ids of each query that has some, in the order of the rows.
+    """Return the passage ids of each query that has some, in the order of the rows.
 
     >>> passages_by_query(pa.table({"query_id": ["q", "r", "q"], "passage_id": ["b", "a", "a"]}))
     {'q': ['b', 'a'], 'r': ['a']}
@@ -53,7 +53,7 @@ def passages_by_query(table: pa.Table) -> dict[str, list[str]]:
 
 
 def relevance_by_query(qrels: pa.Table) -> dict[str, dict[str, int]]:
-    """The relevance of each query's judged passages, by id."""
+    """Return the relevance of each query's judged passages, by id."""
     judgments: dict[str, dict[str, int]] = defaultdict(dict)
     for (query_id, passage_id), relevance in zip(pairs_of(qrels), qrels["relevance"].to_pylist(), strict=True):
         judgments[query_id][passage_id] = relevance
@@ -61,7 +61,8 @@ def relevance_by_query(qrels: pa.Table) -> dict[str, dict[str, int]]:
 
 
 def choose_queries(query_ids: Iterable[str], max_queries: int, seed: int, purpose: str = "subset") -> set[str]:
-    """The ``max_queries`` ids with the smallest stable hash of (seed, purpose, query_id); all if there are no more.
+    """Return the ``max_queries`` ids with the smallest stable hash of (seed, purpose, query_id); all if there are no
+    more.
 
     The same ids are chosen in any order of the input, and a smaller subset is part of a larger one. Choices for
     different purposes are independent: queries made noisy are no likelier to be in a subset.

@@ -1,4 +1,4 @@
-"""The vectors of a guide, a model that is asked what looks like a positive, by training example and corpus row."""
+"""Signals of other models for training: a guide's vectors, and a ranker's scores, by example and corpus row."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class GuideOfExamples:
     passages: Embeddings
 
     def of_queries(self, at: NDArray[np.int64]) -> NDArray[np.float16]:
-        """Vectors of the queries of some examples, shape (Q, dim)."""
+        """Return vectors of the queries of some examples, shape (Q, dim)."""
         return self.queries.take(self.query_rows[at])
 
     def of_passages(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
-        """Vectors of some corpus rows, shape (P, dim)."""
+        """Return vectors of some corpus rows, shape (P, dim)."""
         return self.passages.take(rows)
 
 
@@ -48,7 +48,7 @@ class GuideVectors:
     passages: Embeddings
 
     def beside(self, query_ids: Sequence[str]) -> GuideOfExamples:
-        """Laid beside training examples.
+        """Align the vectors with training examples.
 
         Args:
             query_ids: of the examples.
@@ -65,15 +65,15 @@ class GuideVectors:
 
 
 class PairScores(Protocol):
-    """What a ranker says of pairs of the examples: scores that were kept, or a ranker that is asked."""
+    """A ranker's scores of the examples' pairs: saved scores, or a ranker that scores on demand."""
 
     def of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Scores, shape (P,), of queries at positions of the examples with passages at rows of the corpus."""
+        """Return scores, shape (P,), of queries at positions of the examples with passages at rows of the corpus."""
 
 
 @dataclass(frozen=True)
 class RankerScores:
-    """Scores that were made before.
+    """Saved scores.
 
     Args:
         keys: int64, shape (P,), ascending: a pair's position of the query · num_passages + row of the passage.
@@ -89,7 +89,7 @@ class RankerScores:
         return self.scores[np.searchsorted(self.keys, self.keys_of(query_P, passage_P))]
 
     def keys_of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Keys of pairs, whether they have a score or not."""
+        """Return keys of pairs, whether they have a score or not."""
         return query_P * self.num_passages + passage_P
 
 

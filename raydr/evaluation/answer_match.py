@@ -36,7 +36,7 @@ def answer_label(cutoff: int) -> str:
 
 
 def tokenize(text: str) -> list[str]:
-    """NFD-normalised, lower-cased tokens.
+    """Return NFD-normalised, lower-cased tokens.
 
     >>> tokenize("The U.S. in 1999")
     ['the', 'u', '.', 's', '.', 'in', '1999']
@@ -46,7 +46,7 @@ def tokenize(text: str) -> list[str]:
 
 
 class AnswerMatcher:
-    """Tells whether a passage contains one of a query's answers.
+    """The test whether a passage contains one of a query's answers.
 
     Args:
         query_id: for messages.
@@ -82,7 +82,7 @@ class AnswerMatcher:
         return any(pattern.search(normal) is not None for pattern in self._patterns)
 
     def first_hit(self, texts: Sequence[str]) -> int | None:
-        """Rank, from 1, of the first text that matches; None if none does."""
+        """Return the rank, from 1, of the first text that matches; None if none does."""
         for rank, text in enumerate(texts, start=1):
             if self.matches(text):
                 return rank
@@ -90,7 +90,7 @@ class AnswerMatcher:
 
 
 def accuracy_values(first_hit: int | None, cutoffs: Sequence[int]) -> dict[str, float]:
-    """Accuracy of one query at several cut-offs.
+    """Compute the accuracy of a query at several cut-offs.
 
     >>> accuracy_values(3, [1, 5])
     {'accuracy@1 (answer)': 0.0, 'accuracy@5 (answer)': 1.0}
@@ -99,7 +99,7 @@ def accuracy_values(first_hit: int | None, cutoffs: Sequence[int]) -> dict[str, 
 
 
 def counts_for_answers(query_id: str, answers: Sequence[str] | None, prefixes: Sequence[str]) -> bool:
-    """Whether a query takes part: it has answers, and its id starts with an allowed prefix (any, if there are none).
+    """Return whether a query counts: it has answers, and its id starts with an allowed prefix (any, if there are none).
 
     >>> counts_for_answers("nq7", ["Paris"], ["nq", "sq"]), counts_for_answers("boolq7", ["yes"], ["nq", "sq"])
     (True, False)

@@ -1,4 +1,4 @@
-"""Figures that others have reported, beside those that were measured here."""
+"""Published figures beside the measured ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raydr.evaluation.metrics import MeasureName, parse_measures
 
 
 class KnownAnswer(Config):
-    """A figure that others have reported."""
+    """A published figure."""
 
     system: str
     """Whose figure, as ``raydr evaluate`` calls it: ``bm25``, ``untrained``, ..."""
@@ -35,7 +35,7 @@ class KnownAnswer(Config):
 
 
 class BenchmarkConfig(Config):
-    """What ``raydr benchmark`` measures, and what is known of it."""
+    """The data that ``raydr benchmark`` measures, and its published figures."""
 
     systems: list[str] = Field(default=["bm25", "untrained"], min_length=1)
     """Systems that are measured, in the words of ``raydr evaluate --system``: also ``trained``, ``fused``, reranked
@@ -48,14 +48,14 @@ class BenchmarkConfig(Config):
 
 @dataclass(frozen=True)
 class Checked:
-    """A known answer, and the figure that was measured; none where the system was left out."""
+    """A published figure and the measured one; None where the system was left out."""
 
     known: KnownAnswer
     measured: MeasureSummary | None
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the figure is within the tolerance; None if there is none.
+        """Whether the figure is within the tolerance; None if it was not measured.
 
         >>> known = KnownAnswer(system="bm25", measure="AP", value=0.3, tolerance=0.01, source="")
         >>> [Checked(known, MeasureSummary("bm25", "AP", mean, 0, 1, 9)).agrees for mean in (0.31, 0.289)]
@@ -67,7 +67,7 @@ class Checked:
 
 
 def check_known(known: Sequence[KnownAnswer], measured: Mapping[str, Sequence[MeasureSummary]]) -> list[Checked]:
-    """Each known answer with the figure of its system and measure.
+    """Pair each published figure with the measured one of its system and measure.
 
     Args:
         known: the answers.

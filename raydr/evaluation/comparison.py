@@ -52,7 +52,7 @@ class Comparison:
 
 
 def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[MeasureSummary]:
-    """Mean and bootstrap interval of every measure of every system; the seed is of the resamplings."""
+    """Compute mean and bootstrap interval of every measure of every system; the seed is of the resamplings."""
     summaries: list[MeasureSummary] = []
     for query_ids, measures in _groups(per_query):
         for system in per_query:
@@ -63,7 +63,7 @@ def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[
 
 
 def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair: bool = False) -> list[Comparison]:
-    """Systems in pairs; nothing if there is only one.
+    """Compare systems in pairs; nothing if there is only one.
 
     Args:
         per_query: of every system.
@@ -93,12 +93,12 @@ def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair
 
 
 def as_rows(rows: list[MeasureSummary] | list[Comparison] | list[GroupMean]) -> list[dict[str, Any]]:
-    """Plain dicts, for JSON."""
+    """Return plain dicts, for JSON."""
     return [asdict(row) for row in rows]
 
 
 def _groups(per_query: PerQuery) -> list[tuple[list[str], list[str]]]:
-    """Measures that are defined on the same queries, with those queries in sorted order."""
+    """Group the measures by the queries that define them, with those queries in sorted order."""
     first = next(iter(per_query.values()))
     groups: dict[tuple[str, ...], list[str]] = {}
     for measure, values in first.items():

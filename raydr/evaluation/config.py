@@ -45,7 +45,7 @@ class EvaluateConfig(Config):
 
     @property
     def scored_measures(self) -> list[str]:
-        """The measures, and those that accuracies are made of."""
+        """Return the measures, and those that accuracies are computed from."""
         return [*self.measures, *(linking_measures(self.linking_depth) if self.linking_depth else [])]
 
 
@@ -88,7 +88,7 @@ class FuseConfig(Config):
         return self
 
     def in_use(self) -> FuseConfig:
-        """These settings, the offset at its default where ranks do not count."""
+        """Return these settings, the offset at its default where ranks do not count."""
         if self.by == "ranks":
             return self
         return self.model_copy(update={"rank_offset": FuseConfig.model_fields["rank_offset"].default})

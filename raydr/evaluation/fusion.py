@@ -20,7 +20,7 @@ GRID_STEPS = 10
 
 @dataclass(frozen=True)
 class Ranked:
-    """What one system found for a query.
+    """One system's ranking for a query.
 
     Args:
         passage_ids: best first.
@@ -33,7 +33,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What S systems say of the P passages that any of them found for a query.
+    """The values that S systems give to the P passages that any of them ranks for a query.
 
     Args:
         passage_ids: P ids in descending order: a stable sort by score then breaks ties as trec_eval does.
@@ -78,7 +78,7 @@ class Evidence:
         return cls(ids, values_SP)
 
     def best(self, weights_S: FloatArray, depth: int) -> tuple[list[str], NDArray[np.float32]]:
-        """The best passages by Σ_s weight_s · value_s, at most ``depth``, and these sums; best first."""
+        """Return the best passages by Σ_s weight_s · value_s, at most ``depth``, and these sums; best first."""
         scores_P = (weights_S @ self.values_SP).astype(np.float32)
         order = np.argsort(-scores_P, kind="stable")[:depth]
         return [self.passage_ids[at] for at in order], scores_P[order]
@@ -103,7 +103,7 @@ def equal_weights(num_systems: int) -> FloatArray:
 
 
 def mixtures(num_systems: int) -> FloatArray:
-    """All weights in steps of 1/10 that add up to 1, the most even first, shape (mixtures, systems).
+    """Return all weights in steps of 1/10 that add up to 1, the most even first, shape (mixtures, systems).
 
     >>> mixtures(2)[:3].tolist(), len(mixtures(3))
     ([[0.5, 0.5], [0.4, 0.6], [0.6, 0.4]], 66)
@@ -117,7 +117,7 @@ def mixtures(num_systems: int) -> FloatArray:
 def choose_weights(
     evidence: Mapping[str, Evidence], qrels: Qrels, measure: str, grid_NS: FloatArray
 ) -> tuple[FloatArray, list[float]]:
-    """The mixture with the highest mean of a measure over all judged queries; of equal ones the first.
+    """Return the mixture with the highest mean of a measure over all judged queries; of equal ones the first.
 
     Args:
         evidence: by query id.

@@ -41,7 +41,7 @@ class GroupMean:
 
 
 def linking_measures(depth: int) -> list[str]:
-    """What accuracies are computed from, in ir-measures' notation: a relevant passage first, and among the candidates.
+    """Return the measures behind accuracies, in ir-measures' notation: success at 1, and among the candidates.
 
     >>> linking_measures(64)
     ['Success@1', 'Success@64']
@@ -50,7 +50,7 @@ def linking_measures(depth: int) -> list[str]:
 
 
 def accuracies(first: Values, worlds: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Unnormalised accuracy, and values whose mean over all queries is its macro mean: v_q · N / (W · N_w).
+    """Compute unnormalised accuracy, and values whose mean over all queries is its macro mean: v_q · N / (W · N_w).
 
     Args:
         first: whether each query's first passage is relevant.
@@ -70,7 +70,7 @@ def accuracies(first: Values, worlds: Mapping[str, str]) -> dict[str, dict[str, 
 
 
 def normalised(first: Values, among: Values, depth: int) -> dict[str, dict[str, float]]:
-    """Accuracy over the queries with a relevant candidate.
+    """Compute accuracy over the queries with a relevant candidate.
 
     >>> normalised({"a": 1.0, "b": 0.0, "c": 0.0}, {"a": 1.0, "b": 0.0, "c": 1.0}, 64)
     {'accuracy, normalised (top 64)': {'a': 1.0, 'c': 0.0}}
@@ -83,7 +83,7 @@ def normalised(first: Values, among: Values, depth: int) -> dict[str, dict[str, 
 def group_means(
     system: str, measures: Mapping[str, Values], groups: Mapping[str, Mapping[str, str]]
 ) -> Iterable[GroupMean]:
-    """Means of a system's measures: micro, macro over the first grouping, and of every group.
+    """Compute means of a system's measures: micro, macro over the first grouping, and of every group.
 
     Args:
         system: its name.

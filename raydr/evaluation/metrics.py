@@ -29,7 +29,7 @@ _LONG_NAMES = {"R": "recall", "Recall": "recall", "Success": "success"}
 
 
 def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> dict[str, Any]:
-    """The ir-measures objects of some names in ir-measures' notation, keyed by :func:`label`.
+    """Parse names in ir-measures' notation; return the measures keyed by :func:`label`.
 
     Args:
         names: of the measures.
@@ -52,7 +52,7 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
 
 
 def check_measure(name: str) -> str:
-    """Refuse what is no measure, when a config is read.
+    """Refuse a name that is no measure, when a config is read.
 
     Raises:
         ValueError: it is none.
@@ -84,7 +84,7 @@ def _parse(name: str) -> Any:
 
 
 def label(measure: str) -> str:
-    """How a measure is called wherever people read it: a recall always says what it is a recall of.
+    """Return a measure's name for people: a recall always names its kind.
 
     >>> label("R@20"), label("Success@5"), label("RR@10")
     ('recall@20 (qrels)', 'success@5 (qrels)', 'RR@10')
@@ -97,7 +97,7 @@ def label(measure: str) -> str:
 
 
 def deepest_cutoff(measures: Iterable[Any]) -> int:
-    """The most passages of a query that one of the measures looks at; 0 if none has a cut-off.
+    """Return the most passages of a query that one of the measures reads; 0 if none has a cut-off.
 
     >>> deepest_cutoff(parse_measures(["R@20", "RR@10", "AP"]).values())
     20
@@ -106,7 +106,7 @@ def deepest_cutoff(measures: Iterable[Any]) -> int:
 
 
 def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -> dict[str, dict[str, float]]:
-    """The values of some queries; give the judgments of those queries only, so that a run can be scored in parts.
+    """Score some queries; ``qrels`` has those queries only, so that a run can be scored in parts.
 
     Args:
         measures: as from :func:`parse_measures`.

@@ -26,7 +26,7 @@ class Interval(NamedTuple):
 
 
 def bootstrap_means(values_QM: FloatArray, num_samples: int, seed: int) -> FloatArray:
-    """Means of samples of queries drawn with replacement, the same queries for every column.
+    """Compute means of samples of queries drawn with replacement, the same queries for every column.
 
     Args:
         values_QM: one row a query, one column a measure (or a difference).
@@ -50,7 +50,7 @@ def bootstrap_means(values_QM: FloatArray, num_samples: int, seed: int) -> Float
 
 
 def bootstrap_intervals(values_QM: FloatArray, confidence: float, num_samples: int, seed: int) -> list[Interval]:
-    """Percentile bootstrap intervals of the column means.
+    """Compute percentile bootstrap intervals of the column means.
 
     >>> values = np.repeat([[0.0], [1.0]], 50, axis=0)
     >>> interval = bootstrap_intervals(values, 0.95, 2000, seed=0)[0]
@@ -69,7 +69,7 @@ def bootstrap_intervals(values_QM: FloatArray, confidence: float, num_samples: i
 
 
 def randomization_tests(differences_QC: FloatArray, num_permutations: int, seed: int) -> list[float]:
-    """Two-sided p-values of the paired randomisation test: signs of the differences are flipped at random.
+    """Compute two-sided p-values of the paired randomisation test: signs of the differences are flipped at random.
 
     Where so few queries differ that all 2**Q sign patterns are no more than ``num_permutations``, all are tried and the
     p-value is exact; else it is (1 + patterns at least as extreme) / (1 + num_permutations), with the same patterns for
@@ -107,7 +107,7 @@ def randomization_tests(differences_QC: FloatArray, num_permutations: int, seed:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: p-values that hold for all the tests together.
+    """Apply Holm's step-down correction: p-values that hold for all the tests together.
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]

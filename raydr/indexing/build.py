@@ -52,7 +52,7 @@ def plan_shards(starts: NDArray[np.int64], shard_rows: int, partitions: Sequence
 
 
 def sample_rows(num_rows: int, train_rows: int) -> NDArray[np.int64]:
-    """Rows to train on: all of them, or ``train_rows`` spread evenly; the same every time.
+    """Return the rows to train on: all of them, or ``train_rows`` spread evenly; the same every time.
 
     >>> sample_rows(10, 4).tolist()
     [0, 2, 5, 7]
@@ -62,7 +62,7 @@ def sample_rows(num_rows: int, train_rows: int) -> NDArray[np.int64]:
 
 
 def needs_training(factory: str, dim: int) -> bool:
-    """Whether the index has centroids or codebooks to learn.
+    """Return whether the index has centroids or codebooks to learn.
 
     >>> needs_training("SQfp16", 8), needs_training("IVF4,Flat", 8)
     (False, True)
@@ -71,7 +71,7 @@ def needs_training(factory: str, dim: int) -> bool:
 
 
 def train_index(factory: str, embeddings: Embeddings, train_rows: int) -> Any:
-    """An empty index whose centroids and codebooks are learned from a sample of the embeddings.
+    """Train an empty index: its centroids and codebooks come from a sample of the embeddings.
 
     Raises:
         ConfigError: there are fewer vectors than the index needs.
@@ -90,7 +90,7 @@ def train_index(factory: str, embeddings: Embeddings, train_rows: int) -> Any:
 
 
 def _sample(embeddings: Embeddings, train_rows: int) -> NDArray[np.float16]:
-    """So many vectors, spread evenly; of several a text, from each part its share."""
+    """Sample so many vectors, spread evenly; of several a text, from each part its share."""
     if not embeddings.several:
         return embeddings.take(sample_rows(len(embeddings), train_rows))
     share = min(1.0, train_rows / max(1, embeddings.num_vectors))
@@ -109,7 +109,7 @@ def fill(index: Any, embeddings: Embeddings, plan: ShardPlan) -> Any:
     if rows != plan.rows:
         raise DataError(
             f"shard {plan.shard} of the index has {rows:,} passages, the manifest of the embeddings at "
-            f"{embeddings.artifact.folder} says {plan.rows:,}: encode again with --again"
+            f"{embeddings.artifact.folder} states {plan.rows:,}: encode again with --again"
         )
     return index
 
@@ -128,7 +128,7 @@ def write_sets(embeddings: Embeddings, plan: ShardPlan, path: str) -> None:
 
 
 def id_table(embeddings: Embeddings, plan: ShardPlan) -> pa.Table:
-    """The passage id of every row of a shard, and the number of its vectors if there are several."""
+    """Return the passage id of every row of a shard, and the number of its vectors if there are several."""
     parts = range(plan.first_part, plan.end_part)
     ids = pa.chunked_array([chunk for part in parts for chunk in embeddings.ids(part).chunks], type=pa.string())
     columns = {"row": pa.array(np.arange(plan.rows, dtype=np.int64)), "passage_id": ids}

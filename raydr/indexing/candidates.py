@@ -17,7 +17,7 @@ from raydr.models.precision import torch_threads
 
 
 class CandidateSearch:
-    """Searched as FAISS is; finds what :class:`~raydr.indexing.torch_search.TorchSets` does among the candidates.
+    """A searcher with FAISS's interface that scores candidates as :class:`~raydr.indexing.torch_search.TorchSets` does.
 
     The nearest vectors of each vector of the query are looked up. A passage's score is estimated as the sum, over the
     query's vectors, of the largest inner product with one of its vectors that was found; where none was, it cannot be
@@ -51,10 +51,11 @@ class CandidateSearch:
         self._row_of_T = np.repeat(np.arange(self.ntotal, dtype=np.int32), np.diff(passages.starts))
 
     def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and rows of the best candidates of each query, best first, each (queries, width); row −1 for none."""
+        """Return scores and rows of the best candidates of each query, best first, each (queries, width); row −1 for
+        none."""
         scores_QK = np.full((len(queries), width), -np.inf, dtype=np.float32)
         rows_QK = np.full((len(queries), width), -1, dtype=np.int64)
-        # Threads that compute alone say so of the process, too.
+        # A thread's own limit changes the limit of the process, too.
         with torch_threads(None):
             candidates = self._candidates(queries)
             # Few queries share theirs among the threads.
@@ -73,7 +74,7 @@ class CandidateSearch:
         return self._passages.score_rows(torch.from_numpy(query).to(self._passages.device), rows)
 
     def _candidates(self, queries: NDArray[np.float32]) -> list[NDArray[np.int64]]:
-        """The candidates of each query, rows in ascending order."""
+        """Return the candidates of each query, rows in ascending order."""
         queries_QMD = queries[:, None] if queries.ndim == 2 else queries
         is_vector_QM = (queries_QMD != 0).any(axis=-1)
         shares = np.array_split(np.ascontiguousarray(queries_QMD[is_vector_QM]), self._num_threads)
@@ -84,7 +85,7 @@ class CandidateSearch:
         return list(self._threads.map(lambda nearest: self._best(*nearest), each))
 
     def _best(self, scores_MK: NDArray[np.float32], places_MK: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The passages of the highest estimates, of those with a vector that was found, for one query."""
+        """Return the passages of the highest estimates for one query, of those with a vector near the query's."""
         estimates_N, is_near_N = np.zeros(self.ntotal), np.zeros(self.ntotal, dtype=np.bool_)
         largest_N = np.empty(self.ntotal)
         for scores_K, places_K in zip(scores_MK, places_MK, strict=True):
@@ -108,6 +109,6 @@ class CandidateSearch:
 
 
 def _alone() -> None:
-    """Let a thread compute without a team of others."""
+    """Make a thread compute without a team of others."""
     torch.set_num_threads(1)
     load_faiss(num_threads=1)

@@ -23,16 +23,16 @@ _FAISS_DEFAULT = 128_000
 
 
 class FaissError(RaydrError):
-    """FAISS is missing, installed twice, or cannot do what is asked of it."""
+    """FAISS is missing, installed twice, or cannot do the work."""
 
 
 def installed() -> list[str]:
-    """The FAISS distributions that are installed, of :data:`DISTRIBUTIONS`."""
+    """Return the installed FAISS distributions, of :data:`DISTRIBUTIONS`."""
     return [name for name in DISTRIBUTIONS if any(distributions(name=name))]
 
 
 def load_faiss(num_threads: int | None = None) -> ModuleType:
-    """The faiss module, with its thread count set if one is given.
+    """Import the faiss module, and set its thread count unless it is None.
 
     Raises:
         FaissError: no distribution is installed, or both are (they overwrite each other's files).
@@ -54,7 +54,7 @@ def load_faiss(num_threads: int | None = None) -> ModuleType:
 
 
 def has_cuda() -> bool:
-    """Whether the installed FAISS can use CUDA (faiss-gpu); says nothing about devices."""
+    """Return whether the installed FAISS can use CUDA (faiss-gpu); this does not look for devices."""
     return installed() == ["faiss-gpu"]
 
 
@@ -67,10 +67,10 @@ ROWS_PER_CELL = 39
 
 
 def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: ScoreFunction) -> tuple[str, str]:
-    """The factory string of an index, and why.
+    """Return the factory string of an index, and why.
 
     Args:
-        settings: what was asked for.
+        settings: of the index.
         num_rows: vectors of all passages.
         dim: their width.
         score: of the model.
@@ -94,7 +94,7 @@ def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: Score
 
 
 def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
-    """Refuse a kind of index that finds what does not have the best scores, or that has no codes to score from.
+    """Refuse a kind of index without the best scores, or without codes to score from.
 
     Raises:
         ConfigError: it finds the largest inner products, and the score function is something else; or the index scores
@@ -118,7 +118,7 @@ def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
 
 
 def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
-    """The factory string that ``auto`` stands for, and why.
+    """Return the factory string that ``auto`` stands for, and why.
 
     Never one that compresses vectors below the half precision in which embeddings are stored: for ``SQfp16``
     alone that is exact, inside an IVF it rounds each vector's difference to its centroid.
@@ -144,7 +144,7 @@ def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
 
 
 def choose_cells(num_rows: int, train_rows: int) -> tuple[int, str]:
-    """How many cells an IVF over so many vectors has, and what limits them.
+    """Return how many cells an IVF over so many vectors has, and what limits them.
 
     >>> choose_cells(2_000_000, 500_000), choose_cells(10, 500_000)
     ((5648, '4·√N'), (16, '4·√N'))
@@ -156,7 +156,7 @@ def choose_cells(num_rows: int, train_rows: int) -> tuple[int, str]:
 
 
 def make_index(factory: str, dim: int) -> Any:
-    """An empty FAISS index whose scores are inner products.
+    """Make an empty FAISS index whose scores are inner products.
 
     Raises:
         ConfigError: FAISS does not know the factory string, or it does not fit ``dim``.
@@ -173,7 +173,7 @@ def make_index(factory: str, dim: int) -> Any:
 
 
 def layers(index: Any) -> Iterator[Any]:
-    """What an index consists of, from outside in: transforms, a refining index, cells, a graph over them."""
+    """Return the parts of an index, from outside in: transforms, a refining index, cells, a graph over them."""
     faiss = load_faiss()
     # A new name: the object behind it belongs to `index`, which must stay alive.
     actual = faiss.downcast_index(index)
@@ -187,7 +187,7 @@ def layers(index: Any) -> Iterator[Any]:
 
 
 def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: float) -> None:
-    """Set what this kind of index has of the search settings; the others do not concern it.
+    """Apply the search settings that this kind of index has.
 
     Args:
         nprobe: Cells visited in an IVF index (all of them, if it has fewer).
@@ -205,7 +205,7 @@ def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: flo
 
 
 def uses(index: Any) -> set[str]:
-    """Which of the settings ``nprobe``, ``ef_search``, ``refine_factor`` change what this index finds.
+    """Return which of ``nprobe``, ``ef_search`` and ``refine_factor`` change the results of this index.
 
     >>> sorted(uses(make_index("IVF16,Flat", 8))), uses(make_index("Flat", 8))
     (['nprobe'], set())

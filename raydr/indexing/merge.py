@@ -1,4 +1,4 @@
-"""Exact merging of what several shards found."""
+"""Exact merging of the results of several shards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TopRows:
 
 
 def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> TopRows:
-    """The ``top_k`` best of the candidates of each query; the candidates may be in any order.
+    """Return the ``top_k`` best of the candidates of each query; the candidates may be in any order.
 
     >>> found = best(np.array([[1, 3, 3]], dtype=np.float32), np.array([[5, 9, 2]]), top_k=2)
     >>> found.rows.tolist(), found.scores.tolist()
@@ -45,7 +45,7 @@ def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> To
 
 
 def merge(parts: Sequence[TopRows], top_k: int) -> TopRows:
-    """The ``top_k`` best of all shards together.
+    """Return the ``top_k`` best of all shards together.
 
     Each shard must have given its own ``top_k`` best (or all it has); the result is then the same as a search
     of one index with all passages.
@@ -63,7 +63,7 @@ def merge(parts: Sequence[TopRows], top_k: int) -> TopRows:
 
 
 def rank_top_rows(query_ids: pa.Array, passage_ids: pa.Array, top: TopRows) -> pa.Table:
-    """What was found as a table of the runs schema; places without a passage are left out.
+    """Return the top rows as a table of the runs schema; places without a passage are left out.
 
     Equal scores are put in trec_eval's order (passage id descending, as bytes). Everything else is in order already,
     which makes this many times quicker than :func:`raydr.artefacts.run.rank_rows`; the result is the same.

@@ -23,7 +23,7 @@ QUERIES_PER_THREAD = 128
 
 
 def search_index(index: Any, queries: NDArray[np.float32], top_k: int) -> TopRows:
-    """The ``top_k`` best rows of one FAISS index, by score descending, then by row.
+    """Return the ``top_k`` best rows of one FAISS index, by score descending, then by row.
 
     FAISS keeps any of the passages that share the score at the cut (copies of a passage, say). One more than
     ``top_k`` is fetched to see whether that happened, and only then more, up to :data:`TIE_LIMIT`.
@@ -49,7 +49,7 @@ def search_index(index: Any, queries: NDArray[np.float32], top_k: int) -> TopRow
 
 
 def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> TopRows:
-    """What :func:`best` gives, sorting only where FAISS, which returns the best first, has left a choice."""
+    """Return the result of :func:`best`, but sort only where FAISS, best first already, left equal scores."""
     top = TopRows(scores[:, :top_k].copy(), rows[:, :top_k].copy())
     undecided = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(axis=1) | (rows[:, -1] < 0))
     if len(undecided):
@@ -59,7 +59,7 @@ def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) 
 
 
 def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:
-    """Queries whose last candidate has the score of the last place, so that more may follow."""
+    """Return the queries whose last candidate has the score of the last place, so that more may follow."""
     if scores.shape[1] <= top_k:
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((rows[:, -1] >= 0) & (scores[:, -1] == scores[:, top_k - 1]))
@@ -76,7 +76,7 @@ def _padded(top: TopRows, top_k: int) -> TopRows:
 
 
 class ShardSearcher:
-    """Some shards of an index, loaded and ready.
+    """Shards of an index, loaded and ready.
 
     Args:
         index: The index artefact.
@@ -87,7 +87,7 @@ class ShardSearcher:
             FAISS has no CUDA, or the score is no inner product, PyTorch searches the exact kinds of index.
 
     Raises:
-        FaissError: CUDA is asked for and not there, or only FAISS could search this kind of index with it.
+        FaissError: CUDA is wanted and missing, or only FAISS could search this kind of index with it.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class ShardSearcher:
         ]
 
     def _prepare_sets(self, index: IndexShards, shard: int, config: SearchConfig) -> Any:
-        """Of passages with several vectors; an index that proposes candidates is searched on the CPU."""
+        """Load a shard of passages with several vectors; an index that proposes candidates is searched on the CPU."""
         from raydr.indexing.candidates import CandidateSearch
         from raydr.indexing.torch_search import TorchSets
         from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
@@ -153,7 +153,7 @@ class ShardSearcher:
         top_k: int,
         partitions: Collection[str] | None = None,
     ) -> TopRows:
-        """The best passages of these shards for each query; rows are rows of the corpus.
+        """Return the best passages of these shards for each query; rows are rows of the corpus.
 
         Args:
             vectors: Query vectors, shape (N, dim), any float type; or several each.

@@ -31,7 +31,7 @@ EncodeQueries = Callable[[list[str]], Encodings]
 
 @dataclass(frozen=True)
 class Hit:
-    """One passage found for a query."""
+    """A passage in the result of a query."""
 
     rank: int
     passage_id: str
@@ -68,7 +68,7 @@ class Searcher:
 
     @classmethod
     def open(cls, index: Artifact, corpus: Artifact, model: Artifact, config: SearchConfig) -> Searcher:
-        """With the model as the encoder of the queries, on the CPU in float32.
+        """Open an index, with the model as the encoder of the queries, on the CPU in float32.
 
         Raises:
             FingerprintError: the index was not made with this model, or not from this corpus.
@@ -87,7 +87,7 @@ class Searcher:
         return cls(opened, Corpus(corpus), lambda texts: encoder.encode(tokenize(None, texts)), config)
 
     def search(self, texts: Sequence[str], top_k: int | None = None, partition: str = "") -> list[list[Hit]]:
-        """The best passages for each text, best first.
+        """Return the best passages for each text, best first.
 
         Args:
             top_k: Passages a text; ``top_k`` of the config if None.
@@ -115,7 +115,7 @@ class Searcher:
 
 
 def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings: FuseConfig, top_k: int) -> list[Hit]:
-    """What a fused run would have for a text, best first.
+    """Return the hits of a fused run for a text, best first.
 
     Args:
         lists: of each system, best first.
@@ -132,7 +132,7 @@ def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings
 
 
 def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition: str = "") -> list[Hit]:
-    """What BM25 finds for a text; equal scores by passage id descending, as in runs.
+    """Return BM25's hits for a text; equal scores by passage id descending, as in runs.
 
     Raises:
         ConfigError: the corpus has no such partition.
@@ -148,7 +148,7 @@ def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition
 
 
 def rerank_hits(text: str, hits: Sequence[Hit], scorer: PairScorer) -> list[Hit]:
-    """The same passages by the model's scores, best first; equal scores by passage id descending, as in runs.
+    """Return the same passages by the model's scores, best first; equal scores by passage id descending, as in runs.
 
     Args:
         text: the query.

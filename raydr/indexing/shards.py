@@ -87,18 +87,18 @@ class IndexShards(Opened):
 
     @property
     def score(self) -> ScoreFunction:
-        """What the score of a query's and a passage's vector is."""
+        """Return the score function of a query's and a passage's vectors."""
         return build(ScoreFunction, self.artifact.info["score"])
 
     @property
     def shard_bytes(self) -> list[int]:
-        """Bytes of what each shard is searched in: its FAISS file, or the vectors of its passages."""
+        """Return the bytes that each shard is searched in: its FAISS file, or the vectors of its passages."""
         parts = self.artifact.manifest.parts
         names = [vectors_name if vectors_name(at) in parts else shard_name for at in range(self.num_shards)]
         return [parts[name(at)].bytes for at, name in enumerate(names)]
 
     def load(self, shard: int) -> Any:
-        """The FAISS index of one shard; its codes are memory-mapped where the kind of index allows it.
+        """Open the FAISS index of a shard; its codes are memory-mapped where the kind of index allows it.
 
         Raises:
             ArtifactError: the file was changed after it was written, or FAISS cannot read it.
@@ -113,16 +113,16 @@ class IndexShards(Opened):
             ) from error
 
     def load_sets(self, shard: int) -> list[VectorSets]:
-        """The vectors of one shard's passages, several each, mapped: of consecutive passages."""
+        """Map the vectors of a shard's passages, several each, in the order of the passages."""
         table = read_arrow(self.artifact.local(vectors_name(shard)))
         return [sets_of(pa.Table.from_batches([batch])) for batch in table.to_batches()]
 
     def num_vectors(self, shard: int) -> NDArray[np.int64]:
-        """How many vectors each passage of a shard has, where they have several."""
+        """Return the number of vectors of each passage of a shard, where they have several."""
         return np.asarray(self._ids.part(shard)["num_vectors"].to_numpy())
 
     def passage_ids(self, rows: NDArray[np.int64]) -> pa.Array:
-        """The passage ids of some corpus rows, in the order asked for."""
+        """Return the passage ids of some corpus rows, in the order of the rows."""
         places, pieces = [np.zeros(0, dtype=np.int64)], [pa.chunked_array([], pa.string())]
         for shard, at, local in self._ids.by_part(rows):
             places.append(at)

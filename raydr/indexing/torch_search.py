@@ -41,7 +41,7 @@ class TorchFlat:
 
     @classmethod
     def of_index(cls, index: Any, score: ScoreFunction, device: str, score_bytes: int = _SCORE_BYTES) -> TorchFlat:
-        """The vectors of an exact FAISS index (:data:`raydr.indexing.faiss_backend.EXACT`) on a device."""
+        """Load the vectors of an exact FAISS index (:data:`raydr.indexing.faiss_backend.EXACT`) onto a device."""
         num_rows = int(index.ntotal)
         vectors_ND = torch.empty((num_rows, int(index.d)), dtype=torch.float16, device=device)
         # A new name: `index` owns the object behind it.
@@ -52,7 +52,7 @@ class TorchFlat:
         return cls(vectors_ND, score, score_bytes)
 
     def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and rows of the ``width`` best vectors of each query, best first, each (queries, width).
+        """Return scores and rows of the ``width`` best vectors of each query, best first, each (queries, width).
 
         Like FAISS, it keeps any of the vectors that share the score at the cut.
         """
@@ -112,7 +112,7 @@ class TorchSets:
         self._starts = torch.from_numpy(self.starts).to(self.device)
 
     def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Scores and rows of the ``width`` best passages of each query, best first, each (queries, width).
+        """Return scores and rows of the ``width`` best passages of each query, best first, each (queries, width).
 
         Like FAISS, it keeps any of the passages that share the score at the cut.
         """
@@ -131,7 +131,7 @@ class TorchSets:
         return scores_QK.gather(1, order_QK).cpu().numpy(), rows_QK.gather(1, order_QK).cpu().numpy()
 
     def score_rows(self, query: Tensor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Scores of one query, (M, D) or (D,), with some passages, in the order asked for."""
+        """Score some passages for one query, (M, D) or (D,), in the order of the rows."""
         order = np.argsort(self.starts[rows + 1] - self.starts[rows], kind="stable")
         scores_N = np.empty(len(rows), dtype=np.float32)
         at = 0
@@ -142,7 +142,7 @@ class TorchSets:
         return scores_N
 
     def _blocks(self, rows_N: NDArray[np.int64]) -> Iterator[Tensor]:
-        """Rows that are sorted by length, in pieces that padded have few enough vectors."""
+        """Yield rows sorted by length, in pieces whose padded vectors fit the limit."""
         lengths_N = self.starts[rows_N + 1] - self.starts[rows_N]
         start = 0
         while start < len(rows_N):
@@ -154,7 +154,7 @@ class TorchSets:
             start = stop
 
     def _padded(self, rows_N: Tensor) -> Tensor:
-        """The vectors of some passages, (N, M, D), padded with zeros."""
+        """Return the vectors of some passages, (N, M, D), padded with zeros."""
         starts_N, ends_N = self._starts[rows_N], self._starts[rows_N + 1]
         place_NM = starts_N[:, None] + torch.arange(int((ends_N - starts_N).max()), device=rows_N.device)
         is_vector_NM = place_NM < ends_N[:, None]

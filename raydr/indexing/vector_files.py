@@ -27,7 +27,7 @@ _ID, _VECTOR = ("id", "_id", "passage_id", "query_id", "docid"), ("vector", "emb
 
 @dataclass(frozen=True)
 class VectorFile:
-    """What a file holds.
+    """The content of a file of vectors.
 
     Args:
         vectors: (N, D), mapped where the format allows it.
@@ -39,7 +39,7 @@ class VectorFile:
 
 
 def read_vectors(path: str) -> VectorFile:
-    """Vectors of a local file; its end says the format.
+    """Read vectors of a local file; its suffix names the format.
 
     Raises:
         DataError: the file is of another format or damaged, or its content is no matrix of numbers.
@@ -60,7 +60,7 @@ def read_vectors(path: str) -> VectorFile:
 
 
 def read_ids(path: str) -> pa.Array:
-    """Ids of a local file, one a line, or of a ``.npy``."""
+    """Read ids of a local file, one a line, or of a ``.npy``."""
     if path.endswith(".npy"):
         return _texts(np.load(path, allow_pickle=False))
     lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")

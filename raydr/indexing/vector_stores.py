@@ -20,7 +20,7 @@ class VectorStore(Protocol):
     device: torch.device
 
     def take(self, places: Tensor) -> Tensor:
-        """The vectors at some places, (..., D), on the device."""
+        """Return the vectors at some places, (..., D), on the device."""
 
 
 class HalfVectors:
@@ -105,7 +105,7 @@ class CodedVectors:
 
 
 def coded_vectors(index: Any, device: str) -> VectorStore:
-    """The vectors that an index's codes stand for."""
+    """Decode the vectors that an index's codes stand for."""
     faiss = load_faiss()
     # A new name: the object behind it belongs to `index`, which must stay alive.
     actual = faiss.downcast_index(index)

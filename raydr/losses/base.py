@@ -1,9 +1,9 @@
-"""What a loss sees and returns.
+"""The input and output of a loss.
 
 Every loss works on one matrix of scores between the queries and all their candidates (hard negatives,
-in-batch passages, passages gathered from the other workers). Which candidates count is decided once, by the
-mask, before any loss sees them: known positives, passages identical to one, and passages that a judge
-dropped for a query are excluded for it.
+in-batch passages, passages gathered from the other workers). The mask decides once, before any loss, which
+candidates count. It excludes for a query its known positives, passages identical to these, and passages that a
+judge dropped.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Candidates:
         positive_Q: int64, the column of each query's annotated positive.
         excluded_QC: bool, True where the candidate must not count for the query. Never True at the positive.
         hard_QC: bool, True where the candidate is one of the query's own hard negatives.
-        further_QC: bool, True where the candidate is one more positive that the query has brought, for a loss of
-            several; they are excluded as all its known positives are. None: it brings one.
+        further_QC: bool, True where the candidate is a further positive of the query in this step, for a loss of
+            several; like all known positives it is excluded. None: each query has one positive.
         log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
         log_draw_prob_QC: float32, log q(passage | query) with which a hard negative was drawn, or None.
         teacher_scores_QC: float32, the same scores under the EMA teacher, without gradient, or None.
@@ -61,7 +61,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """One value a query, and figures for the log.
+    """The loss of each query, and figures for the log.
 
     Args:
         per_query_Q: the loss of each query; the training step takes the mean over the global batch.
@@ -78,13 +78,13 @@ class Loss(Component):
     package: ClassVar[str] = "raydr.losses"
     kind: ClassVar[str] = "loss"
     reads_pair_flags: ClassVar[bool] = False
-    """True if the loss reads ``clean_Q``, what the detection of mismatched pairs has found."""
+    """True if the loss reads ``clean_Q``, the flags of mismatched pairs."""
 
     reads_draw_probabilities: ClassVar[bool] = False
-    """True if the loss reads ``log_draw_prob_QC``, which only some samplers can tell."""
+    """True if the loss reads ``log_draw_prob_QC``, which only some samplers know."""
 
     reads_ranker_scores: ClassVar[bool] = False
-    """True if the loss reads ``ranker_scores_QC``: a ranker is asked about all candidates before training."""
+    """True if the loss reads ``ranker_scores_QC``: a ranker scores all candidates before training."""
 
     @property
     def needs_teacher(self) -> bool:
@@ -93,12 +93,12 @@ class Loss(Component):
 
     @property
     def teacher_every(self) -> int:
-        """The teacher is asked at every so-manyth step; the others have no ``teacher_scores_QC``."""
+        """Steps from one use of the teacher to the next; other steps have no ``teacher_scores_QC``."""
         return 1
 
     @property
     def num_positives_at_once(self) -> int:
-        """Positives that a query brings to a step, if it has so many."""
+        """Positives of a query in a step, if the query has so many."""
         return 1
 
     @property
@@ -107,15 +107,15 @@ class Loss(Component):
         return 0
 
     def first_own_epoch(self, num_epochs: int) -> int:
-        """The first epoch after the warm-up, from 0; 0 where a training is too short to leave it.
+        """Return the first epoch after the warm-up, from 0; 0 where a training is too short to leave it.
 
-        Of the epochs before it none is the result of the method.
+        No earlier epoch is a result of the method.
         """
         return self.num_warmup_epochs if self.num_warmup_epochs < num_epochs else 0
 
     @abstractmethod
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
-        """The loss of each query.
+        """Compute the loss of each query.
 
         Args:
             candidates: the step's scores.
@@ -123,22 +123,23 @@ class Loss(Component):
         """
 
     def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
-        """Advice on settings that are allowed but unwise with this similarity; the caller shows it as warnings."""
+        """Return advice on settings that are allowed but unwise with this similarity; the caller shows it as
+        warnings."""
         return []
 
 
 def log_softmax_QC(logits_QC: Tensor) -> Tensor:
-    """Row-wise log-softmax in float32; excluded cells stay at −inf."""
+    """Compute the row-wise log-softmax in float32; excluded cells stay at −inf."""
     return logits_QC.float().log_softmax(dim=1)
 
 
 def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:
-    """The value at each query's positive, shape (Q,)."""
+    """Return the value at each query's positive, shape (Q,)."""
     return values_QC.gather(1, positive_Q.unsqueeze(1)).squeeze(1)
 
 
 def beside_nce(own_Q: Tensor, name: str, candidates: Candidates, nce_weight: float) -> LossOutput:
-    """A loss of each query, called ``name`` among the figures, with so much of NCE over all candidates beside it."""
+    """Add ``nce_weight`` · NCE over all candidates to a loss of each query, which the figures call ``name``."""
     metrics = {name: own_Q.detach().mean()}
     if not nce_weight:
         return LossOutput(own_Q, metrics)
@@ -147,17 +148,17 @@ def beside_nce(own_Q: Tensor, name: str, candidates: Candidates, nce_weight: flo
 
 
 def with_ranker_scores(candidates: Candidates, temperature: float) -> tuple[Candidates, Candidates]:
-    """The candidates that a ranker has scored, all others excluded: by the student's scores, and by the ranker's.
+    """Return the candidates with a ranker's score, all others excluded: by the student's scores, and by the ranker's.
 
     Args:
         candidates: the step's scores.
         temperature: divisor of the ranker's scores.
 
     Raises:
-        ConfigError: there are no scores of a ranker.
+        ConfigError: the candidates have no scores of a ranker.
     """
     if candidates.ranker_scores_QC is None:
-        raise ConfigError("a loss that learns from a ranker got none of its scores: score the candidates first")
+        raise ConfigError("a loss that learns from a ranker has no scores of it: score the candidates first")
     unknown_QC = candidates.ranker_scores_QC.isnan()
     student = replace(candidates, excluded_QC=candidates.excluded_QC | unknown_QC)
     ranker_scores_QC = candidates.ranker_scores_QC.float().masked_fill(unknown_QC, 0.0) / temperature

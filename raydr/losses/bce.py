@@ -42,7 +42,7 @@ class BinaryCrossEntropy(Loss):
 
 
 def _weight_QC(candidates: Candidates) -> Tensor:
-    """w_c, 0 where the candidate is excluded."""
+    """Return w_c, 0 where the candidate is excluded."""
     if candidates.log_weight_QC is None:
         return (~candidates.excluded_QC).float()
     return candidates.log_weight_QC.exp().masked_fill(candidates.excluded_QC, 0.0)

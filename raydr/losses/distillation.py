@@ -18,7 +18,7 @@ Direction = Literal["student_teacher", "teacher_student"]
 
 
 def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
-    """KL(p ‖ r) = Σ_c p_c · (log p_c − log r_c) of each row, shape (Q,); cells with p_c = 0 add nothing."""
+    """Compute KL(p ‖ r) = Σ_c p_c · (log p_c − log r_c) of each row, shape (Q,); cells with p_c = 0 add nothing."""
     dead_QC = log_probs_QC.isneginf()
     # Both logs are −inf at excluded cells: filled before they meet, so that no pass sees −inf − (−inf).
     log_ratio_QC = log_probs_QC.masked_fill(dead_QC, 0.0) - log_reference_QC.masked_fill(dead_QC, 0.0)
@@ -28,7 +28,7 @@ def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
 def student_teacher_divergence(
     log_student_QC: Tensor, candidates: Candidates, direction: Direction, temperature: float = 1.0
 ) -> Tensor:
-    """KL between the student's and the teacher's softmax over each query's candidates, shape (Q,).
+    """Compute KL between the student's and the teacher's softmax over each query's candidates, shape (Q,).
 
     Masks and weights apply to both alike; no gradient flows into the teacher.
 
@@ -39,7 +39,7 @@ def student_teacher_divergence(
         temperature: divisor of the teacher's scores.
     """
     if candidates.teacher_scores_QC is None:
-        raise ConfigError("a loss with a teacher got no teacher scores; keep a teacher in training, or use loss nce")
+        raise ConfigError("a loss with a teacher has no teacher scores: keep a teacher in training, or use loss nce")
     teacher = replace(candidates, scores_QC=candidates.teacher_scores_QC.detach())
     log_teacher_QC = log_softmax_QC(teacher.logits_QC() / temperature)
     if direction == "student_teacher":

@@ -12,7 +12,7 @@ from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive
 class MultiPositiveNCE(Loss):
     """Contrastive loss over several positives of a query in the same step.
 
-    With P_q the positives that the query brings, N_q its negatives and n = log Σ_{c ∈ N_q} exp(s_c):
+    With P_q the positives of the query in this step, N_q its negatives and n = log Σ_{c ∈ N_q} exp(s_c):
 
     - ``each``: ℓ(q) = mean over p ∈ P_q of −log( exp(s_p) / (exp(s_p) + exp(n)) ): every positive has to be ahead of
       the negatives, and none competes with another.

@@ -15,7 +15,7 @@ LARGE_BETA_FOR_DOT = 1e-2
 
 
 def mean_candidate_loss(log_probs_QC: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
-    """ℓ_CCR of each query, and the number of candidates that it averages over.
+    """Compute ℓ_CCR of each query, and the number of candidates that it averages over.
 
     ℓ_CCR(q) = Σ_c w_c · ℓ_NCE(c, q) / Σ_c w_c over the candidates that are not excluded, where
     ℓ_NCE(c, q) = log Σ_k w_k·exp(s_k) − s_c. Without weights it is the plain mean; a candidate whose weight goes

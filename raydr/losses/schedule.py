@@ -16,7 +16,7 @@ class BetaSchedule(Config):
     β(e) = initial + (final − initial) · min((e − start_epoch + 1) / ramp_epochs, 1)   from then on;
     with ``ramp_epochs`` 0 it is ``final`` at once. In a config a bare number stands for ``{final: number}``.
 
-    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 unless told;
+    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 by default;
     set it to 0 only when training starts from a trained retriever, as the passage sieve does.
 
     >>> [BetaSchedule(final=0.4, start_epoch=1, ramp_epochs=2).value(epoch) for epoch in range(4)]
@@ -47,7 +47,7 @@ class BetaSchedule(Config):
         return self
 
     def value(self, epoch: int) -> float:
-        """β after ``epoch`` finished epochs."""
+        """Return β after ``epoch`` finished epochs."""
         if epoch < self.start_epoch:
             return 0.0
         if self.ramp_epochs == 0:

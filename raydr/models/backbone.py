@@ -1,4 +1,4 @@
-"""What is set on a loaded Hugging Face encoder, and what is asked of it: layers, dropout, attention, positions."""
+"""Layers, dropout, attention and positions of a loaded Hugging Face encoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raydr.models.config import CrossEncoderConfig, ModelConfig
 
 
 def without_pooler(backbone: Any) -> Any:
-    """The encoder alone: the pooler's output is never used, and its weights would get no gradient and break DDP."""
+    """Return the encoder alone: its pooler's weights would get no gradient and break DDP."""
     if getattr(backbone, "pooler", None) is not None:
         backbone.pooler = None
     return backbone
@@ -62,7 +62,7 @@ def _keep_layers(backbone: Any, num_layers: int | None, setting: str, name: str)
 
 
 def _layers(backbone: Any, setting: str, name: str) -> tuple[nn.Module, dict[str, nn.ModuleList]]:
-    """What holds the layers of a backbone, and its lists of them by attribute (some architectures have two).
+    """Return the module that holds a backbone's layers, and its lists of them (some architectures have two).
 
     Raises:
         ConfigError: there is no such list; names the setting that needs it.
@@ -80,7 +80,7 @@ def _layers(backbone: Any, setting: str, name: str) -> tuple[nn.Module, dict[str
 
 
 def freeze_layers(network: nn.Module, num_layers: int | None, setting: str) -> None:
-    """Take the embeddings and the first layers of every backbone in a network out of its training.
+    """Freeze the embeddings and the first layers of every backbone in a network.
 
     Gradients end above them, and the optimiser has no moments of them.
 
@@ -116,7 +116,7 @@ def freeze_layers(network: nn.Module, num_layers: int | None, setting: str) -> N
 
 
 def choose_attention(network: nn.Module, device: str, dtype: torch.dtype) -> None:
-    """Take the implementation that is fastest for a device and an arithmetic; all give the same up to rounding.
+    """Choose the fastest attention for a device and an arithmetic; all are equal up to rounding.
 
     In bfloat16 on a CPU these are plain matrix products: PyTorch's fused kernel is slower there, its backward pass
     several times (docs/performance.md). Everywhere else the network keeps what it was loaded with.
@@ -131,7 +131,7 @@ def choose_attention(network: nn.Module, device: str, dtype: torch.dtype) -> Non
 
 
 def check_length(backbone: nn.Module, max_length: int, setting: str, name: str) -> None:
-    """Refuse a length that the backbone would only fail at with the first text that is so long.
+    """Refuse a length beyond the backbone's positions, before a text of that length fails.
 
     Rotary and relative positions have no end.
 
@@ -155,7 +155,7 @@ def check_length(backbone: nn.Module, max_length: int, setting: str, name: str) 
 
 
 def recompute_activations(network: nn.Module) -> None:
-    """Make the layers of every backbone in a network forget their activations while it trains.
+    """Recompute the activations of every backbone's layers in the backward pass.
 
     Gradients are the same: dropout draws the same masks again. A layer costs a second forward pass.
 

@@ -15,7 +15,7 @@ from raydr.models.tokens import Tokens
 
 
 def move(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device: as it is if it is there already; a copy from host memory to a GPU does not block."""
+    """Move a tensor to a device; a copy from host memory to a GPU does not block."""
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -42,7 +42,7 @@ def plan_batches(lengths: NDArray[np.int64], token_budget: int) -> list[NDArray[
 
 
 def pad(tokens: Tokens, rows: NDArray[np.int64], pad_id: int) -> dict[str, Tensor]:
-    """The chosen texts as padded tensors: input_ids, attention_mask, token_type_ids, each (len(rows), longest)."""
+    """Pad the chosen texts: input_ids, attention_mask, token_type_ids, each (len(rows), longest)."""
     lengths = tokens.lengths[rows]
     width = int(lengths.max())
     column = np.arange(width)
@@ -61,7 +61,7 @@ def pad(tokens: Tokens, rows: NDArray[np.int64], pad_id: int) -> dict[str, Tenso
 def padded_batches(
     tokens: Tokens, token_budget: int, pad_id: int
 ) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
-    """Row numbers and padded tensors, batch by batch."""
+    """Yield row numbers and padded tensors, batch by batch."""
     for rows in plan_batches(tokens.lengths, token_budget):
         yield rows, pad(tokens, rows, pad_id)
 
@@ -80,15 +80,15 @@ class PaddedGroups:
 
     @classmethod
     def nothing(cls) -> PaddedGroups:
-        """No texts."""
+        """Return groups without texts."""
         return cls((), torch.zeros(0, dtype=torch.int64))
 
     def pieces(self) -> list[PaddedGroups]:
-        """Each group alone; their vectors, one piece after the other, are in the order of ``groups``."""
+        """Return each group alone; their vectors, put together, are in the order of ``groups``."""
         return [PaddedGroups((group,), torch.arange(len(group["input_ids"]))) for group in self.groups]
 
     def to(self, device: torch.device) -> PaddedGroups:
-        """The same on a device; copies to it do not block."""
+        """Move the groups to a device; copies to it do not block."""
         if device.type == "cpu":
             return self
         groups = tuple({key: move(value, device) for key, value in group.items()} for group in self.groups)
@@ -136,7 +136,7 @@ def plan_groups(lengths: NDArray[np.int64], overhead: int, max_tokens: int | Non
 
 
 def pad_in_groups(tokens: Tokens, pad_id: int, overhead: int, max_tokens: int | None = None) -> PaddedGroups:
-    """All texts of a batch, padded in the groups of :func:`plan_groups`."""
+    """Pad all texts of a batch, in the groups of :func:`plan_groups`."""
     groups = plan_groups(tokens.lengths, overhead, max_tokens)
     places = np.empty(tokens.num_rows, dtype=np.int64)
     places[np.concatenate(groups)] = np.arange(tokens.num_rows)
@@ -144,13 +144,13 @@ def pad_in_groups(tokens: Tokens, pad_id: int, overhead: int, max_tokens: int | 
 
 
 def widen(encoded: Tensor, most: int) -> Tensor:
-    """Encodings (N, M, D) padded to (N, most, D); those of one vector a text, (N, D), as they are."""
+    """Pad encodings (N, M, D) to (N, most, D); leave those of one vector a text, (N, D), as they are."""
     if encoded.ndim == 2 or encoded.shape[1] == most:
         return encoded
     return torch.nn.functional.pad(encoded, (0, 0, 0, most - encoded.shape[1]))
 
 
 def concatenate(encoded: Sequence[Tensor]) -> Tensor:
-    """The encodings of several groups of texts, padded to the most vectors of any."""
+    """Concatenate the encodings of several groups, padded to the most vectors of any."""
     most = max(vectors.shape[1] for vectors in encoded)
     return torch.cat([widen(vectors, most) for vectors in encoded])

@@ -15,7 +15,7 @@ _CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py", "*.j
 
 
 def resolve_checkpoint(name: str) -> str:
-    """A local folder, or the hub name itself.
+    """Return a local folder, or the hub name itself.
 
     Raises:
         ModelError: ``offline:minilm`` without its package, or a path that is not a checkpoint.
@@ -43,7 +43,7 @@ def resolve_checkpoint(name: str) -> str:
 
 
 def checkpoint_fingerprint(config: ModelConfig) -> str:
-    """Hash of the starting weights and tokenizer: of the files for a local folder, of the revision for the hub.
+    """Hash the starting weights and tokenizer: the files of a local folder, the revision of a hub name.
 
     Raises:
         ModelError: the checkpoint is neither a local folder nor reachable on the hub.
@@ -55,7 +55,7 @@ def checkpoint_fingerprint(config: ModelConfig) -> str:
 
 
 def cross_encoder_fingerprint(config: CrossEncoderConfig) -> str:
-    """As :func:`checkpoint_fingerprint`, of a cross-encoder's checkpoint."""
+    """Hash a cross-encoder's checkpoint, as :func:`checkpoint_fingerprint` does."""
     return _fingerprint(resolve_checkpoint(config.checkpoint), config.trust_remote_code)
 
 

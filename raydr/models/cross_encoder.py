@@ -48,7 +48,7 @@ class CrossEncoder(nn.Module):
         must_be_trained: bool = False,
         section: str = "judge.classifier",
     ) -> CrossEncoder:
-        """Load the checkpoint; a classifier that it does not have is drawn from ``seed``.
+        """Load the checkpoint; a missing classifier is drawn from ``seed``.
 
         Args:
             config: the model.
@@ -66,7 +66,7 @@ class CrossEncoder(nn.Module):
         return cls(classifier, config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        """Log-odds of relevance, float32, shape (N,), of N padded inputs (N, L)."""
+        """Compute log-odds of relevance, float32, shape (N,), of N padded inputs (N, L)."""
         extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
         logits: Tensor = self.classifier(input_ids=input_ids, attention_mask=attention_mask, **extra).logits.float()
         return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
@@ -78,7 +78,7 @@ class CrossEncoder(nn.Module):
         predicts: Literal["probability", "log_odds"] = "probability",
     ) -> None:
         """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``, but for a
-        language model, which that class asks another question.
+        language model, to which that class puts another question.
 
         Args:
             folder: where.
@@ -94,7 +94,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> CrossEncoder:
-        """Open a cross-encoder written by :meth:`save`.
+        """Open a cross-encoder that :meth:`save` wrote.
 
         Raises:
             ModelError: the folder does not hold one.
@@ -103,11 +103,11 @@ class CrossEncoder(nn.Module):
 
 
 def _load_classifier(config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str) -> Any:
-    """What gives the logits: a sequence classifier, or a language model that is asked."""
+    """Load the module that gives the logits: a sequence classifier or a language model."""
     resolved = resolve_checkpoint(config.checkpoint)
     what = f"the cross-encoder {config.checkpoint!r}"
     if config.prompt is not None:
-        # What is only asked keeps the size that it was saved with.
+        # A model in inference alone keeps its saved size.
         dtype = "auto" if must_be_trained else torch.float32
         setting = f"{section}.model.max_length"
         with naming(what):
@@ -150,7 +150,7 @@ def _load_sequence_classifier(
         )
     if classifier.config.num_labels > 2:
         raise ModelError(
-            f"the cross-encoder {config.checkpoint!r} tells {classifier.config.num_labels} classes apart; expected one "
+            f"the cross-encoder {config.checkpoint!r} has {classifier.config.num_labels} classes; expected one "
             "output, or two (irrelevant, relevant)"
         )
     return classifier
@@ -168,7 +168,7 @@ def _require_no_prompt(resolved: str, what: str) -> None:
 
 
 def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
-    """The config of a saved cross-encoder, its checkpoint being the folder itself."""
+    """Read the config of a saved cross-encoder, with the folder itself as its checkpoint."""
     file = Path(folder) / CROSS_ENCODER_FILE
     if not file.exists():
         raise ModelError(f"{folder} holds no cross-encoder of raydr: expected a file {CROSS_ENCODER_FILE}")
@@ -199,7 +199,7 @@ class PairTokenizer(Tokenizer):
 
 @torch.inference_mode()
 def log_odds(model: CrossEncoder, tokens: Tokens, token_budget: int, pad_id: int) -> NDArray[np.float64]:
-    """Log-odds of relevance of N tokenised pairs, shape (N,); batched by length within the token budget."""
+    """Compute log-odds of relevance of N tokenised pairs, shape (N,), batched by length within the token budget."""
     device = next(model.parameters()).device
     log_odds_N = np.zeros(tokens.num_rows, dtype=np.float64)
     for rows, batch in padded_batches(tokens, token_budget, pad_id):

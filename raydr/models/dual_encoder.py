@@ -24,7 +24,7 @@ class DualEncoder(nn.Module):
 
     A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``; each opens with
     ``SentenceTransformer(folder)``, or with ``MultiVectorEncoder(folder)`` and PyLate where all tokens have vectors,
-    and gives the same vectors for the same text (docs/scores.md says what a score function with others is saved as).
+    and gives the same vectors for the same text (docs/scores.md has the layouts of other score functions).
     """
 
     def __init__(self, config: ModelConfig, towers: dict[str, Tower]) -> None:
@@ -80,7 +80,7 @@ class DualEncoder(nn.Module):
         return tower
 
     def forward(self, queries: PaddedGroups, passages: PaddedGroups) -> tuple[Tensor, Tensor]:
-        """Vectors of the queries (Q, D) and of the passages (P, D), in one call as DDP needs it.
+        """Encode the queries (Q, D) and the passages (P, D) in one call, as DDP needs it.
 
         Where the score function reads several of a text they are (Q, M, D), padded with zeros.
         """
@@ -100,7 +100,7 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: str | Path) -> DualEncoder:
-        """Open a model written by :meth:`save`.
+        """Open a model that :meth:`save` wrote.
 
         Raises:
             ModelError: the folder does not hold one, or a file of it is damaged.
@@ -116,7 +116,7 @@ def _load_towers(folder: str | Path, config: ModelConfig) -> dict[str, Tower]:
 
 
 def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None) -> Tower:
-    """One side of a saved model.
+    """Open one side of a saved model.
 
     Args:
         folder: where the model was saved.
@@ -139,12 +139,12 @@ def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None
 
 
 def load_tokenizer(folder: str | Path, side: Side) -> TextTokenizer:
-    """The tokenizer of one side of a saved model."""
+    """Open the tokenizer of one side of a saved model."""
     return TextTokenizer(tower_folder(folder, side), read_config(folder), side)
 
 
 def build_tokenizers(config: ModelConfig) -> dict[Side, TextTokenizer]:
-    """The tokenizers of a model that is still to be trained."""
+    """Open the tokenizers of a model before its training."""
     resolved = resolve_checkpoint(config.checkpoint)
     if (Path(resolved) / MODEL_FILE).exists():
         return {side: TextTokenizer(tower_folder(resolved, side), config, side) for side in SIDES}
@@ -152,11 +152,11 @@ def build_tokenizers(config: ModelConfig) -> dict[Side, TextTokenizer]:
     return {"query": TextTokenizer(resolved, config, "query"), "passage": TextTokenizer(passage, config, "passage")}
 
 
-def _check_compatible(saved: ModelConfig, asked: ModelConfig) -> None:
-    """Refuse saved weights that do not fit the asked config."""
-    if asked.passage_checkpoint:
+def _check_compatible(saved: ModelConfig, wanted: ModelConfig) -> None:
+    """Refuse saved weights that do not fit the wanted config."""
+    if wanted.passage_checkpoint:
         raise ModelError(
-            f"model.checkpoint {asked.checkpoint} is a raydr model, which has its passage tower with it: unset "
+            f"model.checkpoint {wanted.checkpoint} is a raydr model, which has its passage tower with it: unset "
             "model.passage_checkpoint"
         )
     weights = {
@@ -165,13 +165,13 @@ def _check_compatible(saved: ModelConfig, asked: ModelConfig) -> None:
         "codes": _codes,
     }
     for name, of in weights.items():
-        if of(saved) != of(asked):
+        if of(saved) != of(wanted):
             raise ModelError(
-                f"model.checkpoint {asked.checkpoint} was saved with {name}={of(saved)!r}, the config asks for "
-                f"{of(asked)!r}"
+                f"model.checkpoint {wanted.checkpoint} was saved with {name}={of(saved)!r}, the config asks for "
+                f"{of(wanted)!r}"
             )
 
 
 def _codes(config: ModelConfig) -> dict[str, int]:
-    """How many learnt codes each side has."""
+    """Return the number of learnt codes of each side."""
     return {side: config.vectors(side).num for side in SIDES if config.vectors(side).kind == "codes"}

@@ -58,7 +58,7 @@ class CheckpointSettings:
 
     Args:
         settings: of the section ``model``, by dotted key.
-        refused: what raydr cannot do as the checkpoint asks, by the setting that would take its place.
+        refused: settings of the checkpoint that raydr cannot follow, by the setting to replace them.
         dense: the folder of the linear layer after pooling, below the checkpoint; empty if there is none.
         unknown: whether it could not be looked at: a name on the hub that cannot be reached now.
     """
@@ -102,13 +102,13 @@ def read_modules(read: Read, modules: Any, checkpoint: CheckpointSettings) -> No
 
 
 def _kind(module: str) -> str:
-    """The name of a module that is sentence-transformers' or PyLate's own; of others the whole path."""
+    """Return the name of a module of sentence-transformers or PyLate; of others the whole path."""
     package, _, name = module.rpartition(".")
     return name if package.partition(".")[0] in ("sentence_transformers", "pylate") else module
 
 
 def _section(read: Read, file: str) -> dict[str, Any]:
-    """A file that holds an object; empty if it is not there.
+    """Read a file that holds an object; empty if the checkpoint has no such file.
 
     Raises:
         ValueError: it holds something else.
@@ -122,7 +122,7 @@ def _section(read: Read, file: str) -> dict[str, Any]:
 
 
 def _whole_number(config: Mapping[str, Any], key: str) -> int | None:
-    """A count from 1; None if the key is not set.
+    """Read a count from 1; None if the key is not set.
 
     Raises:
         ValueError: it is no such number.
@@ -163,7 +163,7 @@ def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
 
 
 def _other_states(config: Mapping[str, Any], backbone: Mapping[str, Any]) -> str:
-    """In which way the states are not those of the encoder's last layer; empty if they are."""
+    """Return how the states differ from those of the encoder's last layer; empty if they do not."""
     text = (config.get("modality_config") or {}).get("text") or {}
     method, output = text.get("method", "forward"), text.get("method_output_name", "last_hidden_state")
     kind = backbone.get("model_type")
@@ -178,7 +178,7 @@ def _other_states(config: Mapping[str, Any], backbone: Mapping[str, Any]) -> str
 
 
 def _other_texts(config: Mapping[str, Any]) -> str:
-    """The keys by which texts or layers are not as raydr has them; empty if there are none."""
+    """Return the keys by which texts or layers differ from raydr's; empty if there are none."""
     keys = [key for key, value in config.items() if value and key not in (*_TEXT_KEYS, *_SECTIONS)]
     for section in _SECTIONS:
         own = config.get(section) or {}
@@ -187,7 +187,7 @@ def _other_texts(config: Mapping[str, Any]) -> str:
 
 
 def _lowers(read: Read, tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a tokenizer puts texts into lower case by itself."""
+    """Return whether a tokenizer itself puts texts into lower case."""
     if tokenizer.get("do_lower_case"):
         return True
     normalizer = _section(read, "tokenizer.json").get("normalizer") or {}
@@ -233,7 +233,7 @@ def _read_dense(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> No
 
 
 def _read_vectors(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> None:
-    """Similarity, truncation and prompts."""
+    """Read similarity, truncation and prompts."""
     dim, normalized = _whole_number(config, "truncate_dim"), "similarity" in checkpoint.settings
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):

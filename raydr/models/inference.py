@@ -31,7 +31,7 @@ _Encoded = Iterator[tuple[NDArray[np.int64], torch.Tensor]]
 
 @torch.inference_mode()
 def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: Side) -> NDArray[np.float32]:
-    """Vectors of N texts, rows in the order given: (N, dim), or (N, M, dim) padded with zeros, of several a text.
+    """Encode N texts, rows in their order: (N, dim), or (N, M, dim) padded with zeros, of several a text.
 
     Texts are batched by length within the token budget; the tower must be in eval mode.
     """
@@ -55,7 +55,7 @@ def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: 
 
 
 def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """The encodings in memory, each when the next batch has been started: a device has always work before it."""
+    """Yield the encodings in memory, each after the next batch has started: the device always has work."""
     pending: list[tuple[NDArray[np.int64], torch.Tensor, torch.cuda.Event | None]] = []
     for rows, vectors in batches:
         copied = None
@@ -129,7 +129,7 @@ class InferenceEncoder:
 
     @torch.inference_mode()
     def encode(self, tokens: Tokens) -> Encodings:
-        """Vectors in float16, rows in the order given, unit length if the similarity is cosine.
+        """Encode in float16, rows in the order of the texts, unit length if the similarity is cosine.
 
         An array (N, dim) of one vector a text; of several, what is there of each.
         """
@@ -147,7 +147,7 @@ class InferenceEncoder:
 
 
 def _as_sets(num_rows: int, dim: int, batches: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> VectorSets:
-    """The vectors of all batches, each text at its row."""
+    """Return the vectors of all batches, each text at its row."""
     parts = [(rows, VectorSets.of_padded(padded)) for rows, padded in batches]
     if not parts:
         return VectorSets(np.zeros((0, dim), dtype=np.float16), np.zeros(1, dtype=np.int64))

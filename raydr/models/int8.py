@@ -40,7 +40,7 @@ _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def missing_for_int8() -> tuple[str, str] | None:
-    """What this machine lacks for int8, and what to do; None if nothing."""
+    """Return what this machine lacks for int8, and what to do; None if nothing."""
     packages = [name for name in ("openvino", "nncf") if find_spec(name) is None]
     if packages:
         return f"{' and '.join(packages)} not installed", f"pip install {' '.join(packages)} (raydr's extra int8)"
@@ -52,7 +52,7 @@ def missing_for_int8() -> tuple[str, str] | None:
 
 
 def require_int8() -> None:
-    """Fail where nothing can be computed in int8.
+    """Refuse a machine that cannot compute in int8.
 
     Raises:
         ModelError: a package is missing, or the processor multiplies no bytes.
@@ -63,7 +63,7 @@ def require_int8() -> None:
 
 
 def _openvino() -> Any:
-    """OpenVINO, which would send its makers word of each use if it found the package that does so."""
+    """Import OpenVINO without its report of each use to its makers."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
@@ -71,7 +71,7 @@ def _openvino() -> Any:
 
 
 class _Int8Backbone(nn.Module):
-    """Stands where the Hugging Face model of a tower was.
+    """A backbone in int8 in the place of a tower's Hugging Face model.
 
     Args:
         graph: OpenVINO's, or the file of one.
@@ -115,7 +115,7 @@ class _HiddenStates(nn.Module):
 
 
 def load_int8_tower(model: str | Path, side: Side, quantized: str | Path, num_threads: int | None) -> Tower:
-    """One side of a saved model, its encoder in int8.
+    """Open one side of a saved model, its encoder in int8.
 
     Args:
         model: the model's folder.
@@ -188,8 +188,7 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
 
 @contextmanager
 def _in_silence() -> Iterator[None]:
-    """Inside, neither progress bars of NNCF nor PyTorch's warnings that a trace keeps what it branched on: what came of
-    it is compared with the tower."""
+    """Silence NNCF's progress bars and PyTorch's warnings about traces; the result is compared with the tower's."""
     logging.getLogger("nncf").setLevel(logging.ERROR)
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -197,13 +196,13 @@ def _in_silence() -> Iterator[None]:
 
 
 def _cosines(vectors: Tensor, exact: Tensor) -> Tensor:
-    """Of each vector that is there."""
+    """Compute the cosine of each vector with its exact counterpart, without padding."""
     cosines = nn.functional.cosine_similarity(vectors, exact, dim=-1)
     return cosines[exact.any(dim=-1)]
 
 
 def _graph(openvino: Any, tower: Tower, names: tuple[str, ...]) -> Any:
-    """OpenVINO's float32 graph of a tower's encoder, for texts of any number and length."""
+    """Convert a tower's encoder to OpenVINO's float32 graph, for texts of any number and length."""
     # Without padding the mask would not become a part of it.
     example = {name: torch.ones((3, 7), dtype=torch.int64) for name in names}
     example["attention_mask"][1, 4:] = 0

@@ -1,4 +1,4 @@
-"""A language model as a cross-encoder: asked whether a passage answers a query, it gives the log-odds of yes."""
+"""A language model as a cross-encoder: the log-odds that it answers yes to "does the passage answer the query"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raydr.models.tokens import Tokens
 #: Stand for the texts of a pair while the chat template is filled.
 _MARKS = ("\N{OBJECT REPLACEMENT CHARACTER}query\N{OBJECT REPLACEMENT CHARACTER}",
           "\N{OBJECT REPLACEMENT CHARACTER}passage\N{OBJECT REPLACEMENT CHARACTER}")  # fmt: skip
-#: Before a chat template: one that says which day it is must give the same prompt tomorrow.
+#: For chat templates with the date: the prompt must be the same tomorrow.
 _SAME_DAY = "{%- macro strftime_now(style) %}01 Jan 2025{% endmacro -%}"
 #: Tokens that the prompt must leave for the texts.
 _LEAST_ROOM = 16
@@ -52,7 +52,9 @@ class YesOrNo(nn.Module):
         for word in WORDS:
             ids = sorted(at for token, at in vocabulary.items() if plain_word(token) == word)
             if not ids:
-                raise ModelError(f"the tokenizer of {name} has no token {word!r}: raydr asks language models yes or no")
+                raise ModelError(
+                    f"the tokenizer of {name} has no token {word!r}: raydr needs a model that answers yes or no"
+                )
             self.register_buffer(word, torch.tensor(ids), persistent=False)
 
     @classmethod
@@ -103,7 +105,7 @@ class YesOrNo(nn.Module):
         return self.model.config
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SimpleNamespace:
-        """The log-odds as ``logits`` of shape (N, 1), of N padded inputs (N, L)."""
+        """Return the log-odds as ``logits`` of shape (N, 1), of N padded inputs (N, L)."""
         states_NLD = self.model.base_model(
             input_ids=input_ids, attention_mask=attention_mask, use_cache=False
         ).last_hidden_state
@@ -113,7 +115,8 @@ class YesOrNo(nn.Module):
         return SimpleNamespace(logits=(yes_N - no_N)[:, None])
 
     def _logits(self, states_ND: Tensor, ids: Tensor) -> Tensor:
-        """Logits of some tokens, in float32: bfloat16 would round a large one by more than two answers differ."""
+        """Compute logits of some tokens, in float32: bfloat16 would round a large one by more than two answers
+        differ."""
         head = self.model.get_output_embeddings()
         with torch.autocast(states_ND.device.type, enabled=False):
             logits: Tensor = states_ND.float() @ head.weight[ids].float().T
@@ -138,7 +141,7 @@ class YesOrNo(nn.Module):
 
     @torch.no_grad()
     def share_of_words(self, tokens: Tokens) -> float:
-        """p(yes) + p(no) after one tokenised prompt: whether the model answers as it is asked to."""
+        """Compute p(yes) + p(no) after a tokenised prompt: the probability of an answer in the asked form."""
         ids = torch.from_numpy(tokens.ids.astype(np.int64))[None].to(self.yes.device)
         probability_V = self.model(input_ids=ids, use_cache=False).logits[0, -1].float().softmax(dim=0)
         return float(probability_V[torch.cat([self.yes, self.no])].sum())
@@ -201,7 +204,7 @@ class PromptTokenizer:
             )
 
     def __call__(self, queries: Sequence[str], passages: Sequence[str]) -> Tokens:
-        """Prompts of N pairs; the longer text of a pair is cut until both fit."""
+        """Make prompts of N pairs; the longer text of a pair is cut until both fit."""
         texts = (queries, passages)
         both = [self._ids(texts[at], space) for at, space in zip(self.order, self.spaces, strict=True)]
         rows, num_cut = [], 0

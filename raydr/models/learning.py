@@ -1,4 +1,4 @@
-"""What of a network learns: all of it, its upper layers, or low-rank adapters beside its weights."""
+"""The parts of a network that learn: all of it, its upper layers, or low-rank adapters beside its weights."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def choose_what_learns(network: nn.Module, config: OptimizerConfig, seed: int, s
 
 
 def num_learning(network: nn.Module) -> int:
-    """How many numbers training changes."""
+    """Count the numbers that training changes."""
     return sum(weights.numel() for weights in network.parameters() if weights.requires_grad)
 
 
 def _encoders(network: nn.Module) -> Iterator[Any]:
-    """The Hugging Face encoders of a network, without the heads that a classifier has on its own."""
+    """Return the Hugging Face encoders of a network, without the heads of a classifier."""
     from transformers import PreTrainedModel
 
     inside: set[nn.Module] = set()
@@ -58,7 +58,7 @@ def _encoders(network: nn.Module) -> Iterator[Any]:
 
 
 def _add_adapters(encoder: Any, config: LoraConfig, setting: str) -> None:
-    """Put an adapter beside the weights of each target, W + alpha/rank · B·A, and freeze all others.
+    """Put an adapter beside each target's weights, W + alpha/rank · B·A, and freeze all others.
 
     A is drawn and B is 0, so that the network gives what it gave before.
 
@@ -98,7 +98,7 @@ def _add_adapters(encoder: Any, config: LoraConfig, setting: str) -> None:
 
 
 def merge_adapters(network: nn.Module) -> None:
-    """Add all adapters of a network to the weights beside them: what is left is the architecture as it was loaded."""
+    """Add all adapters of a network to their weights, which restores the loaded architecture."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for encoder in _encoders(network):

@@ -24,7 +24,7 @@ _NAMED = 3
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Without Transformers' warnings and bars: what they warn of is checked here."""
+    """Silence Transformers' warnings and bars: raydr checks what they warn of."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -106,7 +106,7 @@ def load_network(
 
 
 def _shared_prefixes(keys: set[str]) -> list[str]:
-    """Prefixes that end in a dot and that all keys have, the longest first.
+    """Return the prefixes, each ending in a dot, that all keys share, the longest first.
 
     >>> _shared_prefixes({"module.bert.layer.0", "module.bert.embeddings"})
     ['module.bert.', 'module.']
@@ -126,7 +126,7 @@ def _missing_weights(what: str, missing: set[str], others: set[str]) -> str:
 
 
 def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:
-    """The class that makes the hidden states of a text: of an encoder-decoder, its encoder.
+    """Return the class that makes a text's hidden states: of an encoder-decoder, its encoder.
 
     Args:
         config: of Transformers.
@@ -147,14 +147,14 @@ def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:
 
 
 def saved_prefix(network: nn.Module) -> str:
-    """What the names of an encoder's weights have in front in a file that other programs open."""
+    """Return the prefix of an encoder's weights in a file that other programs open."""
     config: Any = network.config
     is_half = getattr(config, "is_encoder_decoder", False)
     return "encoder." if is_half and config.model_type not in ENCODERS_ALONE else ""
 
 
 def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, set[str]]:
-    """Load what makes hidden states, in float32; returns also the names of weights that were drawn anew (a pooler's).
+    """Load an encoder in float32; return it with the names of weights that were drawn anew (a pooler's).
 
     Args:
         source: a folder or a name on the hub.
@@ -180,7 +180,7 @@ def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, 
 
 
 def build_encoder(source: str, trust_remote_code: bool) -> Any:
-    """The network that :func:`load_encoder` gives for a folder, with weights that are still to be filled in."""
+    """Build the network that :func:`load_encoder` gives for a folder, with weights still to be filled in."""
     from transformers import AutoConfig
 
     extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
@@ -194,7 +194,7 @@ def build_encoder(source: str, trust_remote_code: bool) -> Any:
 
 
 def named_weights(network: Any) -> dict[str, Tensor]:
-    """The weights of a network by name, each once: a name for one that is tied to another is left out."""
+    """Return the weights of a network by name, each once: tied weights have one name."""
     tied = getattr(network, "all_tied_weights_keys", None) or {}
     return {key: value for key, value in network.state_dict().items() if key not in tied}
 

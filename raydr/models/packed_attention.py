@@ -26,7 +26,7 @@ _BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
 
 def can_pack(backbone: nn.Module, device: str, dtype: torch.dtype) -> str:
-    """Why a backbone cannot read packed texts, and what to set; empty if it can."""
+    """Return why a backbone cannot read packed texts, and what to set; empty if it can."""
     kind = cast(Any, backbone.config).model_type
     if kind not in (*_ENCODERS, *_CAUSAL):
         return (
@@ -61,7 +61,7 @@ def use_packed_attention(backbone: nn.Module, device: str, dtype: torch.dtype) -
 
 
 def packed_states(backbone: nn.Module, texts: PackedTexts, **extra: Any) -> Tensor:
-    """The last hidden states (T, D) of a backbone that :func:`use_packed_attention` has made ready."""
+    """Compute the last hidden states (T, D) of a backbone that :func:`use_packed_attention` has prepared."""
     network = cast(Any, backbone)
     kind, attention_mask = network.config.model_type, None
     if kind == "mpnet":
@@ -96,7 +96,7 @@ def packed_attention(
     max_length_q: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention within each text, as Transformers calls it; for inference.
+    """Compute attention within each text, with Transformers' signature; for inference.
 
     Args:
         query: (1, heads, T, width), as are ``key`` and ``value``, which may have fewer heads.
@@ -173,7 +173,7 @@ class _MPNetAttention(nn.Module):
 
 
 def _mpnet_bias(encoder: Any, texts: PackedTexts) -> Tensor:
-    """(N, H, L, L): MPNet's number by distance, and the lowest one for keys behind the end of a text."""
+    """Compute the bias (N, H, L, L): MPNet's by distance, and the lowest number for keys behind a text's end."""
     weight = encoder.relative_attention_bias.weight
     shape_1L1 = weight.new_empty((1, texts.longest, 1))
     bias_1HLL = type(encoder).compute_position_bias(encoder, shape_1L1)

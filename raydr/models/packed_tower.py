@@ -50,7 +50,8 @@ class PackedTower:
         return self.tower.encode_packed(texts, self.side)
 
     def encode(self, tokens: Tokens, token_budget: int) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-        """Rows of some texts, and their encodings on the device, until all are done; nothing waits for the device."""
+        """Yield rows of some texts and their encodings on the device, until all are done; nothing waits for the
+        device."""
         for rows in plan_packs(tokens.lengths, token_budget):
             texts = pack(tokens, rows, self.first_position, self.recorded)
             yield rows, self._encode(texts.to(self.device))[: len(rows)]
@@ -75,7 +76,7 @@ class RecordedPasses:
         self._recorded: dict[tuple[int, int, int], tuple[torch.cuda.CUDAGraph, PackedTexts, Tensor]] = {}
 
     def __call__(self, texts: PackedTexts) -> Tensor:
-        """Vectors of texts on the GPU; nothing waits for it, except where a pass is recorded."""
+        """Encode texts on the GPU; nothing waits for it, except where a pass is recorded."""
         shape = texts.shape
         if shape not in self._seen:
             self._seen.add(shape)

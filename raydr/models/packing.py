@@ -46,15 +46,15 @@ class PackedTexts:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Tokens, texts, and tokens of the longest."""
+        """Return the numbers of tokens and texts, and the tokens of the longest."""
         return self.tokens_3T.shape[1], len(self.starts_N1) - 1, self.longest
 
     def to(self, device: torch.device) -> PackedTexts:
-        """The same on a device; copies to it do not block."""
+        """Move the texts to a device; copies to it do not block."""
         return PackedTexts(move(self.tokens_3T, device), move(self.starts_N1, device), self.longest)
 
     def clone(self) -> PackedTexts:
-        """A copy in memory of its own, on the same device."""
+        """Copy the texts into memory of their own, on the same device."""
         return PackedTexts(self.tokens_3T.clone(), self.starts_N1.clone(), self.longest)
 
     def fill(self, texts: PackedTexts) -> None:
@@ -63,7 +63,7 @@ class PackedTexts:
         self.starts_N1.copy_(texts.starts_N1)
 
     def text_of_tokens(self) -> Tensor:
-        """int64 (T,), the text of each token; the last one for tokens of none."""
+        """Return the text of each token, int64 (T,); the last text for tokens of none."""
         starts_N1 = self.starts_N1.long()
         token_T = torch.arange(self.tokens_3T.shape[1], device=starts_N1.device)
         return torch.searchsorted(starts_N1[1:], token_T, right=True).clamp(max=len(starts_N1) - 2)
@@ -115,7 +115,7 @@ def pack(tokens: Tokens, rows: NDArray[np.int64], first_position: int = 0, round
 
 
 def round_up(number: int) -> int:
-    """The next of the sizes that shapes are rounded to: at most an eighth more, or 64.
+    """Return the next of the sizes that shapes are rounded to: at most an eighth more, or 64.
 
     >>> [round_up(number) for number in (1, 65, 150, 16_000)]
     [64, 72, 160, 16384]

@@ -29,7 +29,7 @@ class PairScorer(Protocol):
     """Scores P pairs of Q queries and N passages."""
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
-        """Scores, shape (P,), of the pairs (query_P[i], passage_P[i]), both positions in the lists."""
+        """Return scores, shape (P,), of the pairs (query_P[i], passage_P[i]), both positions in the lists."""
 
 
 class CrossFittedScorer:
@@ -59,7 +59,7 @@ def pair_similarities(
     query_P: IntArray,
     passage_P: IntArray,
 ) -> FloatArray:
-    """Similarities of P pairs of rows, shape (P,)."""
+    """Compute similarities of P pairs of rows, shape (P,)."""
     queries, passages = torch.from_numpy(query_QD), torch.from_numpy(passage_ND)
     scores_P = np.empty(len(query_P), dtype=np.float64)
     largest = max((tensors[0].numel() for tensors in (queries, passages) if len(tensors)), default=1)
@@ -107,7 +107,7 @@ class DualEncoderScorer:
         first_L: IntArray,
         second_L: IntArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Scores of pairs, and how like some passages others are; each text is encoded once.
+        """Score pairs, and the likeness of some passages to others; each text is encoded once.
 
         Args:
             queries, passages: the texts.
@@ -128,7 +128,7 @@ class DualEncoderScorer:
         return scores_P, np.divide(other_L, itself_L, out=np.zeros_like(other_L), where=itself_L > 0.0)
 
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
-        """Vectors of texts, shape (N, D), or (N, M, D) padded with zeros where there are several a text."""
+        """Encode texts: (N, D), or (N, M, D) padded with zeros where there are several vectors a text."""
         tokenizer = self.tokenizers[side]
         with torch_threads(self.num_threads):
             tokens = tokenizer(titles, texts)

@@ -33,7 +33,7 @@ class Reduction(nn.Module):
             self.codes = nn.Parameter(torch.randn(vectors.num, hidden) / math.sqrt(hidden))
 
     def forward(self, hidden_NLD: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """States (N, D) or (N, M, D) in float32, and which of the latter are there, (N, M); None if all are."""
+        """Return states (N, D) or (N, M, D) in float32, and the mask of the latter, (N, M); None if all are vectors."""
         if self.codes is not None:
             logits_NML = torch.einsum("md,nld->nml", self.codes.float(), hidden_NLD.float())
             lowest = torch.finfo(logits_NML.dtype).min
@@ -53,7 +53,7 @@ class Reduction(nn.Module):
 
 
 def pooled_count(num_tokens: int, factor: int) -> int:
-    """Vectors that are left of a passage: of its first token, and of every ``factor`` others one, rounded up.
+    """Return the number of vectors left of a passage: its first token's, and a ``factor``-th of the others, rounded up.
 
     >>> [pooled_count(9, factor) for factor in (1, 2, 3)], pooled_count(0, 2)
     ([9, 5, 4], 0)

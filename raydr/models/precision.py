@@ -22,7 +22,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def in_arithmetic(network: Network, dtype: torch.dtype) -> Network:
-    """A network with its weights in an arithmetic.
+    """Return a network with its weights in an arithmetic.
 
     Frequencies of rotary positions stay as they are: in bfloat16 the hundredth token would be turned by up to 0.4
     radians too much or too little.
@@ -37,7 +37,7 @@ def in_arithmetic(network: Network, dtype: torch.dtype) -> Network:
 
 @contextmanager
 def evaluating(model: nn.Module, dtype: torch.dtype) -> Iterator[torch.device]:
-    """Inside, a model that is in training is asked and not trained, in an arithmetic; gives the device it is on."""
+    """Put a model in training into inference, in an arithmetic, inside the block; yield its device."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     with autocast(device, dtype):
@@ -46,12 +46,12 @@ def evaluating(model: nn.Module, dtype: torch.dtype) -> Iterator[torch.device]:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    """Inside, products are computed in an arithmetic."""
+    """Compute products in an arithmetic inside the block."""
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
-    """The arithmetic for a device and the reason for it; ``auto`` takes bfloat16 where the hardware has it.
+    """Return the arithmetic for a device and the reason; ``auto`` takes bfloat16 where the hardware has it.
 
     Raises:
         ModelError: float16 was asked for on a CPU, or bfloat16 on a GPU without it.
@@ -77,12 +77,12 @@ def resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
 
 
 def cpu_has_bfloat16() -> bool:
-    """True if the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX or Arm's BF16)."""
+    """Return True if the processor has instructions that multiply bfloat16 (AVX512-BF16, AMX or Arm's BF16)."""
     return _cpu_has("avx512_bf16", "amx_bf16", " bf16")
 
 
 def cpu_has_int8() -> bool:
-    """True if the processor has instructions that multiply bytes and add up in int32 (AVX512-VNNI, AVX-VNNI or AMX)."""
+    """Return True if the processor multiplies bytes and adds up in int32 (AVX512-VNNI, AVX-VNNI or AMX)."""
     return _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 
 
@@ -94,7 +94,7 @@ def _cpu_has(*flags: str) -> bool:
 
 @contextmanager
 def torch_threads(num_threads: int | None) -> Iterator[None]:
-    """Compute with so many threads in the block; the process has its own number again afterwards.
+    """Compute with so many threads inside the block; afterwards the process has its own number again.
 
     Args:
         num_threads: the number; None: as many as the process has anyway.

@@ -1,4 +1,4 @@
-"""What a language model is asked of a query and a passage: whether it is so, yes or no. Light to import."""
+"""The yes-or-no question that a language model answers about a query and a passage. Light to import."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PromptConfig(Config):
         has_no_task = "{task}" not in self.system + self.user
         if has_no_task and (self.task != TASK or self.user == USER):
             raise ValueError(
-                f"neither system nor user holds {{task}}, so that {self.task!r} is not asked: add it to user"
+                f"neither system nor user holds {{task}}, so the task {self.task!r} is unused: add it to user"
             )
         reserved = sorted(self.template.keys() & set(_RESERVED))
         if reserved:
@@ -60,7 +60,7 @@ class PromptConfig(Config):
         return self
 
     def messages(self, query: str, passage: str) -> list[dict[str, str]]:
-        """The messages about a pair, as chat templates and servers want them.
+        """Return the messages about a pair, as chat templates and servers want them.
 
         >>> PromptConfig(system="", user="Is it so that {task}? {query} | {passage}", task="b = a").messages("a", "b")
         [{'role': 'user', 'content': 'Is it so that b = a? a | b'}]
@@ -71,7 +71,7 @@ class PromptConfig(Config):
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """A text with its places filled; places that are in what fills them stay as they are."""
+    """Fill the places of a text; places inside the filling stay as they are."""
     for place, value in values.items():
         before, separator, after = text.partition(place)
         if separator:
@@ -80,7 +80,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def plain_word(token: str) -> str:
-    """A token as a word, without the marks of tokenizers and sentences.
+    """Return a token as a word, without the marks of tokenizers and sentences.
 
     >>> plain_word(" Yes."), plain_word("▁no")
     ('yes', 'no')

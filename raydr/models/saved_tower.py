@@ -88,7 +88,7 @@ def load_heads(tower: Tower, place: Path) -> None:
 
 
 def _codes(tower: Tower) -> dict[Side, nn.Parameter]:
-    """The learnt codes of each side that has some."""
+    """Return the learnt codes of each side that has some."""
     codes_by_side = {side: tower.reduction(side).codes for side in SIDES if side in tower.reductions}
     return {side: codes for side, codes in codes_by_side.items() if codes is not None}
 

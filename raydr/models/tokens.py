@@ -31,7 +31,7 @@ class Tokens:
 
     @classmethod
     def of(cls, encoded: Any) -> Tokens:
-        """What a fast tokenizer has returned for some texts."""
+        """Convert the output of a fast tokenizer for some texts."""
         rows = encoded["input_ids"]
         lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
@@ -45,7 +45,7 @@ class Tokens:
 
     @classmethod
     def none(cls) -> Tokens:
-        """Of no texts."""
+        """Return the tokens of no texts."""
         empty = np.zeros(0, np.int32)
         return cls(empty, np.zeros(1, np.int64), empty)
 
@@ -62,7 +62,7 @@ class Tokens:
         return np.diff(self.offsets)
 
     def to_arrow(self) -> dict[str, NDArray[Any]]:
-        """A one-row batch for Ray Data."""
+        """Return a one-row batch for Ray Data."""
         columns: dict[str, NDArray[Any]] = {}
         for name in ("ids", "offsets", "type_starts"):
             column = np.empty(1, dtype=object)
@@ -113,7 +113,7 @@ class Tokenizer:
     def encode(
         self, first: list[str], second: list[str] | None, truncation: str | bool, max_length: int, with_types: bool
     ) -> Tokens:
-        """Texts, or pairs of them, cut in one of Transformers' ways to ``max_length`` tokens; counts those cut."""
+        """Tokenise texts, or pairs, cut by a strategy of Transformers to ``max_length`` tokens; count those cut."""
         encoded = self.tokenizer(
             first, second, truncation=truncation, max_length=max_length, padding=False, return_attention_mask=False,
             return_token_type_ids=with_types,
@@ -122,7 +122,7 @@ class Tokenizer:
 
 
 def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str]:
-    """Titles before their texts; a text without a title is left alone.
+    """Put titles before their texts; a text without a title is left alone.
 
     >>> join_titles(["Bern", ""], ["A city.", "A text."], ": ")
     ['Bern: A city.', 'A text.']
@@ -162,7 +162,7 @@ class TextTokenizer(Tokenizer):
         return self.encode(first, texts, "only_second", max_length, with_types=True)
 
     def _cut_title(self, title: str, room: int) -> str:
-        """As many tokens of a title as leave one for its text: tokenizers refuse more, since only texts are cut."""
+        """Cut a title to leave a token for its text: tokenizers cut only texts, and fail otherwise."""
         # A word that is cut may give more tokens than it had, so it is tried again.
         for wanted in range(room, 0, -1):
             spans = self.tokenizer(title, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]

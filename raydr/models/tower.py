@@ -90,7 +90,7 @@ class Tower(nn.Module):
         return reduction
 
     def ready(self, device: str, dtype: torch.dtype) -> Tower:
-        """The tower on a device, in an arithmetic, for inference."""
+        """Move the tower to a device, in an arithmetic, for inference."""
         choose_attention(self, torch.device(device).type, dtype)
         return in_arithmetic(self.to(device=device), dtype).eval()
 
@@ -102,7 +102,7 @@ class Tower(nn.Module):
         side: Side,
         words_NLD: Tensor | None = None,
     ) -> Tensor:
-        """Vectors (N, dim), or (N, M, dim) of several a text, in float32 of N padded texts (N, L).
+        """Encode N padded texts (N, L) in float32: (N, dim), or (N, M, dim) of several vectors a text.
 
         Their word embeddings may be there already.
         """
@@ -112,7 +112,7 @@ class Tower(nn.Module):
         return self._reduce(hidden_NLD, attention_mask, side)
 
     def encode_groups(self, texts: PaddedGroups, side: Side) -> Tensor:
-        """Vectors (N, dim) or (N, M, dim) in float32 of the texts of a batch, in its order.
+        """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
         The gradient of a word embedding is as large as the vocabulary, whatever was looked up: where there will be
         one, the words of all groups are looked up at once.
@@ -137,7 +137,7 @@ class Tower(nn.Module):
         return concatenate(vectors)[texts.places_N]
 
     def encode_packed(self, texts: PackedTexts, side: Side) -> Tensor:
-        """What :meth:`forward` gives of texts without padding; the backbone must have been made ready for them."""
+        """Encode texts without padding as :meth:`forward` does; the backbone must be prepared for them."""
         extra = {"token_type_ids": texts.token_type_ids_1T} if self.uses_token_types else {}
         hidden_TD = packed_states(self.backbone, texts, **extra)
         starts_N1, last = texts.starts_N1.long(), len(hidden_TD) - 1
@@ -159,7 +159,7 @@ class Tower(nn.Module):
         return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)
 
     def _finish(self, states: Tensor) -> Tensor:
-        """Projection, truncation and normalisation."""
+        """Apply projection, truncation and normalisation."""
         if self.projection is not None:
             states = self.projection(states.to(self.projection.weight.dtype)).float()
         states = states[..., : self.dim]
@@ -167,7 +167,7 @@ class Tower(nn.Module):
 
 
 def _load_dense(projection: nn.Linear, resolved: str) -> None:
-    """Take the weights of the checkpoint's own linear layer, if it has one of this width.
+    """Load the weights of the checkpoint's own linear layer, if it has one of this width.
 
     Raises:
         ModelError: the layer's weights are missing, damaged or of another shape.

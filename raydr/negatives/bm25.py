@@ -66,7 +66,7 @@ class TokenizedTexts:
 
 @dataclass(frozen=True)
 class Hits:
-    """Row numbers and scores of the passages found for one query, best first; those with a score of 0 are left out."""
+    """Row numbers and scores of a query's passages, best first; passages with a score of 0 are left out."""
 
     rows: NDArray[np.int64]
     scores: NDArray[np.float32]
@@ -123,8 +123,8 @@ class Analyzer:
 
 
 def load_bm25s() -> ModuleType:
-    """The library, loaded without JAX: where that is installed, it would begin with a product of JAX's, which takes
-    three quarters of a GPU's memory for the life of the process.
+    """Import bm25s without JAX, which would otherwise take three quarters of a GPU's memory for the life of the
+    process.
     """
     if "bm25s" in sys.modules:
         return sys.modules["bm25s"]
@@ -139,12 +139,12 @@ def load_bm25s() -> ModuleType:
 
 
 def join_passage(title: str, text: str) -> str:
-    """What of a passage is indexed: its title, then its text."""
+    """Return the text of a passage to index: its title, then its text."""
     return f"{title} {text}" if title else text
 
 
 def build_index(parts: Iterable[TokenizedTexts], config: BM25Config, save_dir: str | Path) -> int:
-    """Build an index over passages given in parts, and save it.
+    """Build an index over passages that come in parts, and save it.
 
     Args:
         parts: the passages in row order; each part is let go before the next is taken.
@@ -200,7 +200,7 @@ class BM25Index:
         self._weights = sparse.csr_array(tuple(columns), shape=(len(self._vocabulary), self.num_passages))
 
     def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
-        """The best passages of each query, at most ``top_k``; none if the query has no term that the corpus has.
+        """Return the best passages of each query, at most ``top_k``; none if the corpus has no term of the query.
 
         Of passages with equal scores those of lower row numbers come first. With ``among``, only these rows are found;
         how rare a term is still counts over all.
@@ -222,7 +222,7 @@ class BM25Index:
         return hits
 
     def _scores(self, queries: Sequence[str]) -> sparse.csr_array:
-        """Of the passages that have a term of a query, shape (queries, passages)."""
+        """Score the passages that have a term of a query, shape (queries, passages)."""
         from scipy import sparse
 
         numbers = [self._numbers(query) for query in queries]
@@ -237,7 +237,7 @@ class BM25Index:
 
 
 def _best(rows: NDArray[np.int64], scores: NDArray[np.float32], top_k: int) -> Hits:
-    """The ``top_k`` highest scores, of equal ones those of the lowest rows.
+    """Return the ``top_k`` highest scores, of equal ones those of the lowest rows.
 
     >>> _best(np.array([7, 2, 5, 4]), np.array([1, 3, 1, 1], dtype=np.float32), 3).rows.tolist()
     [2, 4, 5]

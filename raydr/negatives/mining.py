@@ -1,6 +1,6 @@
 """From ranked passages and known positives to hard negatives.
 
-A candidate is dropped if it is a known positive of the query, or says the same as one (equal title and text, after
+A candidate is dropped if it is a known positive of the query, or has the content of one (equal title and text, after
 folding case and white space): training on it would push the query away from its own answer. So is one of a partition
 that the query's negatives are not taken from. Of what is left, in the order of the ranks, a window is kept.
 """
@@ -62,7 +62,7 @@ def keep_negatives(
 
 @dataclass
 class MiningCounts:
-    """What happened, over many queries."""
+    """Counts over many queries."""
 
     #: Queries of the split.
     queries: int = 0

@@ -1,4 +1,4 @@
-"""What is allowed and yet unwise in the settings of a training."""
+"""Advice on settings of a training that are allowed but unwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPARSE = ("bm25", "source")
 
 
 def training_advice(training: Training, miner: str | None = None) -> list[str]:
-    """Sentences to show before a training begins.
+    """Return the sentences to show before a training begins.
 
     Args:
         training: its settings.

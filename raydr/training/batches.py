@@ -33,7 +33,7 @@ ABSENT = 0
 
 @dataclass(frozen=True)
 class GuideView:
-    """What a guide makes of a batch's texts.
+    """A guide's vectors of a batch's texts, and the rule that they serve.
 
     Args:
         query_QD: float32, its vectors of the queries.
@@ -102,12 +102,12 @@ class Batch:
 
 
 def epoch_order(num_examples: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The order of the examples in one epoch."""
+    """Return the order of the examples in an epoch."""
     return np.random.default_rng(stable_hash64("order", seed, epoch)).permutation(num_examples)
 
 
 def steps_per_epoch(num_examples: int, batch_size: int, section: str = "train") -> int:
-    """Whole batches in an epoch; the rest of the epoch's order is left out of it.
+    """Return the number of whole batches in an epoch; the epoch leaves out the rest of its order.
 
     Args:
         num_examples: queries with a positive.
@@ -143,7 +143,7 @@ class BatchMaker:
         self.num_steps = steps_per_epoch(len(self.examples), self.config.batch_size)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
-        """The micro-batches of each step of an epoch, made one step ahead in a thread."""
+        """Yield the micro-batches of each step of an epoch; a thread makes them one step ahead."""
         order = epoch_order(len(self.examples), self.seed, epoch)
         with ThreadPoolExecutor(max_workers=1) as ahead:
             pending = ahead.submit(self._step, order, epoch, first_step) if first_step < self.num_steps else None
@@ -161,14 +161,14 @@ class BatchMaker:
         return [self._share(rows, epoch) for rows in micro]
 
     def _share(self, query_rows: NDArray[np.int64], epoch: int) -> Batch:
-        """This rank's queries of a micro-batch; some ranks have one more than others, whose share is filled up."""
+        """Make this rank's share of a micro-batch; ranks with a query less than others fill their share up."""
         shares = np.array_split(query_rows, self.num_ranks)
         mine = shares[self.rank]
         made = self.make(mine, epoch, len(shares[0]) - len(mine))
         return replace(made, weight=len(mine) * self.num_ranks / len(query_rows))
 
     def make(self, query_rows: NDArray[np.int64], epoch: int, num_fillers: int = 0) -> Batch:
-        """One batch of the given queries, drawn for the given epoch, and of so many more places that only fill it."""
+        """Make a batch of some queries, drawn for an epoch, and of ``num_fillers`` places that only fill it."""
         examples, num_queries = self.examples, len(query_rows)
         query_rows = np.concatenate([query_rows, query_rows[:1].repeat(num_fillers)])
         drawn = [self._draw(int(at), epoch) for at in query_rows]
@@ -201,8 +201,7 @@ class BatchMaker:
         )
 
     def _ranker_scores(self, query_rows: NDArray[np.int64], drawn: list[_Draw]) -> Tensor | None:
-        """The ranker's scores of the positive and the candidates that were drawn for each query; NaN in the other
-        places."""
+        """Return the ranker's scores of each query's positive and drawn candidates; NaN in the other places."""
         if self.ranker is None:
             return None
         width, first = self.config.passages_per_query, self.config.loss.num_positives_at_once
@@ -222,7 +221,7 @@ class BatchMaker:
         return GuideView(query_QD, passage_PD, self.config.guide)
 
     def _down_weighted(self, query_rows: NDArray[np.int64]) -> tuple[Tensor | None, Tensor | None]:
-        """Content hashes and log weights of all passages that weigh less than others for each query."""
+        """Return content hashes and log weights of all passages that judges weigh less for each query."""
         examples = self.examples
         lighter = [np.flatnonzero(np.asarray(examples.weights[int(at)]) != 1) for at in query_rows]
         width = max(len(places) for places in lighter)
@@ -281,7 +280,7 @@ class _Draw:
 
 
 def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) -> int:
-    """Corpus row of the positive that a query uses in an epoch: its first, or one drawn for (seed, epoch, query)."""
+    """Return the corpus row of the positive that a query uses in an epoch: its first, or a drawn positive."""
     positives = examples.positives[at]
     if rule == "first" or len(positives) == 1:
         return int(positives[0])
@@ -291,8 +290,7 @@ def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) 
 def further_rows(
     examples: Examples, at: int, epoch: int, seed: int, rule: str, first: int, num: int
 ) -> NDArray[np.int64]:
-    """At most ``num`` corpus rows of a query's positives beside the one that it uses in an epoch: the first ones, or
-    drawn for it."""
+    """Return at most ``num`` rows of a query's other positives: the first, or drawn for the epoch."""
     positives = examples.positives[at]
     others: NDArray[np.int64] = positives[positives != first]
     if rule == "drawn" and num and len(others) > num:
@@ -305,7 +303,7 @@ _DRAWS = 1000
 
 
 def random_rows(examples: Examples, corpus: Corpus, at: int, num: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Corpus rows drawn uniformly, with replacement, none of them a known positive or dropped for the query.
+    """Draw corpus rows uniformly, with replacement, without known positives and dropped passages of the query.
 
     Raises:
         DataError: the corpus, or the query's partition, has next to nothing else.

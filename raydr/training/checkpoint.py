@@ -1,4 +1,4 @@
-"""Training state on disk: what has learnt, optimiser, progress. What is needed to go on in the middle of an epoch."""
+"""The state of a training on disk: weights, optimiser and progress, to resume in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Save = Callable[[Path], None]
 
 
 class EpochRow(Config):
-    """What one finished epoch came to."""
+    """The figures of a finished epoch."""
 
     epoch: int
     metrics: dict[str, float]
@@ -59,7 +59,7 @@ class Progress(Config):
         return self.model_copy(update=fields)
 
     def measured(self, value: float, figures: dict[str, float], first_epoch: int = 0) -> Progress:
-        """With what dev queries say of the epoch that is last in the history; of equal epochs the first is best.
+        """Return the progress with dev figures of the last epoch; of equal epochs the first is the best.
 
         Args:
             value: the measure that chooses.
@@ -76,19 +76,19 @@ class Progress(Config):
 
 
 def frozen_weights(model: nn.Module) -> frozenset[str]:
-    """Names of the weights that training leaves as they came: where it goes on they are there again."""
+    """Return the names of the weights that a training leaves as the checkpoint has them."""
     parameters = model.named_parameters(remove_duplicate=False)
     return frozenset(name for name, weights in parameters if not weights.requires_grad)
 
 
 def learnt_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
-    """The weights and buffers of a network that are not frozen, copied to host memory."""
+    """Copy the weights and buffers of a network that are not frozen to host memory."""
     values = {name: value.detach() for name, value in model.state_dict().items() if name not in frozen}
     return {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
 
 
 def put_back(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
-    """Give a network what :func:`learnt_state` took of it."""
+    """Put the weights of :func:`learnt_state` into a network."""
     stays = {name: value for name, value in model.state_dict().items() if name in frozen}
     model.load_state_dict({**stays, **state})
 

@@ -46,7 +46,7 @@ class _GatherWithGrad(torch.autograd.Function):
 
 
 def gather_with_grad(local_ND: Tensor) -> Tensor:
-    """Rows of all ranks (R·N, D), each rank giving N; gradients flow back to every rank.
+    """Gather the rows of all ranks, N of each, as (R·N, D); gradients flow back to every rank.
 
     Several vectors a row, (N, M, D), are padded to the most of any rank. With a loss that is the mean over a rank's own
     queries and DDP's average over ranks, the gradients are those of the mean over the global batch.
@@ -58,7 +58,7 @@ def gather_with_grad(local_ND: Tensor) -> Tensor:
 
 
 def _equally_wide(local: Tensor) -> Tensor:
-    """Encodings of several vectors a text padded to the most of any rank; one vector a text as it is."""
+    """Pad encodings of several vectors a text to the most of any rank; leave one vector a text as it is."""
     if local.ndim < 3:
         return local
     most = torch.tensor([local.shape[1]], device=local.device)
@@ -67,7 +67,7 @@ def _equally_wide(local: Tensor) -> Tensor:
 
 
 def gather(local: Tensor) -> Tensor:
-    """Rows of all ranks without gradient, each rank giving the same number."""
+    """Gather the rows of all ranks without gradient; each rank has the same number."""
     if num_ranks() == 1:
         return local
     gathered = [torch.empty_like(local) for _ in range(num_ranks())]
@@ -76,7 +76,7 @@ def gather(local: Tensor) -> Tensor:
 
 
 def gather_uneven(local: Tensor) -> list[Tensor]:
-    """One tensor a rank, which may have different numbers of rows; several vectors a row are padded to the most."""
+    """Gather one tensor a rank, with any number of rows; several vectors a row are padded to the most."""
     if num_ranks() == 1:
         return [local]
     local = _equally_wide(local)
@@ -89,7 +89,7 @@ def gather_uneven(local: Tensor) -> list[Tensor]:
 
 
 def gather_interleaved(local: Tensor) -> Tensor:
-    """All rows, where each rank has every ``num_ranks()``-th of them, beginning with its own rank."""
+    """Gather all rows where each rank has every ``num_ranks()``-th of them, from its own rank on."""
     shares = gather_uneven(local)
     merged = local.new_empty((sum(len(share) for share in shares), *local.shape[1:]))
     for at, share in enumerate(shares):
@@ -98,7 +98,7 @@ def gather_interleaved(local: Tensor) -> Tensor:
 
 
 def mean_over_ranks(values: Tensor) -> Tensor:
-    """Element-wise mean over all ranks."""
+    """Return the element-wise mean over all ranks."""
     if num_ranks() == 1:
         return values
     values = values.clone()
@@ -107,7 +107,7 @@ def mean_over_ranks(values: Tensor) -> Tensor:
 
 
 def broadcast_object(value: Any) -> Any:
-    """Rank 0's value, on every rank; for small results such as a decision or a metric."""
+    """Return rank 0's value on every rank; for small results such as a decision or a metric."""
     if num_ranks() == 1:
         return value
     box = [value]
@@ -116,7 +116,7 @@ def broadcast_object(value: Any) -> Any:
 
 
 def without_sync(module: nn.Module, quiet: bool) -> AbstractContextManager[None]:
-    """Inside, if ``quiet``, a module's gradients are added up and not exchanged between ranks."""
+    """Add up a module's gradients inside the block and, if ``quiet``, exchange none between ranks."""
     if quiet and isinstance(module, DistributedDataParallel):
         return module.no_sync()
     return nullcontext()
@@ -127,7 +127,7 @@ DDP_SETTINGS: dict[str, Any] = {"gradient_as_bucket_view": True}
 
 
 def send_gradients(wrapped: nn.Module, gradients: Gradients) -> nn.Module:
-    """Let a data-parallel module send its gradients in a type; a module that is alone sends none.
+    """Set the type in which a data-parallel module sends its gradients; a module that is alone sends none.
 
     Args:
         wrapped: the module as a step calls it.

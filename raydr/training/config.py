@@ -20,7 +20,7 @@ from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.margin import MarginLimit
 
-#: Epochs of a teacher's half-life, and what stands for its momentum where no teacher is asked.
+#: Epochs of a teacher's half-life, and its momentum in the key where no loss reads a teacher.
 _HALF_LIFE, _UNASKED_MOMENTUM = 2.0, 0.99
 #: Names of losses that stand for a method of a paper: the loss, and the detection that belongs to it.
 PRESETS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -59,19 +59,19 @@ class TeacherConfig(Config):
     """Epochs in which the teacher forgets half of what it was, in place of ``momentum``: the same lag with batches and
     data of any size."""
 
-    def resolved(self, asked: bool) -> TeacherConfig:
-        """The settings with ``auto`` written out.
+    def resolved(self, is_read: bool) -> TeacherConfig:
+        """Return the settings with ``auto`` written out.
 
         Args:
-            asked: whether the loss asks a teacher; one that nobody asks has the momentum 0.99.
+            is_read: whether the loss reads a teacher; a teacher that no loss reads has the momentum 0.99.
         """
         if self.momentum != "auto":
             return self
-        half_life = _HALF_LIFE if asked and self.half_life is None else self.half_life
+        half_life = _HALF_LIFE if is_read and self.half_life is None else self.half_life
         return TeacherConfig(momentum=_UNASKED_MOMENTUM, half_life=half_life)
 
     def momentum_of(self, epoch_steps: float) -> float:
-        """α of a teacher that is asked, where an epoch has so many steps.
+        """Return the teacher's momentum α for an epoch of so many steps.
 
         >>> round(TeacherConfig().momentum_of(39), 4), round(TeacherConfig(half_life=1).momentum_of(39), 4)
         (0.9912, 0.9824)
@@ -139,9 +139,9 @@ class CoTeachingConfig(Config):
     """T_k, the epochs over which the share that is left out grows to ε."""
 
     def keep_share(self, epoch: int, share_flagged: float | None) -> float:
-        """R(T), the share of each batch that is trained on after T = ``epoch`` finished epochs.
+        """Return R(T), the share of each batch that is trained on after T = ``epoch`` finished epochs.
 
-        R(T) = 1 − min(T / T_k · ε, ε): everything at first, before the networks can tell noise, and before a first
+        R(T) = 1 − min(T / T_k · ε, ε): everything at first, before the networks can recognise noise, and before a first
         detection; then less and less, until the share 1 − ε is left.
 
         Source: Han et al., Co-teaching (NeurIPS 2018).
@@ -266,7 +266,7 @@ class TrainConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _write_out_preset(cls, settings: Any) -> Any:
-        """A preset's name becomes the loss and the detection that it stands for, so that both ways have one key."""
+        """Replace a preset's name by its loss and detection, so that both ways of writing have one key."""
         loss = settings.get("loss") if isinstance(settings, Mapping) else None
         loss_settings = {"name": loss} if isinstance(loss, str) else loss
         if not isinstance(loss_settings, Mapping) or loss_settings.get("name") not in PRESETS:

@@ -75,7 +75,7 @@ class CoTeachingTrainer(Trainer):
         self.peer.step()
 
     def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
-        """Means; shares of the batch, which can be averaged, as the share of noise among the pairs that were kept."""
+        """Return the means over the ranks; shares are of the batch, which can be averaged."""
         means = super().over_ranks(figures)
         if _KEPT in means:
             kept, noise = means.pop(_KEPT), means.pop(_KEPT_NOISE)
@@ -99,7 +99,7 @@ class CoTeachingTrainer(Trainer):
 
 
 def require_dropout(network: nn.Module) -> None:
-    """Refuse networks that start alike and would stay so: only dropout tells two copies of a checkpoint apart.
+    """Refuse two networks that would stay equal: only dropout tells two copies of a checkpoint apart.
 
     Raises:
         ConfigError: the network has no dropout.
@@ -117,7 +117,7 @@ def require_dropout(network: nn.Module) -> None:
 
 
 def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
-    """The losses that two networks learn from: mean over the pairs of the global batch that are easy for the other.
+    """Return each network's loss: the mean over the pairs of the global batch that the other finds easy.
 
     Pairs that are left out still lend their passages as negatives.
 
@@ -140,7 +140,7 @@ def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple
 
 
 def _easiest(loss_Q: Tensor, keep_share: float) -> Tensor:
-    """Which of this rank's queries are among the global batch's share of smallest losses."""
+    """Return which of this rank's queries are among the global batch's share of smallest losses."""
     mine = loss_Q.detach()
     all_Q = gather(mine)
     chosen = torch.zeros(len(all_Q), dtype=torch.bool, device=mine.device)
@@ -149,7 +149,7 @@ def _easiest(loss_Q: Tensor, keep_share: float) -> Tensor:
 
 
 def select_small_loss(loss_Q: Tensor, keep_share: float) -> Tensor:
-    """Indices of the share of the batch with the smallest loss under the *other* network, ascending.
+    """Return, ascending, the share of the batch with the smallest loss under the *other* network.
 
     ⌊keep_share · Q⌋ of them, at least one; among equal losses the earlier query wins. ``loss_Q`` is the global batch's.
 

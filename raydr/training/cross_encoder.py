@@ -71,7 +71,7 @@ class CrossEncoderTrainer:
         self.best: dict[str, Tensor] | None = None
 
     def resume(self, folder: Path) -> None:
-        """Go on from a state that was kept."""
+        """Resume from a saved state."""
         self.progress = load_progress(folder)
         self.optimization.load(folder)
         if (folder / BEST).exists():
@@ -119,7 +119,7 @@ class CrossEncoderTrainer:
             self.best = self.optimization.learnt()
 
     def _step(self, query_rows: NDArray[np.int64], epoch: int) -> dict[str, Tensor]:
-        """One optimiser step on this rank's share of a batch; returns its loss and the loss's figures."""
+        """Take one optimiser step on this rank's share of a batch; return its loss and the loss's figures."""
         pieces = np.split(query_rows, self.config.accumulation_steps)
         sums: dict[str, Tensor] = {}
         for number, piece in enumerate(pieces, start=1):

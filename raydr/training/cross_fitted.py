@@ -21,7 +21,7 @@ from raydr.training.detection import PairFlags
 
 
 class CrossFittedDetector:
-    """Flags of the pairs from margins by models that have not seen them; the model in training is not asked.
+    """Flags of the pairs by margins of models that have not seen them; the model in training plays no part.
 
     The detector is fitted once, to all pairs that were measured. An epoch's flags are those of the positives that it
     uses; a positive that was not measured counts as clean.
@@ -59,7 +59,7 @@ class CrossFittedDetector:
         return self.positive == "first" or len(self.examples.positives.values) == len(self.examples)
 
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
-        """Flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` play no part."""
+        """Return the flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` play no part."""
         perplexity_M, random_M = self.margins.perplexity_N, self.margins.random_N
         if self.detection is None:
             detection = self.margins.detect(self.config.detector) if rank() == 0 else None

@@ -37,7 +37,7 @@ _MORE_RANDOM = 100
 
 @dataclass(frozen=True)
 class PairFlags:
-    """What a detection found, the same on every rank."""
+    """The result of a detection, the same on every rank."""
 
     perplexities: Perplexities
     detection: Detection
@@ -47,14 +47,14 @@ class PairFlags:
         return self.detection.clean
 
     def trust_N(self, weights: Literal["flags", "posterior"]) -> NDArray[np.float64]:
-        """ŷ of each pair, see :attr:`raydr.training.config.PairDetectionConfig.weights`."""
+        """Return ŷ of each pair, see :attr:`raydr.training.config.PairDetectionConfig.weights`."""
         return np.exp(self.detection.log_posterior) if weights == "posterior" else self.clean.astype(np.float64)
 
 
 def keep_trusted(
     flags: PairFlags, trusted: Collection[tuple[str, int]], examples: Examples, epoch: int, seed: int, positive: str
 ) -> PairFlags:
-    """The flags without those of pairs that people have called right: there p(clean) is 1.
+    """Return the flags with p(clean) = 1 for pairs that people have confirmed.
 
     Args:
         flags: of the epoch.
@@ -73,13 +73,13 @@ def keep_trusted(
 
 
 def trusted_rows(trusted: pa.Table, corpus: Corpus) -> frozenset[tuple[str, int]]:
-    """Query id and corpus row of each pair of a table."""
+    """Return query id and corpus row of each pair of a table."""
     rows = corpus.rows_of(trusted["passage_id"].to_pylist()).tolist()
     return frozenset(zip(trusted["query_id"].to_pylist(), rows, strict=True))
 
 
 def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]) -> dict[str, Any]:
-    """What one detection came to: share flagged, mixture, and how right it was where noise was injected.
+    """Summarise a detection: share flagged, mixture, and its precision and recall where noise was injected.
 
     Args:
         flags: the detection.
@@ -100,7 +100,8 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
 
 
 def gathered(values_N2: NDArray[np.float64], device: torch.device) -> Perplexities:
-    """What all ranks have measured: of pairs and of random ones, each rank every ``num_ranks()``-th query."""
+    """Gather the perplexities of all ranks, of pairs and of random pairs; each rank measures every ``num_ranks()``-th
+    query."""
     merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
     return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
 
@@ -136,13 +137,14 @@ class PairDetector:
         return self.config.repeat == "once"
 
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
-        """Flags for the coming epoch."""
+        """Return the flags for the coming epoch."""
         measured = self.measure(model, epoch, dtype)
         detection = self.config.detector.detect(measured.pairs_N, measured.random_N) if rank() == 0 else None
         return PairFlags(measured, broadcast_object(detection))
 
     def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> Perplexities:
-        """Perplexity of every training pair, and of a random pair of each query, in the order of the examples.
+        """Return the perplexity of every training pair, and of a random pair of each query, in the order of the
+        examples.
 
         The same on every rank.
         """
@@ -196,7 +198,7 @@ class PairDetector:
         return values_N2
 
     def _against(self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Columns of the pool that one pair is measured against; −1 where a passage must not count for it."""
+        """Return the columns of the pool that a pair is measured against; −1 where a passage must not count."""
         num = self.config.num_random
         if self.config.against == "hard":
             hard = np.searchsorted(pool, np.asarray(self.examples.negatives[at])[:num])

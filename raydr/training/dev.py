@@ -50,8 +50,8 @@ class DevSet:
 def build_dev_set(
     queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig, seed: int
 ) -> DevSet:
-    """Choose dev queries by (seed, query_id), and put their judged passages, their negatives and random passages
-    together as the corpus to search, the last from the partitions of the queries. The same for every worker.
+    """Choose dev queries by (seed, query_id) and a corpus for them, the same for every worker. The corpus has their
+    judged passages, their negatives and random passages of the queries' partitions.
 
     Raises:
         DataError: no query has a judgment.
@@ -114,7 +114,7 @@ class DevRetrieval:
         }
 
     def measure(self, model: DualEncoder, dtype: torch.dtype) -> float:
-        """Mean of the configured measure over the dev queries, the same on every rank.
+        """Return the mean of the configured measure over the dev queries, the same on every rank.
 
         Args:
             model: the unwrapped model, so that ranks may have different numbers of batches.
@@ -128,7 +128,7 @@ class DevRetrieval:
         return float(broadcast_object(value))
 
     def rank_passages(self, model: DualEncoder, dtype: torch.dtype, depth: int) -> dict[str, list[str]] | None:
-        """The best passages of the dev corpus for each dev query, best first; None on other ranks than 0."""
+        """Return the best passages of the dev corpus for each dev query, best first; None except on rank 0."""
         scores_QP = self.scores(model, dtype)
         if scores_QP is None:
             return None
@@ -140,7 +140,7 @@ class DevRetrieval:
         }
 
     def scores(self, model: DualEncoder, dtype: torch.dtype) -> Tensor | None:
-        """Similarities (Q, P) of the dev queries with the passages of the dev corpus; None on other ranks than 0.
+        """Return similarities (Q, P) of the dev queries with the dev corpus; None except on rank 0.
 
         Those of passages that a query is not searched in, or that were dropped for it, are −inf.
         """

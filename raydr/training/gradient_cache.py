@@ -19,7 +19,7 @@ from raydr.models.dual_encoder import DualEncoder
 
 @dataclass(frozen=True)
 class _RandomState:
-    """State of the generators that dropout draws from."""
+    """The state of the generators that dropout draws from."""
 
     cpu: Tensor
     cuda: Tensor | None
@@ -52,7 +52,7 @@ class Piece:
     device: torch.device
 
     def encode(self, wrapped: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-        """The vectors with their activations, with the same dropout as before, and their gradients."""
+        """Encode the part again, with the same dropout and with activations; return its vectors and their gradients."""
         self.state.restore(self.device)
         # The gradients are of the vectors of the whole batch, whose texts may have more of them.
         vectors = [
@@ -91,7 +91,7 @@ class CachedEncoding:
         self.passage_PD = self._leaves[1][passages.places_N]
 
     def pieces(self) -> list[Piece]:
-        """What has to be encoded again, after the loss's backward pass."""
+        """Return the parts to encode again after the loss's backward pass."""
         gradients = []
         for leaf, sizes in zip(self._leaves, self._sizes, strict=True):
             assert leaf.grad is not None
@@ -105,7 +105,7 @@ class CachedEncoding:
 
 
 def _side_by_side(queries: list[PaddedGroups], passages: list[PaddedGroups]) -> list[tuple[PaddedGroups, PaddedGroups]]:
-    """Pairs of groups, the shorter list filled up in front: the last pair uses every tower, as DDP's exchange needs."""
+    """Pair the groups, the shorter list filled up in front: the last pair uses every tower, as DDP's exchange needs."""
     length = max(len(queries), len(passages))
 
     def filled(groups: list[PaddedGroups]) -> list[PaddedGroups]:

@@ -33,7 +33,7 @@ class Learner:
         config: loss, optimiser, teacher.
         dtype: arithmetic of the forward pass.
         num_steps: optimiser steps of the whole training.
-        clock: told where the time of a step goes.
+        clock: measures the parts of a step.
     """
 
     model: DualEncoder
@@ -57,11 +57,11 @@ class Learner:
         return self.teacher
 
     def without_sync(self, quiet: bool) -> AbstractContextManager[None]:
-        """Inside, if ``quiet``, gradients are added up and not exchanged between ranks."""
+        """Add up gradients inside the block and, if ``quiet``, exchange none between ranks."""
         return without_sync(self.wrapped, quiet)
 
     def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
-        """This rank's queries and all candidates, encoded by the network, and by its teacher if there is one to ask."""
+        """Encode this rank's queries and all candidates, by the network and, if ``ask_teacher``, by its teacher."""
         with autocast(self.device, self.dtype):
             with self.clock.part("forward"):
                 if self.config.cache_tokens is None:

@@ -1,4 +1,4 @@
-"""What a cross-encoder is trained on: queries with a list of passages each, the positive first."""
+"""The lists that a cross-encoder is trained on: queries with passages each, the positive first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Lists:
     weights: NDArray[np.float32]
 
     def candidates(self, scores_QC: Tensor) -> Candidates:
-        """What a loss works on, given the scores; a query's candidates are those of its list alone.
+        """Return the candidates that a loss sees, from the scores; a query's candidates are those of its list alone.
 
         Args:
             scores_QC: log-odds of relevance.
@@ -57,7 +57,7 @@ def draw_lists(
     seed: int,
     epoch: int,
 ) -> Lists:
-    """Each query with a positive, hard negatives drawn evenly from its candidates, and random passages.
+    """Make lists of a positive, hard negatives drawn evenly from the candidates, and random passages.
 
     What is drawn for a query depends on (seed, epoch, query id) alone. A candidate list that is too short is filled up
     with random passages, none of them a known positive or dropped for the query.

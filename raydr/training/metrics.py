@@ -1,4 +1,4 @@
-"""Figures of training steps: on the device while nobody is told, as numbers once somebody is, and over all ranks."""
+"""Figures of training steps: on the device until they are logged, then as numbers, and over all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Figures = dict[str, Tensor | float]
 
 
 def add_figures(sums: Figures, figures: Figures, share: float = 1.0) -> Figures:
-    """Sums with a share of further figures added, in double precision; nothing waits for the device.
+    """Return the sums with a share of further figures added, in double precision; nothing waits for the device.
 
     >>> add_figures({"loss": 1.0}, {"loss": 4.0, "filled": 2.0}, share=0.5)
     {'loss': 3.0, 'filled': 1.0}
@@ -29,7 +29,7 @@ def add_figures(sums: Figures, figures: Figures, share: float = 1.0) -> Figures:
 
 
 def as_numbers(figures: Figures) -> dict[str, float]:
-    """The figures as numbers, in one copy from the device.
+    """Return the figures as numbers, in one copy from the device.
 
     >>> as_numbers({"loss": torch.tensor(2.0), "filled": 1.0, "norm": torch.tensor(3.0)})
     {'filled': 1.0, 'loss': 2.0, 'norm': 3.0}
@@ -46,7 +46,7 @@ def as_numbers(figures: Figures) -> dict[str, float]:
 
 
 def numbers_over_ranks(numbers: dict[str, float], device: torch.device) -> dict[str, float]:
-    """The mean of each number over all ranks."""
+    """Return the mean of each number over all ranks."""
     names = sorted(numbers)
     values = mean_over_ranks(torch.tensor([numbers[name] for name in names], dtype=torch.float64, device=device))
     return dict(zip(names, values.tolist(), strict=True))
@@ -89,5 +89,5 @@ class StepClock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def metrics(self) -> dict[str, float]:
-        """``seconds/PART`` of the parts that were timed."""
+        """Return ``seconds/PART`` of the parts that were timed."""
         return {f"seconds/{name}": self.seconds[name] for name in PARTS if name in self.seconds}

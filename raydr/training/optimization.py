@@ -48,7 +48,7 @@ class Optimization:
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def clip(self) -> tuple[Tensor, bool]:
-        """Clip the gradients; their norm before that, and whether a step may be taken with them.
+        """Clip the gradients; return their norm before that, and whether a step may be taken.
 
         In float16 a norm that is not finite is the scaler's to deal with: it leaves the step out. That the loss is
         finite is not looked at.
@@ -65,15 +65,15 @@ class Optimization:
         self.optimizer.zero_grad(set_to_none=True)
 
     def learnt(self) -> dict[str, Tensor]:
-        """A copy of the weights that are not frozen, in host memory."""
+        """Copy the weights that are not frozen to host memory."""
         return learnt_state(self.model, self.frozen)
 
     def put_back(self, state: dict[str, Tensor]) -> None:
-        """Give the network weights that :meth:`learnt` took of it."""
+        """Put the weights of :meth:`learnt` into the network."""
         put_back(self.model, state, self.frozen)
 
     def copy(self) -> Save:
-        """Copy what learns of the network and everything that its next step depends on."""
+        """Copy the weights that are not frozen and everything else that the next step depends on."""
         learnt = self.learnt()
         state = _on_host(
             {
@@ -91,7 +91,7 @@ class Optimization:
         return save
 
     def load(self, folder: Path) -> None:
-        """Put back what :meth:`copy` took; learning rate and weight decay stay this training's."""
+        """Put back the state of :meth:`copy`; learning rate and weight decay stay this training's."""
         self.put_back(load_file(folder / WEIGHTS))
         state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state["optimizer"])
@@ -109,7 +109,7 @@ class Optimization:
             }
 
     def save_moments(self, folder: Path) -> None:
-        """Write AdamW's moments alone, for another training of the same network that goes on from here."""
+        """Write AdamW's moments alone, for another training that starts from this network."""
         folder.mkdir(parents=True, exist_ok=True)
         torch.save({"state": self.optimizer.state_dict()["state"]}, folder / OPTIMIZER)
 
@@ -121,7 +121,7 @@ class Optimization:
 
 
 def _on_host(value: Any) -> Any:
-    """Tensors in nested dicts and lists, copied to host memory; everything else as it is."""
+    """Copy tensors in nested dicts and lists to host memory; leave everything else as it is."""
     if isinstance(value, dict):
         return {key: _on_host(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -130,7 +130,7 @@ def _on_host(value: Any) -> Any:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
-    """AdamW without weight decay on biases and normalisation weights."""
+    """Make AdamW without weight decay on biases and normalisation weights."""
     decayed = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
     plain = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
     return AdamW(
@@ -143,13 +143,13 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
 
 
 def build_schedule(optimizer: AdamW, config: OptimizerConfig, num_steps: int) -> LambdaLR:
-    """Linear warm-up, then linear or cosine decay to zero, or constant."""
+    """Make the schedule: linear warm-up, then linear or cosine decay to zero, or constant."""
     warmup = math.ceil(config.warmup_share * num_steps)
     return LambdaLR(optimizer, lambda step: learning_rate_factor(step, warmup, num_steps, config.schedule))
 
 
 def learning_rate_factor(step: int, warmup: int, num_steps: int, schedule: str) -> float:
-    """The learning rate's factor at a step.
+    """Return the learning rate's factor at a step.
 
     >>> [round(learning_rate_factor(step, 2, 6, "linear"), 2) for step in range(6)]
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
@@ -165,5 +165,5 @@ def learning_rate_factor(step: int, warmup: int, num_steps: int, schedule: str) 
 
 
 def seed_step(seed: int, step: int, rank: int, network: int = 0) -> None:
-    """Seed dropout for one step of one network, so that a resumed run draws what an uninterrupted one does."""
+    """Seed dropout for a step of a network, so that a resumed run draws as an uninterrupted run does."""
     torch.manual_seed(stable_hash64("dropout", seed, step, rank, network) % 2**63)

@@ -60,11 +60,11 @@ class RankerDev:
         self.tokenizer = tokenizer
 
     def before(self) -> float:
-        """The mean measure of the run as it is."""
+        """Return the mean measure of the run as it is."""
         return float(self._values(self.query_ids, self.ranking).mean())
 
     def measure(self, model: CrossEncoder, dtype: torch.dtype) -> float:
-        """The mean measure of the model's order, the same on every rank.
+        """Return the mean measure of the model's order, the same on every rank.
 
         Args:
             model: the unwrapped model.
@@ -82,7 +82,7 @@ class RankerDev:
         return np.array([values.get(query_id, 0.0) for query_id in query_ids])
 
     def _ordered(self, model: CrossEncoder, query_ids: list[str]) -> Iterator[tuple[str, list[str]]]:
-        """Each query's passages, best first; equal scores stay in the run's order."""
+        """Yield each query's passages, best first; equal scores stay in the run's order."""
         asked = [query_id for query_id in query_ids if self.ranking[query_id]]
         ends = np.cumsum([len(self.ranking[query_id]) for query_id in asked])
         blocks = np.split(np.arange(len(asked)), np.searchsorted(ends, np.arange(_PAIRS, ends[-1:].sum(), _PAIRS)))

@@ -33,16 +33,16 @@ from raydr.training.trainer import Listener, Setup, Trainer
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """What is trained on.
+    """The data of a training.
 
     Args:
         corpus: the passages.
-        train: what is learnt.
+        train: the training pairs.
         dev: what is measured on; None if nothing is.
         ranker_scores: (query_id, passage_id, score) of what is learnt; None if no ranker teaches.
         scope: the partitions that a query's random negatives are drawn from.
         margins: cross-fitted ones of the pairs, where the detection reads them.
-        guide: the vectors of a guide, where ``train.guide`` asks it.
+        guide: the vectors of a guide, where ``train.guide`` is set.
         trusted: pairs that people have called right; None if they have looked at none.
     """
 
@@ -66,7 +66,7 @@ def build_setup(
     listener: Listener,
     wrap: Callable[[nn.Module], nn.Module] | None = None,
 ) -> Setup:
-    """Put together what a :class:`~raydr.training.trainer.Trainer` needs.
+    """Make the setup of a :class:`~raydr.training.trainer.Trainer`.
 
     Args:
         config: settings of training.
@@ -111,7 +111,7 @@ def build_setup(
 
 
 def build_trainer(setup: Setup) -> Trainer:
-    """Of one network, or of two where ``train.coteaching`` is set."""
+    """Make the trainer, of two networks where ``train.coteaching`` is set."""
     coteaching = setup.config.coteaching
     return Trainer(setup) if coteaching is None else CoTeachingTrainer(setup, coteaching)
 

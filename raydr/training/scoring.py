@@ -21,7 +21,7 @@ class Encodings:
     Args:
         query_QD: vectors of this rank's queries.
         passage_CD: vectors of the passages of all ranks, as many for each query, positives first.
-        config: the model's, which says what the score of two vectors is.
+        config: the model's, with the score function.
     """
 
     query_QD: Tensor
@@ -30,18 +30,18 @@ class Encodings:
 
     @classmethod
     def gathered(cls, query_QD: Tensor, passage_PD: Tensor, config: ModelConfig) -> Encodings:
-        """With the passages that all ranks have encoded; each rank calls this once for a batch."""
+        """Return the encodings with the passages of all ranks; each rank calls this once for a batch."""
         return cls(query_QD, gather_with_grad(passage_PD), config)
 
     def first(self, dim: int) -> Encodings:
-        """Only the first dimensions of each vector, at length 1 again where the similarity is cosine."""
+        """Keep the first dimensions of each vector, at length 1 again where the similarity is cosine."""
         query, passage = self.query_QD[..., :dim], self.passage_CD[..., :dim]
         if self.config.similarity == "cosine":
             query, passage = nn.functional.normalize(query, dim=-1), nn.functional.normalize(passage, dim=-1)
         return replace(self, query_QD=query, passage_CD=passage)
 
     def scores_QC(self, rows: slice) -> Tensor:
-        """Scores of some of this rank's queries against the passages of all ranks, float32, nothing masked."""
+        """Return scores of some of this rank's queries against the passages of all ranks, float32, unmasked."""
         # Float32 whatever encoded the texts: autocast, where it is on, would round them off.
         with torch.autocast(self.query_QD.device.type, enabled=False):
             return self.config.logits_QP(self.query_QD[rows], self.passage_CD)
@@ -73,17 +73,17 @@ class BatchView:
     def gathered(
         cls, student: Encodings, batch: Batch, in_batch_negatives: bool = True, teacher: Encodings | None = None
     ) -> BatchView:
-        """With what is known of the passages of all ranks; each rank calls this once for a batch."""
+        """Return the view with what is known of the passages of all ranks; each rank calls this once for a batch."""
         guide_CD = None if batch.guide is None else gather(batch.guide.passage_PD)
         return cls(student, batch, gather(batch.passage_hash_P), guide_CD, in_batch_negatives, teacher)
 
     def first(self, dim: int) -> BatchView:
-        """The batch as its vectors' first dimensions show it, the teacher's too."""
+        """Return the view of the vectors' first dimensions, the teacher's too."""
         teacher = None if self.teacher is None else self.teacher.first(dim)
         return replace(self, student=self.student.first(dim), teacher=teacher)
 
     def candidates(self, rows: slice = slice(None)) -> Candidates:
-        """Scores of this rank's queries against the passages of all ranks, and which of these count.
+        """Return this rank's queries against the passages of all ranks: scores and masks.
 
         Args:
             rows: the queries, all by default.
@@ -141,13 +141,13 @@ class BatchView:
 
 
 def _like_positives(guide: GuideView, rows: slice, passage_CD: Tensor, first_Q: Tensor) -> Tensor:
-    """Which candidates the guide finds nearer to a query than its positive less the margin."""
+    """Return which candidates the guide scores higher than a query's positive less the margin."""
     guide_QC = guide.query_QD[rows] @ passage_CD.T
     return guide_QC > guide.rule.limits(guide_QC.gather(1, first_Q.unsqueeze(1)))
 
 
 def _log_weights(batch: Batch, rows: slice, hash_C: Tensor, scores_QC: Tensor) -> Tensor | None:
-    """Log weights of the passages that a judge has down-weighted for a query, whoever brought them; 0 for others."""
+    """Return the log weights of passages that a judge has down-weighted for a query; 0 for others."""
     if batch.weighted_hash_QW is None or batch.weighted_log_QW is None:
         return None
     log_weight_QC = torch.zeros_like(scores_QC)

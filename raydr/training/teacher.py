@@ -26,7 +26,7 @@ class Teacher:
 
     @torch.no_grad()
     def follow(self, student: DualEncoder) -> None:
-        """One step towards the student."""
+        """Move the weights one step towards the student's."""
         both = zip(self.model.parameters(), student.parameters(), strict=True)
         learning = [(own.detach(), other.detach()) for own, other in both if other.requires_grad]
         mine, theirs = [list(tensors) for tensors in zip(*learning, strict=True)]
@@ -36,6 +36,6 @@ class Teacher:
 
     @torch.no_grad()
     def encode(self, batch: Batch) -> Encodings:
-        """The batch that the student sees, encoded by the teacher."""
+        """Encode the student's batch by the teacher."""
         query_QD, passage_PD = self.model(batch.queries, batch.passages)
         return Encodings.gathered(query_QD, passage_PD, self.model.config)

@@ -14,7 +14,7 @@ from raydr.training.scoring import BatchView
 def loss_in_tiles(
     view: BatchView, loss: Loss, epoch: int, num_queries: int, tile: int | None, dims: Sequence[int] = ()
 ) -> LossOutput:
-    """The loss of the first queries of a batch.
+    """Compute the loss of the first queries of a batch.
 
     With ``dims`` it is ℓ(q) = Σ_d ℓ_d(q), ℓ_d being the loss of the first d dimensions of all vectors, so that these
     are vectors by themselves.

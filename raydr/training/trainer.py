@@ -37,16 +37,16 @@ _SINCE = "since_checkpoint"
 
 
 class Listener(Protocol):
-    """What happens outside training. Every rank calls every method the same number of times."""
+    """Callbacks of a training. Every rank calls every method the same number of times."""
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
-        """After every optimiser step; ``metrics`` is empty except every ``log_steps``."""
+        """Report an optimiser step; ``metrics`` is empty except every ``log_steps``."""
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
-        """After each detection of mismatched pairs."""
+        """Report a detection of mismatched pairs."""
 
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
-        """When the state should be kept; ``copy`` takes it, here and now, and is to be called on rank 0 only."""
+        """Report that the state should be saved; ``copy`` copies it at once, and only rank 0 calls the result."""
 
 
 #: What learns of a network by name, on the CPU.
@@ -55,7 +55,7 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Setup:
-    """What the trainer works on."""
+    """The parts that a trainer works with."""
 
     config: TrainConfig
     model: DualEncoder
@@ -92,19 +92,19 @@ class Trainer:
         self._kept_at = time.monotonic()
 
     def learner_of(self, network: DualEncoder) -> Learner:
-        """A network with an optimiser for the whole training."""
+        """Make a network's learner, with an optimiser for the whole training."""
         total = self.num_steps * self.config.num_epochs
         return Learner(network, self.setup.wrap(network), self.config, self.setup.dtype, total, self.clock)
 
     def resume(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self.progress = load_progress(folder)
         self.learner.load(folder)
         if (folder / BEST).exists():
             self.best = load_file(folder / BEST)
 
     def run(self, until: int | None = None) -> Progress:
-        """Train to the end; afterwards the model holds the state that ``keep`` asks for.
+        """Train to the end; afterwards the model holds the state that ``train.keep`` names.
 
         Args:
             until: epochs after which training pauses, with the model as it is then; never if None.
@@ -126,7 +126,7 @@ class Trainer:
 
     @property
     def chosen(self) -> Learner:
-        """Whose network is the result of training so far."""
+        """The learner whose network is the result of training so far."""
         return self.learner
 
     def _epoch(self) -> None:
@@ -148,11 +148,11 @@ class Trainer:
         self.model.train()
 
     def _is_logged(self, step: int) -> bool:
-        """Whether the metrics of the epoch's ``step``-th step are told; from 1, and asked before it is counted."""
+        """Return whether the epoch's ``step``-th step, from 1, is logged; called before the step is counted."""
         return (self.progress.global_step + 1) % self.config.log_steps == 0 or step == self.num_steps
 
     def _prepare_epoch(self) -> None:
-        """Teacher and noise flags for the epoch, unless a checkpoint has brought them."""
+        """Start the teacher and flag pairs for the epoch, unless a checkpoint holds the flags."""
         loss, epoch = self.config.loss, self.progress.epoch
         warm = epoch >= loss.num_warmup_epochs
         if loss.needs_teacher and warm and self.learner.teacher is None:
@@ -175,7 +175,7 @@ class Trainer:
         for at, batch in enumerate(batches):
             step = self.progress.global_step * len(batches) + at
             loss, metrics = self.learn(batch, step, quiet=at < len(batches) - 1)
-            # Nothing waits for the device here: figures stay on it until somebody is told.
+            # Nothing waits for the device here: figures stay on it until they are logged.
             values: Figures = {"loss": loss, "filled": float(batch.num_filled), **metrics}
             sums = add_figures(sums, values, 1 / len(batches))
         # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
@@ -211,14 +211,14 @@ class Trainer:
         return loss, {name: value * batch.weight for name, value in output.metrics.items()}
 
     def clip(self) -> tuple[Tensor, bool]:
-        """The norm of the gradients, which are cut to it; and whether a step can be taken."""
+        """Clip the gradients; return their norm, and whether a step can be taken."""
         return self.learner.optimization.clip()
 
     def take_step(self) -> None:
         self.learner.step()
 
     def forward(self, learner: Learner, batch: Batch, step: int, number: int = 0) -> LossOutput:
-        """What the loss says of a batch; ``number`` tells networks apart that draw dropout of their own."""
+        """Compute the loss of a batch; ``number`` separates networks that draw dropout of their own."""
         seed_step(self.setup.seed, step, rank(), number)
         view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
@@ -228,7 +228,7 @@ class Trainer:
             )
 
     def view(self, learner: Learner, batch: Batch) -> BatchView:
-        """What the loss works on: encodings, the teacher's too, and the flags of the noise detector."""
+        """Return what the loss reads: encodings, the teacher's too, and the flags of the noise detector."""
         view = learner.encode(batch, self.progress.global_step % self.config.loss.teacher_every == 0)
         if self.progress.clean is None:
             return view
@@ -238,7 +238,7 @@ class Trainer:
         return replace(view, clean_Q=clean_Q)
 
     def share_flagged(self) -> float | None:
-        """What the last detection has flagged; None before the first one."""
+        """Return the share of pairs that the last detection flagged; None before the first."""
         return self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
 
     def _not_finite(self, batches: list[Batch], loss: float) -> TrainingError:
@@ -268,7 +268,7 @@ class Trainer:
             self.setup.listener.on_checkpoint(self.progress, self.copy)
 
     def _take_sums(self) -> dict[str, float]:
-        """The sums of the epoch's steps so far, those of a checkpoint that was gone on from among them."""
+        """Take the sums of the epoch's steps so far, with those of the checkpoint that was resumed."""
         fresh, self._sums = as_numbers(self._sums), {}
         before = self.progress.sums
         return {key: before.get(key, 0.0) + fresh.get(key, 0.0) for key in before | fresh}
@@ -294,7 +294,7 @@ class Trainer:
         self.setup.listener.on_checkpoint(self.progress, self.copy)
 
     def _validate(self, dev: DevRetrieval) -> None:
-        """Measure the network on dev after an epoch, and see whether training has come to its end."""
+        """Measure the network on dev after an epoch, and decide whether training ends."""
         value, figures = self.measure(dev)
         progress = self.progress.measured(value, figures, self.config.loss.first_own_epoch(self.config.num_epochs))
         epoch, best_epoch = progress.history[-1].epoch, progress.best_epoch
@@ -305,12 +305,12 @@ class Trainer:
         self.progress = progress.changed(finished=progress.finished or waited)
 
     def measure(self, dev: DevRetrieval) -> tuple[float, dict[str, float]]:
-        """The dev measure that chooses the epoch, and what goes into the history."""
+        """Return the dev measure that chooses the epoch, and the figures for the history."""
         value = dev.measure(self.model, self.setup.dtype)
         return value, {f"dev {self.config.dev.measure}": value}
 
     def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
-        """Means over the ranks."""
+        """Return the means over the ranks."""
         return numbers_over_ranks(figures, self.device)
 
     def copy(self) -> Save:

@@ -1,4 +1,4 @@
-"""What is told to a training of a retriever: all of its settings, and nothing else of the run."""
+"""The settings of a retriever's training: all that it depends on besides its inputs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class OptionalInputs(Generic[T]):
 
     Args:
         negatives: mined candidates; those that came with the data if None.
-        start: the model that is gone on from; ``model.checkpoint`` if None.
-        ranker_scores: what a ranker says of pairs and candidates, for a loss that learns from it.
+        start: the model that training starts from; ``model.checkpoint`` if None.
+        ranker_scores: a ranker's scores of pairs and candidates, for a loss that learns from it.
         margins: cross-fitted margins of the pairs, for a detection that reads them.
         guide_queries: the guide's vectors of the training queries, where ``train.guide`` is set.
         guide_passages: the guide's vectors of the corpus, likewise.
@@ -38,12 +38,12 @@ class OptionalInputs(Generic[T]):
     guide_passages: T | None = None
 
     def present(self) -> dict[str, T]:
-        """Those that there are, by role."""
+        """Return the inputs that are not None, by role."""
         return {role: value for role, value in vars(self).items() if value is not None}
 
 
 class Training(Config):
-    """One training; goes to every worker."""
+    """The settings of one training, the same for every worker."""
 
     model: ModelConfig
     train: TrainConfig
@@ -66,7 +66,7 @@ class Training(Config):
     """Keep the optimiser's state after the last step with the model, for a training that goes on."""
 
     def changed(self, model: Mapping[str, Any], train: Mapping[str, Any], where: str) -> Training:
-        """A training like this one with other settings, whose last state is what it is made for.
+        """Return this training with other settings, made for its last state.
 
         Nothing is measured on the way: retrieval on the dev split may cost more than a short training.
 

@@ -55,5 +55,5 @@ def test_nce_beside_it_sees_all_candidates_and_a_query_without_scored_negatives_
 
 
 def test_no_scores_are_an_error():
-    with pytest.raises(ConfigError, match="got none of its scores"):
+    with pytest.raises(ConfigError, match="has no scores of it"):
         MarginMSE().compute(replace(random_candidates(), ranker_scores_QC=None), 0)

@@ -66,5 +66,5 @@ def test_a_query_without_scored_negatives_and_extreme_scores_stay_finite():
 
 
 def test_no_scores_are_an_error():
-    with pytest.raises(ConfigError, match="got none of its scores"):
+    with pytest.raises(ConfigError, match="has no scores of it"):
         RankerKL().compute(replace(random_candidates(), ranker_scores_QC=None), 0)

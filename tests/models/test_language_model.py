@@ -144,7 +144,7 @@ def test_it_is_saved_and_read_again_in_its_own_size(tmp_path: Path) -> None:
     ("changes", "match"),
     [
         ({"system": "{query}"}, r"system holds \{query\}, which stands in user alone"),
-        ({"system": "Yes or no"}, r"neither system nor user holds \{task\}, so that 'P answers Q' is not asked"),
+        ({"system": "Yes or no"}, r"neither system nor user holds \{task\}, so the task 'P answers Q' is unused"),
         ({"template": {"tokenize": True}}, "template holds 'tokenize', which is no setting"),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_prompt_that_cannot_be_asked_is_refused(changes: dict[str, Any], match
     with pytest.raises(ValueError, match=match):
         PromptConfig.model_validate(PROMPT | changes)
     # The default user message has no place for the task.
-    with pytest.raises(ValueError, match="is not asked: add it to user"):
+    with pytest.raises(ValueError, match="is unused: add it to user"):
         PromptConfig(system="")
 
 

@@ -1,4 +1,4 @@
-"""What a reader is: it lists the files of a data set, and turns each into rows of raydr's tables."""
+"""The interface of readers: a reader lists the files of a data set and turns each into rows of raydr's tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Source:
         return self.tables == ("passages",)
 
     def feeds(self, target: Target) -> bool:
-        """Whether it has rows for an artefact."""
+        """Return whether the file has rows for an artefact."""
         return "passages" in self.tables if target == "corpus" else not self.has_only_passages
 
 
@@ -63,14 +63,14 @@ class Row:
 
     @classmethod
     def passage(cls, passage_id: str, title: str, text: str, line: int, **further: Any) -> Row:
-        """``further`` may tell its ``partition``, see :mod:`raydr.data.partitions`."""
+        """Make a passage's row; ``further`` may hold its ``partition``, see :mod:`raydr.data.partitions`."""
         return cls("passages", "", {"passage_id": passage_id, "title": title, "text": text, **further}, line)
 
     @classmethod
     def query(
         cls, split: str, query_id: str, text: str, line: int, answers: list[str] | None = None, **further: Any
     ) -> Row:
-        """``further`` may tell its ``partition`` and its ``category``."""
+        """Make a query's row; ``further`` may hold its ``partition`` and its ``category``."""
         return cls("queries", split, {"query_id": query_id, "text": text, "answers": answers, **further}, line)
 
     @classmethod
@@ -79,7 +79,7 @@ class Row:
 
     @classmethod
     def negative(cls, split: str, query_id: str, passage_id: str, line: int, rank: int, **further: Any) -> Row:
-        """A negative that came with the data, by default one that is said to be hard."""
+        """Make the row of a negative that came with the data; by default it counts as hard."""
         values = {"query_id": query_id, "passage_id": passage_id, "miner": HARD_MINER, "rank": rank, **further}
         return cls("negatives", split, values, line)
 
@@ -90,7 +90,7 @@ def read_rows(
     rows_of: Callable[[RecordT, int], Iterable[Row]],
     unit: str = "",
 ) -> Iterator[Row]:
-    """The rows of each record; a record that cannot be used is a bad row as a whole.
+    """Yield the rows of each record; an unusable record is a bad row as a whole.
 
     Args:
         records: with the lines that they were read at.
@@ -121,7 +121,7 @@ class Reader(Component):
 
     @abstractmethod
     def sources(self) -> list[Source]:
-        """The files to read, in a fixed order. Runs on the driver; must not read them.
+        """Return the files to read, in a fixed order. Runs on the driver; must not read them.
 
         Raises:
             DataError: a file that must be there is missing; names it and what was expected.
@@ -129,15 +129,15 @@ class Reader(Component):
 
     @abstractmethod
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        """Rows of one file, streamed. Runs in a worker; malformed rows go to ``bad_rows`` with a reason."""
+        """Stream the rows of a file. Runs in a worker; malformed rows go to ``bad_rows`` with a reason."""
 
     def checksum(self, source: Source) -> str:
-        """What identifies the content of a source: the bytes of its file. Runs in a worker.
+        """Return the identity of a source's content: a hash of the file's bytes. Runs in a worker.
 
         Readers without files override it.
         """
         return checksum(source.path)
 
     def content_key(self) -> dict[str, Any]:
-        """What identifies the content in the fingerprint: the settings without paths."""
+        """Return the settings that identify the content in the fingerprint: all but paths."""
         return self.model_dump(exclude={"path"})

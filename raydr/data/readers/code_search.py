@@ -85,11 +85,11 @@ class CodeSearchReader(Reader):
         return [Source(path="installed packages", role="distributions")]
 
     def checksum(self, source: Source) -> str:
-        """Of the names and versions: an installed version has the same files everywhere."""
+        """Return the identity of names and versions: an installed version has the same files everywhere."""
         return fingerprint_of(sorted(self._distributions()))
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        """Pairs as a passage, a query and a judgment each.
+        """Yield each pair as a passage, a query and a judgment.
 
         Raises:
             DataError: there are fewer pairs than ``num_pairs``.
@@ -116,18 +116,18 @@ class CodeSearchReader(Reader):
             yield Row.judgment(split, query_id, passage_id, line)
 
     def split_of(self, query_id: str) -> str:
-        """The split of a query: a function of its id alone, so that other packages do not move it."""
+        """Return the split of a query, a function of its id alone, so that other packages do not move it."""
         at = stable_hash64("split", query_id) / 2**64
         if at < self.test:
             return "test"
         return "dev" if at < self.test + self.dev else "train"
 
     def content_key(self) -> dict[str, Any]:
-        """The settings, with the exact version of each distribution."""
+        """Return the settings, with the exact version of each distribution."""
         return {**self.model_dump(exclude={"packages"}), "packages": sorted(self._distributions())}
 
     def _distributions(self) -> dict[str, Distribution]:
-        """The distributions by ``name==version``.
+        """Return the distributions by ``name==version``.
 
         Raises:
             DataError: one is not installed, or does not list its files.
@@ -155,7 +155,7 @@ class CodeSearchReader(Reader):
 
 @lru_cache(maxsize=1)
 def _read_installed(places: tuple[tuple[str, str], ...]) -> tuple[list[Pair], BadRows]:
-    """All pairs of some distributions, given by name and place. Kept: the data set asks for them after the corpus."""
+    """Return all pairs of some distributions, by name and place. Cached: corpus and data set both read them."""
     bad_rows = BadRows("installed packages")
     installed = ((name, distribution(name.partition("==")[0])) for name, _ in places)
     return [pair for name, package in installed for pair in _pairs_of_distribution(name, package, bad_rows)], bad_rows

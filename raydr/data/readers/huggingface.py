@@ -64,7 +64,7 @@ class HuggingFaceReader(Reader):
         return read_rows(enumerate(rows, start=1), bad_rows, rows_of)
 
     def checksum(self, source: Source) -> str:
-        """Of the Arrow files that the split is cached in."""
+        """Return the identity of the Arrow files that hold the split."""
         files = [checksum(entry["filename"]) for entry in self._load(source).cache_files]
         return hashlib.blake2b(" ".join(files).encode(), digest_size=16).hexdigest()
 

@@ -57,7 +57,7 @@ class KiltReader(Reader):
         return read_rows(records, bad_rows, lambda record, line: self._query(source.split, record, line))
 
     def checksum(self, source: Source) -> str:
-        """Of the file, with the settings that its rows depend on."""
+        """Return the identity of the file, with the settings that its rows depend on."""
         how = self.num_paragraphs if source.has_only_passages else self.mention.model_dump(mode="json")
         return fingerprint_of([super().checksum(source), how])
 
@@ -85,7 +85,7 @@ class KiltReader(Reader):
             yield Row.judgment(split, query_id, page_id, line)
 
     def _in_context(self, query_id: str, text: str) -> str:
-        """The query of an input.
+        """Return the query of an input.
 
         Raises:
             RowError: it marks no mention, or several.

@@ -75,7 +75,7 @@ def format_of(path: str) -> str:
 
 
 def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Records by column name, with the line or the number that each is known by; the file's end says its format."""
+    """Read records by column name, with their line or number; the file's suffix names its format."""
     kind = format_of(path)
     if kind == "parquet":
         return _parquet_records(path)

@@ -68,7 +68,7 @@ class ZeshelReader(Reader):
         return self._read_mentions(source, bad_rows)
 
     def checksum(self, source: Source) -> str:
-        """Of the file; of mentions, with the settings that make their queries."""
+        """Return the identity of the file; for mentions, with the settings that make their queries."""
         own = super().checksum(source)
         if source.has_only_passages:
             return own
@@ -79,11 +79,11 @@ class ZeshelReader(Reader):
         return {"name": self.name}
 
     def _pages(self) -> dict[str, str]:
-        """The files of pages, by world or name."""
+        """Return the files of pages, by world or name."""
         return self._files(self.documents, "WORLD")
 
     def _worlds(self, pages: Collection[str]) -> list[str]:
-        """The worlds to read, in the order of the files.
+        """Return the worlds to read, in the order of the files.
 
         Raises:
             DataError: one that is asked for is none.
@@ -97,7 +97,7 @@ class ZeshelReader(Reader):
         return [world for world in worlds if not self.worlds or world in self.worlds]
 
     def _mentions(self) -> dict[str, str]:
-        """The files of mentions, by split."""
+        """Return the files of mentions, by split."""
         if not self.splits:
             return self._files(self.mentions, "SPLIT")
         return {
@@ -106,7 +106,7 @@ class ZeshelReader(Reader):
         }
 
     def _files(self, folder: str, each: str) -> dict[str, str]:
-        """The files of a folder by their names without ends."""
+        """Return the files of a folder by their names without suffixes."""
         place = Folder(join(self.path, folder))
         files = {name.split(".json")[0]: join(place.url, name) for name in shown_files(place) if name.endswith(_ENDS)}
         if not files:
@@ -141,7 +141,7 @@ class ZeshelReader(Reader):
         yield from read_rows(mentions, bad_rows, rows)
 
     def _query(self, record: dict[str, Any], contexts: Mapping[str, str]) -> str:
-        """The mention in its context.
+        """Return the mention in its context.
 
         Raises:
             RowError: there is no such context, or the mention is not where it is said to be.
@@ -160,7 +160,7 @@ class ZeshelReader(Reader):
         return self.mention.text(words[:start], words[start:end], words[end:])
 
     def _refuse_worlds_of_others(self, source: Source, worlds: set[Any]) -> None:
-        """Worlds of dev and test are to be new ones."""
+        """Refuse worlds that another split has too, unless ``shared_worlds`` names it."""
         if source.split in self.shared_worlds:
             return
         for split, path in self._mentions().items():

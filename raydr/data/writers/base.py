@@ -1,4 +1,4 @@
-"""What a writer is: it names the files of a format, and writes each from a data set and its negatives."""
+"""The interface of writers: a writer names the files of a format, and writes each from a data set and its negatives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Negative:
-    """One negative as it is exported."""
+    """A negative in an export."""
 
     passage_id: str
     miner: str
@@ -55,7 +55,7 @@ class Negative:
 
 @dataclass(frozen=True)
 class Question:
-    """One query with what was judged for it."""
+    """A query with its judgments."""
 
     query_id: str
     text: str
@@ -70,7 +70,7 @@ class Question:
 
 
 class Exported:
-    """A corpus, a data set and mined or judged negatives as one thing to export.
+    """A corpus, a data set and mined or judged negatives, together to export.
 
     Of the negatives, rows with the action keep or down_weight are negatives, relabel rows are further positives, and
     drop rows are left out, also where the data set itself has the same pair among its negatives. A positive, a
@@ -92,13 +92,13 @@ class Exported:
         return any(artifact.rows(f"negatives/{split}") for artifact in artifacts)
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
-        """Id, title and text of every passage, one part in memory at a time."""
+        """Yield id, title and text of every passage, one part in memory at a time."""
         for part in self.corpus.parts():
             for batch in part.to_batches(max_chunksize=10_000):
                 yield from zip(*(batch[name].to_pylist() for name in ("passage_id", "title", "text")), strict=True)
 
     def questions(self, split: str) -> Iterator[Question]:
-        """The queries of a split in their order."""
+        """Yield the queries of a split in their order."""
         queries = self.dataset.queries(split)
         judged_rows = self._with_content(self.dataset.qrels(split))
         judgments = _by_query(judged_rows, queries, ["passage_id", "relevance", "content"], [])
@@ -129,7 +129,7 @@ class Exported:
             yield Question(query["query_id"], query["text"], query["answers"], relevance, negatives)
 
     def _with_content(self, table: pa.Table) -> pa.Table:
-        """With the hashes of the passages' titles and texts, by which copies are known."""
+        """Return the table with hashes of the passages' titles and texts, by which copies are known."""
         contents = self.corpus.content_hashes(self.corpus.rows_of_column(table["passage_id"]))
         return table.append_column("content", pa.array(contents))
 
@@ -147,7 +147,7 @@ class Exported:
 def _by_query(
     table: pa.Table, queries: pa.Table, columns: list[str], order: list[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of each query of ``queries``, in their order; within a query by ``order``, else as they stand."""
+    """Yield the rows of each query of ``queries``, in their order; within a query by ``order``, else as they stand."""
     at = pc.index_in(table["query_id"], value_set=queries["query_id"].combine_chunks())
     table = table.select([*columns, *order]).append_column("at", at).filter(pc.is_valid(at))
     keys = [table[name].to_numpy() for name in reversed(order)]
@@ -166,11 +166,11 @@ class Writer(Component):
 
     @abstractmethod
     def files(self, exported: Exported) -> list[OutputFile]:
-        """The files to write. Runs on the driver; must not read the data."""
+        """Return the files to write. Runs on the driver; must not read the data."""
 
     @abstractmethod
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
-        """Write one file, streamed; runs in a worker.
+        """Stream a file to its place; runs in a worker.
 
         Args:
             file: one of :meth:`files`.
@@ -185,12 +185,12 @@ class Writer(Component):
 
 
 def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
-    """The text if it has no line break (and no tab), or with a space in place of each run of them.
+    """Return the text if it has no line break (and no tab), or with a space in place of each run of them.
 
     Raises:
         DataError: it has some and ``fold`` is not set.
 
-    >>> one_line("a\\n\\nb", "passage 'p'", fold=True, tabs_too=False)
+    >>> to_single_line("a\\n\\nb", "passage 'p'", fold=True, tabs_too=False)
     'a b'
     """
     separator = "line break" if _LINE_BREAK.search(text) else "tab" if tabs_too and "\t" in text else ""
@@ -206,7 +206,7 @@ def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
 
 
 def plain_id(value: str) -> str:
-    """An id that may stand in a column.
+    """Return an id that may stand in a column.
 
     Raises:
         DataError: it has white space in it.

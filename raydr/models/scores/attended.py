@@ -105,7 +105,8 @@ class Attended(ScoreFunction):
     def _attend(
         self, products: Tensor, query_mask: Tensor | None, passage_mask: Tensor | None, query_dim: int, passage_dim: int
     ) -> Tensor:
-        """Scores from the inner products of all vectors of two texts; masks are True at vectors, None if all are."""
+        """Compute scores from the inner products of all vectors of two texts; masks are True at vectors, None if all
+        are."""
         import torch
 
         key_dim, key_mask, other_mask = passage_dim, passage_mask, query_mask
@@ -128,7 +129,7 @@ class Attended(ScoreFunction):
 
 
 def _several(encoding: Tensor, vectors: Vectors) -> tuple[Tensor, Tensor | None]:
-    """Vectors (..., M, D), and which of them are there, (..., M); None if all are."""
+    """Return vectors (..., M, D), and the mask of those that are no padding, (..., M); None if all are."""
     if not vectors.several:
         return encoding.unsqueeze(-2), None
     if not vectors.varies:
@@ -139,7 +140,7 @@ def _several(encoding: Tensor, vectors: Vectors) -> tuple[Tensor, Tensor | None]
 
 
 def _by_length(texts_NMD: Tensor, mask_NM: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Rows of texts of similar length, these texts without the padding that none of them needs, and their masks."""
+    """Yield rows of texts of similar length, these texts with less padding, and their masks."""
     import torch
 
     if mask_NM is None:

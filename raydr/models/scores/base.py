@@ -1,4 +1,4 @@
-"""How the encodings of a query and of a passage become one number.
+"""Score functions: the encodings of a query and of a passage become one number.
 
 Training, dev retrieval, detection, judging and exact search ask the same function, so that a pair has the same score in
 all of them.
@@ -38,11 +38,11 @@ class Vectors:
 
     @property
     def varies(self) -> bool:
-        """Whether texts have different numbers of them, so that some of a batch are padded."""
+        """Whether texts have different numbers of vectors, so that some of a batch are padded."""
         return self.kind in ("first", "tokens")
 
     def most(self, longest: int) -> int:
-        """Vectors of a text of ``longest`` tokens.
+        """Return the number of vectors of a text of ``longest`` tokens.
 
         >>> Vectors("first", 8).most(5), Vectors("first", 8).most(50), Vectors("codes", 8).most(5)
         (5, 8, 8)
@@ -84,7 +84,7 @@ class ScoreFunction(Component):
 
     @abstractmethod
     def pairs(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Similarities of queries with passages, whose leading dimensions are broadcast against each other.
+        """Compute similarities of queries with passages, whose leading dimensions are broadcast against each other.
 
         So N queries with a passage each are (N, D) and (N, D), and with K candidates each (N, 1, D) and (N, K, D), of
         one vector a text; of several, (N, M, D) and (N, P, D), or (N, 1, M, D) and (N, K, P, D).
@@ -98,7 +98,7 @@ class ScoreFunction(Component):
         """
 
     def all_pairs(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
-        """Similarities (Q, P) in float32 of every query with every passage, both in any arithmetic."""
+        """Compute similarities (Q, P) in float32 of every query with every passage, both in any arithmetic."""
         import torch
 
         query_QD, passage_PD = query_QD.float(), passage_PD.float()
@@ -107,7 +107,7 @@ class ScoreFunction(Component):
 
 
 def inner_products(query_QD: Tensor, passage_PD: Tensor) -> Tensor:
-    """Inner products (Q, P) in float32 of vectors in any arithmetic."""
+    """Compute inner products (Q, P) in float32 of vectors in any arithmetic."""
     import torch
 
     if query_QD.is_cuda and query_QD.dtype == passage_PD.dtype == torch.float16:

@@ -1,4 +1,4 @@
-"""What a sampler of hard negatives sees and returns.
+"""The input and output of a sampler of hard negatives.
 
 A sampler picks among one query's mined candidates, once per query and epoch. It never fills gaps by repeating:
 what it could not draw is counted in :class:`Drawn`, and so is what the caller is to draw at random from the corpus.
@@ -38,7 +38,7 @@ class CandidateList:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What was drawn for one query.
+    """The negatives drawn for a query.
 
     Args:
         indices: int64, positions in the candidate list, all different unless drawn with replacement.
@@ -63,7 +63,7 @@ class Sampler(Component):
 
     @property
     def tells_draw_probabilities(self) -> bool:
-        """Whether all that it draws, or lets draw, comes i.i.d. from a distribution that it tells."""
+        """Whether all draws, its own and those it leaves open, are i.i.d. from a distribution that it states."""
         return False
 
     @abstractmethod
@@ -94,7 +94,7 @@ class RankedSampler(Sampler):
 
     @abstractmethod
     def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
-        """Positions in the window, at most ``num``, and their log-probabilities if drawn i.i.d.
+        """Return positions in the window, at most ``num``, and their log-probabilities if drawn i.i.d.
 
         Args:
             scores: float64, shape (num in window,), never empty.
@@ -113,7 +113,7 @@ class RankedSampler(Sampler):
 
 
 def require_scores(sampler: str, scores: FloatArray) -> None:
-    """Refuse candidates that the miner gave no score: they would never be drawn, or always.
+    """Refuse candidates without a score: they would never be drawn, or always.
 
     Raises:
         DataError: a score is not a number.
@@ -127,7 +127,7 @@ def require_scores(sampler: str, scores: FloatArray) -> None:
 
 
 def draw_without_replacement(log_weights: FloatArray, num: int, rng: np.random.Generator) -> IndexArray:
-    """At most ``num`` different positions, drawn one after the other with probability ∝ exp(log_weight).
+    """Draw at most ``num`` different positions, one after the other, with probability ∝ exp(log_weight).
 
     Gumbel top-k: the positions of the largest log_weight + Gumbel noise, in draw order. Nothing is exponentiated, so
     weights may be as far apart as they like.

@@ -249,7 +249,7 @@ def findings(error: ValidationError, of: type[Config] | None = None) -> list[str
         key = ".".join(step for step in steps if not _UNION_MEMBER.match(step))
         depth = len(steps) - 1
         beside = [other["loc"][depth:] for other in errors if other["loc"][:depth] == finding["loc"][:depth]]
-        literals = [str(one[0]).startswith("literal[") for one in beside if one]
+        literals = [str(steps_below[0]).startswith("literal[") for steps_below in beside if steps_below]
         if steps and steps[-1].startswith("literal[") and not all(literals):
             # Another member of the union says what is wrong with what was meant.
             continue

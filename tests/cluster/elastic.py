@@ -29,10 +29,10 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.models.scores.dual import Dual
 from raydr.store.artifact import Artifact
 from raydr.store.manifest import MANIFEST
+from tests.artefacts import stub
 from tests.cluster.gated import ENCODER, wait_for_files
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make
-from tests.stages import stub
 
 #: A node has room for one encoder and one tokenising task, not for two encoders; and for two search actors.
 NODE = {"num_cpus": 2, "object_store_memory": 100 * 2**20}

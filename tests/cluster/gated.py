@@ -11,8 +11,8 @@ import ray
 from numpy.typing import NDArray
 
 from raydr.models.tokens import Tokens
+from tests.artefacts.stub import StubEncoder
 from tests.patience import wait_until
-from tests.stages.stub import StubEncoder
 
 ENCODER = "tests.cluster.gated:GatedEncoder"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 
 import pyarrow as pa
-from artefacts import make_corpus
 from copied import copy_artifact
+from made_artefacts import make_corpus
 
 from raydr.data.corpus import Corpus, hash_content
 from raydr.store.folder import Folder

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from artefacts import make_corpus
+from made_artefacts import make_corpus
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset

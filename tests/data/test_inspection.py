@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from artefacts import make_corpus
+from made_artefacts import make_corpus
 
 from raydr.data.inspection import SplitInspection, count_blank, count_duplicates
 from raydr.data.inspection_report import CorpusReport, InspectionReport, Lengths, measure_lengths

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from artefacts import make_corpus
+from made_artefacts import make_corpus
 
 from raydr.data.opened import RowParts
 from raydr.data.schema import write_arrow

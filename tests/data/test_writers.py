@@ -1,4 +1,4 @@
-"""What each format writes, without Ray; the round trip is in tests/stages/test_export.py."""
+"""What each format writes, without Ray; the round trip is in tests/artefacts/test_export.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artefacts import make_corpus, make_dataset
+from made_artefacts import make_corpus, make_dataset
 
 from raydr.component import build
 from raydr.data.quarantine import BadRows

@@ -62,7 +62,7 @@ def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_
 
 @pytest.mark.ray
 def test_the_main_job_is_killed_and_resumed_on_ray(config_file, tmp_path):
-    # Ray has the training alone, which reads 40 queries 20 times; tests/stages have the rest, and Ctrl-C, on it.
+    # Ray has the training alone, which reads 40 queries 20 times; tests/artefacts have the rest, and Ctrl-C, on it.
     there = ["--set", "ray.in_process_rows=500", "--set", "tracking.enabled=false", "--set", "train.num_epochs=20"]
     leave_in_training(config_file, tmp_path / "work", signal.SIGKILL, there)
     goes_on(config_file, there)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from artefacts import make_corpus, make_dataset
 from conftest import WORDS, make_sentence
+from made_artefacts import make_corpus, make_dataset
 
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
 from raydr.data.schema import to_table, write_arrow

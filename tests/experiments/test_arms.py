@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph.things import thing
+from pipeline.things import thing
 
 from experiments.arm_report import compare_arms, report_arms, seeds_and_queries
 from experiments.arm_training import ArmResult

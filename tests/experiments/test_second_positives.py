@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from artefacts import make_corpus, make_dataset
+from made_artefacts import make_corpus, make_dataset
 from made_stage import make
 
 from experiments.second_positives import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artefacts import make_corpus
 from copied import copy_artifact
+from made_artefacts import make_corpus
 
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from artefacts import make_dataset
+from made_artefacts import make_dataset
 from pydantic import ValidationError
 from training.harness import Recorder, SomeGuide, make_trainer, model_config, run_alone, run_with_ranks
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from made_stage import interrupt, make
 
+from artefacts.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
 from raydr.artefacts.ranker_scores import KIND, read_ranker_scores, score_candidates
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -19,7 +20,6 @@ from raydr.distributed.pool import Pool
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.store.artifact import Artifact
-from stages.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
 
 
 @pytest.fixture(scope="module")

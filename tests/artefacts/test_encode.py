@@ -24,11 +24,11 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
 from raydr.store.manifest import MANIFEST
+from tests.artefacts import stub
 from tests.conftest import make_sentence
 from tests.made import make_corpus, make_dataset, make_model
 from tests.made_stage import make
 from tests.patience import PATIENCE_S
-from tests.stages import stub
 
 TEXTS = [make_sentence(at, 5 + at % 7) for at in range(47)]
 
@@ -52,7 +52,7 @@ def encode(
 ) -> Artifact:
     return make(
         output, "embeddings", encode_texts, model, corpus, pool=pool, settings=EncodeConfig(**settings),
-        arithmetic=ARITHMETIC, tokenizer=stub.TOKENIZER, encoder=f"tests.stages.stub:{encoder}",
+        arithmetic=ARITHMETIC, tokenizer=stub.TOKENIZER, encoder=f"tests.artefacts.stub:{encoder}",
     )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ def test_a_part_is_encoded_while_the_one_before_is_written(
     output, asked = Folder(str(tmp_path / "out")), []
     job = stage.Job(
         model, corpus, tuple(corpus.parts("passages")), output, "passage", ARITHMETIC, 1, "padded", 1,
-        stub.TOKENIZER, "tests.stages.stub:StubEncoder",
+        stub.TOKENIZER, "tests.artefacts.stub:StubEncoder",
     )  # fmt: skip
     worker, second = EncodeParts(job), threading.Event()
     encode_now, write_now = worker.encoder.encode, stage.write_table

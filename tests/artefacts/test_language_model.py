@@ -12,6 +12,8 @@ from chat_stub import MODEL, ChatStub, serving
 from made_stage import interrupt, make
 from patience import PATIENCE_S
 
+from artefacts.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
+from artefacts.test_judge import run, verdicts_of
 from raydr.artefacts.judged import apply_verdicts, filter_pairs
 from raydr.artefacts.language_model import ask_language_model, check_server
 from raydr.data.dataset import Dataset
@@ -25,8 +27,6 @@ from raydr.noise.judges.language_model import LanguageModel, LanguageModelJudge,
 from raydr.noise.judges.margin import Margin
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
-from stages.test_judge import run, verdicts_of
 
 NOW = {"Retry-After-Ms": "1"}
 

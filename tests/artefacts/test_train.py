@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from artefacts import make_dataset
+from made_artefacts import make_dataset
 from made_stage import make
 from patience import wait_until
 from training.harness import model_config, run_alone
@@ -36,7 +36,7 @@ from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
 from raydr.training.training import OptionalInputs, Training
-from tests.stages.held import Held
+from tests.artefacts.held import Held
 
 SETTINGS: dict[str, Any] = {
     "num_epochs": 2,

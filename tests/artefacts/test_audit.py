@@ -14,6 +14,7 @@ import pytest
 from made_stage import interrupt, make
 
 import raydr
+from artefacts.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 from raydr.artefacts.audit import FLAGGED_COLUMNS, load_result, report_verdicts, show
 from raydr.artefacts.audit_verdicts import worst_first
 from raydr.artefacts.scoring import scoring_of
@@ -38,7 +39,6 @@ from raydr.pages.noise_plots import parse_fit
 from raydr.store.artifact import Artifact, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
-from stages.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 
 #: The tiny encoder has not learned anything: a wide margin flags some, and not all.
 JUDGES: list[Judge] = [

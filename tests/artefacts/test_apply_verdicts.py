@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from artefacts import make_dataset
+from made_artefacts import make_dataset
 from made_stage import interrupt, make
 
+from artefacts.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 from raydr.artefacts.judged import apply_verdicts, clean_only, filter_pairs
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
@@ -19,7 +20,6 @@ from raydr.errors import DataError
 from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
-from stages.judge_inputs import DEPTH, NUM_QUERIES, JudgeInputs, make_inputs
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from artefacts import make_corpus, make_dataset
+from made_artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import make
 
+from artefacts.test_prepare import run as prepared
 from raydr.artefacts import evaluation as stage
 from raydr.artefacts.evaluation import evaluate, load_result, show
 from raydr.data.config import DataConfig
@@ -24,7 +25,6 @@ from raydr.errors import ConfigError, DataError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.store.artifact import Artifact
 from raydr.verbs.evaluation import Evaluations
-from stages.test_prepare import run as prepared
 
 Data = tuple[Artifact, Artifact]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from artefacts import make_corpus, make_dataset
+from made_artefacts import make_corpus, make_dataset
 
 from raydr.artefacts.inspection import inspect
 from raydr.data.corpus import Corpus

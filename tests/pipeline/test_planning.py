@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.things import make_all, thing
+from pipeline.things import make_all, thing
 from raydr.artefacts.places import Places
 from raydr.errors import FingerprintError
 from raydr.pipeline.planning import Inventory, check_names, reason, required

@@ -10,6 +10,7 @@ import pytest
 from made_evaluation import make_run
 from made_stage import interrupt, make
 
+from artefacts.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 from raydr.artefacts.reranked_run import rerank
 from raydr.artefacts.run import KIND, Run
 from raydr.artefacts.scoring import PairReader
@@ -21,7 +22,6 @@ from raydr.models.cross_encoder import CrossEncoderScorer
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer, PairScorer
 from raydr.store.artifact import Artifact
-from stages.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 
 NUM_PASSAGES = 8
 

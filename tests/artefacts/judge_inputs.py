@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import artefacts
-from artefacts import make_corpus
+import made_artefacts as artefacts
 from conftest import WORDS, make_sentence
+from made_artefacts import make_corpus
 from made_stage import make
 
 from raydr.artefacts.model import save_untrained

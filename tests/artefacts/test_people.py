@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from made_stage import make
 
+from artefacts.judge_inputs import JudgeInputs, make_inputs
+from artefacts.test_apply_verdicts import make_verdicts
+from artefacts.test_judge import run, verdicts_of
 from raydr.artefacts.judged import filter_pairs
 from raydr.artefacts.verdict_tables import open_earlier
 from raydr.data.annotations import query_texts
@@ -21,9 +24,6 @@ from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.people import People, PeopleNegatives
 from raydr.noise.reviewed import estimate_quality
-from stages.judge_inputs import JudgeInputs, make_inputs
-from stages.test_apply_verdicts import make_verdicts
-from stages.test_judge import run, verdicts_of
 
 
 @pytest.fixture(scope="module")

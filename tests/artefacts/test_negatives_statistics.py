@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from made_stage import make
 
+from artefacts.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
 from raydr.artefacts.negatives_statistics import KIND, count_negatives
 from raydr.data.dataset import read_split
 from raydr.distributed.pool import Pool
 from raydr.evaluation.config import EvaluateConfig
-from stages.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
 
 
 def test_planted_candidates_are_counted_whoever_has_found_them(

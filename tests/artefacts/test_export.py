@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from artefacts import make_corpus, make_dataset
+from made_artefacts import make_corpus, make_dataset
 from made_stage import make
 
 from raydr.artefacts.prepared import prepare_corpus, prepare_dataset

@@ -16,7 +16,7 @@ from patience import PATIENCE_S
 from small_runs import small_run
 
 import raydr
-from graph.things import make_all, thing
+from pipeline.things import make_all, thing
 from raydr.artefacts.declaration import Existing, Node, NodeWork
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import artefacts
-from artefacts import make_corpus
+import made_artefacts as artefacts
+from made_artefacts import make_corpus
 from made_stage import make
 
 from raydr.artefacts.folds import cut_folds, leave_fold_out

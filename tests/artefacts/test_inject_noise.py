@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from artefacts import make_corpus
+from made_artefacts import make_corpus
 from made_stage import make
 
 from raydr.artefacts.noisy_dataset import inject_noise

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from artefacts import make_corpus, make_dataset
+from made_artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import interrupt, make
 

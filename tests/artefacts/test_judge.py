@@ -11,6 +11,16 @@ import pyarrow as pa
 import pytest
 from made_stage import interrupt, make
 
+from artefacts.judge_inputs import (
+    DEPTH,
+    FLOAT32,
+    NUM_QUERIES,
+    JudgeInputs,
+    make_cross_encoder,
+    make_inputs,
+    make_negatives,
+    negatives_of,
+)
 from raydr.artefacts.scoring import scoring_of
 from raydr.artefacts.verdict_tables import open_earlier
 from raydr.artefacts.verdicts import judge_labels
@@ -34,16 +44,6 @@ from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
 from raydr.store.artifact import Artifact
-from stages.judge_inputs import (
-    DEPTH,
-    FLOAT32,
-    NUM_QUERIES,
-    JudgeInputs,
-    make_cross_encoder,
-    make_inputs,
-    make_negatives,
-    negatives_of,
-)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from raydr.models.tokens import Tokens
 from tests.made import tokens_from_lists
 
-TOKENIZER = "tests.stages.stub:load_tokenizer"
-ENCODER = "tests.stages.stub:StubEncoder"
+TOKENIZER = "tests.artefacts.stub:load_tokenizer"
+ENCODER = "tests.artefacts.stub:StubEncoder"
 DIM = 8
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graph.things import make_all, thing
+from pipeline.things import make_all, thing
 from raydr.artefacts.places import Places
 from raydr.errors import ArtifactError
 from raydr.store.folder import Folder

@@ -27,7 +27,7 @@ from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.training.checkpoint import Progress
-from raydr.training.config import NEUTRAL, TrainConfig
+from raydr.training.config import TrainConfig
 from raydr.training.training import OptionalInputs, Training
 
 SETTINGS: dict[str, Any] = {
@@ -75,7 +75,7 @@ def fit(
     pool: Pool | None = None,
 ) -> Artifact:
     # What plays no part in the result is none of the identity's business, as in the graph.
-    content = training.model_dump(mode="json") | {"train": training.train.model_dump(mode="json", exclude=NEUTRAL)}
+    content = training.differing_settings()
     inputs = Artifact.open(data[1], "dataset"), Artifact.open(data[0], "corpus")
     return make(
         output,

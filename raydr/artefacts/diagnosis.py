@@ -8,7 +8,6 @@ Artefact ``diagnosis``::
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -154,9 +153,6 @@ def show(artifact: Artifact) -> None:
         )
         for finding in notable:
             say(f"{finding.check}: {finding.remedy}")
-    if result.faults and result.faults[0].settings:
-        settings = " ".join(f"--set {shlex.quote(setting)}" for setting in result.faults[0].settings)
-        say(f"to see what the first of these brings: train again with {settings} --set workdir=ANOTHER")
     say(f"nothing found: {', '.join(finding.check for finding in result.of_level('ok')) or 'none'}")
     for check, why in result.missing.items():
         say(f"not looked at: {check} ({why})")

@@ -48,6 +48,26 @@ def cells(finding: Finding) -> list[str]:
     return [finding.level, finding.check, f"{finding.severity:.0%}", finding.found, finding.remedy]
 
 
+#: Name of the variant, or end of the folder, that tries a remedy.
+_REMEDY = "remedy"
+
+
+def trial_settings(fault: Finding, workdir: str) -> list[str]:
+    """Settings of a run that compares a fault's remedy with the training as it is.
+
+    A remedy in the section ``train`` becomes a variant, which shares everything else; any other needs a folder of its
+    own.
+
+    >>> trial_settings(Finding("mismatched_pairs", 0.4, "", ("train.loss=npc",), ""), "work")
+    ['variants.remedy.loss=npc']
+    >>> trial_settings(Finding("temperature", 0.4, "", ("model.scale=20",), ""), "work")
+    ['model.scale=20', 'workdir=work-remedy']
+    """
+    if all(setting.startswith("train.") for setting in fault.settings):
+        return [f"variants.{_REMEDY}.{setting.removeprefix('train.')}" for setting in fault.settings]
+    return [*fault.settings, f"workdir={workdir.rstrip('/')}-{_REMEDY}"]
+
+
 def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] = ()) -> str:
     """The self-contained HTML page.
 

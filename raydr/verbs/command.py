@@ -69,7 +69,6 @@ _NEXT = {
     "import_run": "evaluate",
     "import_vectors": "evaluate",
     "evaluate": "report",
-    "diagnose": "report",
 }
 
 

@@ -203,6 +203,18 @@ def diagnose(
         return made
 
 
+def next_after_diagnose(made: list[Artifact]) -> tuple[str, list[str], str]:
+    """The run that compares the first fault's remedy with the training as it is, in this working folder or its own."""
+    from raydr.artefacts.diagnosis import load_result
+    from raydr.pages.diagnosis import trial_settings
+
+    faults = load_result(made[0]).faults
+    if not faults or not faults[0].settings:
+        return "report", [], ""
+    workdir = str(made[0].folder).rpartition("/store/")[0]
+    return "evaluate", trial_settings(faults[0], workdir), "to see what the first remedy brings"
+
+
 @takes_config
 def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryStory:
     """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.

@@ -12,6 +12,7 @@ import pytest
 from raydr.config.run import RunConfig
 from raydr.diagnosis.diagnosis import Diagnosis, diagnose
 from raydr.diagnosis.evidence import Evidence, Lengths
+from raydr.pages.diagnosis import trial_settings
 
 RNG = np.random.default_rng(0)
 NUM = 400
@@ -129,6 +130,11 @@ def test_a_fault_is_named_first(fault: str) -> None:
     assert diagnosis.faults[0].remedy
     # Settings that a config takes.
     RunConfig.load("example", diagnosis.faults[0].settings)
+    trial = trial_settings(diagnosis.faults[0], "work")
+    remedied, is_variant = RunConfig.load("example", trial), not any(one.startswith("workdir=") for one in trial)
+    assert is_variant == all(one.startswith("train.") for one in diagnosis.faults[0].settings)
+    assert (remedied.train == RunConfig.load("example").train) or not is_variant
+    assert not diagnosis.faults[0].settings or remedied.variant("remedy") != RunConfig.load("example")
     assert Diagnosis.from_json(json.loads(json.dumps(diagnosis.to_json()))) == diagnosis
 
 
@@ -192,3 +198,12 @@ def test_wrong_judgments_are_looked_for_where_they_are() -> None:
         [fault] = diagnose(replace(HEALTHY, **change)).faults
         assert ("of the training pairs suit" in fault.found.split(",")[0]) == (split == "train")
         assert ("judgments of dev" in fault.remedy) == (split == "dev")
+
+
+def test_a_cut_that_loses_nothing_is_not_said_to_fall() -> None:
+    held_out = HEALTHY.held_out | {"bm25, texts cut": found(START + 0.06)}
+    [truncation] = [one for one in diagnose(replace(HEALTHY, held_out=held_out)).findings if one.check == "truncation"]
+    assert truncation.level == "ok"
+    assert "falls" not in truncation.found
+    means = [f"{held_out[reader].mean():.3f} over" for reader in ("bm25", "bm25, texts cut")]
+    assert all(one in truncation.found for one in means)

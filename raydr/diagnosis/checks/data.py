@@ -98,8 +98,8 @@ class Truncation(Check):
         )
         return self.finding(
             intervals.mean(whole - cut).low / uncut.mean,
-            f"{shares or 'tokens'} are beyond max_length; BM25's RR@10 falls from {uncut.mean:.3f} to {cut.mean():.3f} "
-            "on texts cut like that",
+            f"{shares or 'tokens'} are beyond max_length; BM25's RR@10 is {uncut.mean:.3f} over whole texts "
+            f"and {cut.mean():.3f} over texts cut like that",
             *longer,
             advice="(95 % of the texts fit)",
         )

@@ -56,6 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     """Take back the threads that a benchmark or FAISS has given to all libraries of the process."""
     import torch

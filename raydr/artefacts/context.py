@@ -14,7 +14,7 @@ from raydr.config.run import RunConfig
 from raydr.console import warn
 from raydr.data.readers.base import Reader
 from raydr.distributed.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
-from raydr.distributed.pool import choose_pool
+from raydr.distributed.choose_pool import choose_pool
 from raydr.errors import DamagedError
 from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_fingerprint
 from raydr.models.config import CrossEncoderConfig, Dtype, ModelConfig

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from raydr.console import progress_bar
-from raydr.distributed.cluster import RayConfig, local_session, works_for_ray
-from raydr.distributed.resources import num_gpus_here
 from raydr.models.encode_config import EncodeConfig
 
 #: What a worker of :meth:`Pool.feed` gets and returns: columns of one row.
@@ -181,39 +179,3 @@ def _ahead(function: Callable[[Batch], Batch], batches: Iterator[Batch], num_thr
         finally:
             for future in pending:
                 future.cancel()
-
-
-#: Rows that are read without a model in the time that one takes with it, roughly.
-_LIGHT_ROWS = 20
-#: Rows that a GPU reads with a model in the time that a processor takes for one, roughly; and rows of what it searches.
-_GPU_ROWS, _GPU_LIGHT_ROWS = 50, 10
-
-
-def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) -> Pool:
-    """This process for little work where Ray would be a local one, else Ray.
-
-    Args:
-        num_rows: of the input that is worked on.
-        num_gpus: that the workers need. Ray assigns them, except where this machine has only one.
-        asks_model: whether a model reads the rows.
-    """
-    local = local_session()
-    weight = 1 if asks_model else 1 / _LIGHT_ROWS
-    if num_gpus:
-        weight /= _GPU_ROWS if asks_model else _GPU_LIGHT_ROWS
-    if (
-        local is not None
-        and num_rows * weight <= local.in_process_rows
-        and (not num_gpus or _owns_gpu(local, num_gpus))
-    ):
-        return ThisProcess()
-    # Ray takes a second to import, and is not everywhere.
-    from raydr.distributed.ray_pool import RayPool
-
-    return RayPool()
-
-
-def _owns_gpu(local: RayConfig, num_gpus: float) -> bool:
-    """Whether there is one GPU, and it is enough; a process that works for a Ray takes none that it was not given."""
-    enough = num_gpus <= 1 and local.num_gpus in (None, 1) and local.in_process_rows > 0
-    return enough and not works_for_ray() and num_gpus_here() == 1

@@ -15,8 +15,9 @@ from raydr.component import Config
 from raydr.config.run import RunConfig
 from raydr.console import duration, say, warn
 from raydr.data.dataset import Dataset
+from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import give_back_memory
-from raydr.distributed.pool import Pool, choose_pool
+from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError, BusyError, DataError
 from raydr.pipeline.planning import Inventory, run_nodes
 from raydr.store.artifact import Artifact, Building, begin

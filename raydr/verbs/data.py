@@ -17,8 +17,8 @@ from raydr.config.run import NAME, RunConfig, check_name
 from raydr.console import say, warn
 from raydr.data.corpus import Corpus
 from raydr.data.writers.base import Writer
+from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import ray_session
-from raydr.distributed.pool import choose_pool
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.ops.export import export as write

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import RayConfig, ray_session, read_capacity, stated_capacity
-from raydr.distributed.pool import choose_pool
 from raydr.distributed.resources import cluster_capacity
 from raydr.errors import ConfigError
 

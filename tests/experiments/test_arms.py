@@ -74,7 +74,7 @@ def test_an_arms_key_depends_on_what_changes_its_result(
     assert plain.node().key == arm(other.model_copy(update={"workdir": str(tmp_path / "v")})).node().key
     different = [
         arm(real(train={"num_epochs": 7})),
-        replace(plain, pairs=known_clean(plain.run, "train")),
+        replace(plain, pairs=known_clean(plain.context, "train")),
         arm(real(), clean_only=True),
         arm(real(search={"top_k": 500})),
         arm(real(negatives={"miner": "bm25"}, train={"num_hard_negatives": 1})),

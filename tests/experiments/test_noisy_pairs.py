@@ -53,7 +53,7 @@ def test_filtered_arms_train_on_what_the_judge_leaves_and_are_found_again(
         results = run_arms(session, arms)
         made = make_arms(session, arms)
         all_pairs = session.recipe.dataset()
-        longer = {arm.name: equal_steps(session, all_pairs, arm).run.config.train for arm in arms}
+        longer = {arm.name: equal_steps(session, all_pairs, arm).context.config.train for arm in arms}
     assert [result.arm for result in results] == names
     left = {arm.name: len(Dataset(session.inventory.open(arm.pairs)).qrels("train")) for arm in arms}
     assert config.train.batch_size <= left["consistency-filtered"] < left["nce"]

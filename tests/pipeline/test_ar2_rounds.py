@@ -41,7 +41,7 @@ def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
 
 
 def rounds_of(config: RunConfig) -> list[Round]:
-    [arm] = lay_out(recipe_of(config).run)
+    [arm] = lay_out(recipe_of(config).context)
     return arm.rounds
 
 

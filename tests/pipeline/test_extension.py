@@ -103,7 +103,8 @@ def test_a_run_uses_what_somebody_else_declares(config: Path, installed: Path) -
     asked = {name: one.manifest.identity.inputs["model"] for name, one in verdicts.items()}
     assert len(set(asked.values())) == 3
     pupil = places.folder("model", asked["pupil"]).read_json("manifest.json")["identity"]
-    assert (pupil["config"]["model"]["similarity"], pupil["config"]["train"]["num_hard_negatives"]) == ("dot", 2)
+    training = pupil["config"]["training"]
+    assert (training["model"]["similarity"], training["train"]["num_hard_negatives"]) == ("dot", 2)
     assert pupil["inputs"]["start"] == asked["best_candidate"]
     judged = read_split(places.open("negatives/judged-best_candidate+pupil+stranger-bm25-train", "negatives"),
                         "negatives", "train")  # fmt: skip

@@ -296,7 +296,7 @@ def test_a_cross_encoder_that_is_trained_once_is_one_whatever_each_round_keeps(c
     for how, num in {"once": 1, "each_round": 3}.items():
         refresh = {"num_rounds": 3, "classifier": how}
         config = configure([first, "classifier"], {"pairs_kept_by": "npc"}, refresh=refresh)
-        rounds = lay_out(recipe_of(config).run)[0].rounds
+        rounds = lay_out(recipe_of(config).context)[0].rounds
         assert len({one.verdicts[0].key for one in rounds}) == 3
         assert len({one.verdicts[1].inputs["model"].key for one in rounds}) == num, how
 

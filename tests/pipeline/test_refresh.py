@@ -42,7 +42,7 @@ def planned(beir_folder, tiny_checkpoint, tmp_path, here):
     def plan(**sections: Any) -> list[Arm]:
         sections.setdefault("refresh", {"num_rounds": 3})
         sections["refresh"] = {"evaluate_splits": ["dev"]} | sections["refresh"]
-        return lay_out(recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path, **sections)).run)
+        return lay_out(recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path, **sections)).context)
 
     return plan
 
@@ -155,7 +155,7 @@ def test_a_search_demands_all_its_actors_at_a_time(planned):
 
 def test_a_comparison_is_made_again_for_another_baseline(planned, beir_folder, tiny_checkpoint, tmp_path):
     [arm] = planned(refresh={"num_rounds": 2})
-    run = recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path)).run
+    run = recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path)).context
     first, second = (one.runs["dev"] for one in arm.rounds)
     made = [evaluation(run, "dev", runs) for runs in ({"a": first, "b": second}, {"b": second, "a": first})]
     assert made[0].key != made[1].key

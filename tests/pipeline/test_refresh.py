@@ -108,9 +108,9 @@ def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
     assert keys(scratch)["round-2/train"] != base
     assert "start" not in scratch[0].rounds[1].model.inputs
     kept = planned(refresh={"num_rounds": 3, "optimizer": "kept"})
-    settings = [one.model.settings for one in kept[0].rounds]
-    assert [one["keep_optimizer"] for one in settings] == [True, True, False]
-    assert [one["with_optimizer"] for one in settings] == [False, True, True]
+    trainings = [one.model.arguments["training"] for one in kept[0].rounds]
+    assert [training.keep_optimizer for training in trainings] == [True, True, False]
+    assert [training.with_optimizer for training in trainings] == [False, True, True]
     adapted = {"train": {"optimizer": {"lora": {}}}}
     told = r"refresh.optimizer is kept around round 1, and train.optimizer.lora gives each training new adapters"
     with pytest.raises(ConfigError, match=told):

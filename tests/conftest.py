@@ -312,7 +312,7 @@ def ragged_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def make_tiny_data(folder: Path, num_words: Callable[[int], int]) -> tuple[str, str]:
     """Passages of so many words, and queries that are the middle of them."""
-    from artefacts import make_corpus, make_dataset
+    from made_artefacts import make_corpus, make_dataset
 
     passages = [
         {"passage_id": f"p{at:03d}", "title": WORDS[at % len(WORDS)], "text": make_sentence(at, num_words(at))}

@@ -103,7 +103,7 @@ def test_another_setting_stops_with_1_and_says_which(config_file):
     assert raydr("train", str(config_file), *few).returncode == 0
     result = raydr("train", str(config_file), "--set", "tracking.enabled=false")
     assert result.returncode == 1
-    assert "models/trained: train.num_epochs was 1, is 30" in result.stderr
+    assert "models/trained: training.train.num_epochs was 1, is 30" in result.stderr
     assert "Traceback" not in result.stderr
 
 

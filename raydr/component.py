@@ -77,11 +77,15 @@ def is_neutral(mark: Any) -> bool:
     return isinstance(mark, type) and issubclass(mark, Neutral)
 
 
-def content_of(value: Any) -> Any:
+def content_of(value: Any, declared: type[Config] | None = None) -> Any:
     """The JSON value that stands for a setting in a key.
 
-    Of a section this is what differs from its defaults, neutral settings left out: a setting that is added later
-    changes no key. A component keeps its name. What has a ``content`` of its own is taken by that.
+    Of a section this is what differs from the defaults of its declared class, neutral settings left out: a setting
+    that is added later changes no key. A component keeps its name. A ``content`` of a value's own takes precedence.
+
+    Args:
+        value: the setting.
+        declared: the class that the setting is declared with; a section of a derived class may have other defaults.
 
     >>> from typing import Annotated
     >>> class Side(Config):
@@ -94,7 +98,7 @@ def content_of(value: Any) -> Any:
     if own is not None and not isinstance(value, type):
         return content_of(own() if callable(own) else own)
     if isinstance(value, Config):
-        return value.differing_settings()
+        return value.differing_settings(declared)
     if isinstance(value, Mapping):
         return {str(key): content_of(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -139,15 +143,23 @@ class Config(BaseModel):
                 filled[name] = {key: getattr(default, key) for key in default.model_fields_set} | dict(section)
         return filled
 
-    def differing_settings(self) -> dict[str, Any]:
-        """The settings that differ from their defaults, neutral ones left out, as JSON values."""
+    def differing_settings(self, declared: type[Config] | None = None) -> dict[str, Any]:
+        """The settings that differ from the defaults, neutral ones left out, as JSON values.
+
+        Args:
+            declared: the class whose defaults count, this one or a base of it; this one if None. A component's own
+                class always counts: its name stands for it.
+        """
+        of_class = declared if declared is not None and not isinstance(self, Component) else type(self)
         content: dict[str, Any] = {}
-        for name, field in type(self).model_fields.items():
-            if any(is_neutral(mark) for mark in field.metadata):
+        for name, own in type(self).model_fields.items():
+            if any(is_neutral(mark) for mark in own.metadata):
                 continue
-            value = content_of(getattr(self, name))
+            field = of_class.model_fields.get(name, own)
+            default = None if field.is_required() else field.get_default(call_default_factory=True)
+            value = content_of(getattr(self, name), type(default) if isinstance(default, Config) else None)
             always = field.is_required() or (name == "name" and isinstance(self, Component))
-            if always or value != content_of(field.get_default(call_default_factory=True)):
+            if always or value != content_of(default):
                 content[name] = value
         return content
 

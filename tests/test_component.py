@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from raydr.component import Config, content_of
 from raydr.training.config import TrainConfig
 
 
@@ -21,3 +22,22 @@ def test_a_fingerprint_has_every_setting_however_deep_it_stands(sampler: object)
 def test_a_number_is_a_finite_number(setting: str, value: object) -> None:
     with pytest.raises(ValidationError, match=setting):
         TrainConfig.model_validate({setting: value})
+
+
+def test_a_section_of_a_derived_class_is_told_from_one_of_its_base_by_its_values() -> None:
+    """A derived class has other defaults: both sections are at their defaults, and mean different things."""
+
+    class Pace(Config):
+        rate: float = 2e-5
+        steps: int = 10
+
+    class SlowPace(Pace):
+        rate: float = 1e-7
+        pause: int = 1
+
+    class Job(Config):
+        pace: Pace = Pace()
+
+    assert content_of(Job()) == {}
+    assert content_of(Job(pace=SlowPace())) == {"pace": {"rate": 1e-7}}
+    assert content_of(Job(pace=SlowPace(rate=2e-5, pause=3))) == {"pace": {"pause": 3}}

@@ -18,7 +18,7 @@ from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.store.artifact import Artifact, Building
 from raydr.tracking.tracker import Tracker
-from raydr.training.training import OptionalInputs, Training
+from raydr.training.training import Training
 
 #: The role of the model that is asked.
 MODEL = "model"
@@ -168,7 +168,7 @@ def train_fold(
     if num_queries < batch_size:
         training = _in_small_batches(training, num_queries)
         say(f"cross-fit: batches of {training.train.batch_size} in place of {batch_size}: a fold leaves {num_queries}")
-    return train(making, pool, dataset, corpus, OptionalInputs(), training=training, tracker=tracker.handle())
+    return train(making, pool, tracker, dataset, corpus, training=training)
 
 
 def _in_small_batches(training: Training, num_queries: int) -> Training:

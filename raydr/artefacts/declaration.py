@@ -22,7 +22,7 @@ from functools import cached_property
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Generic, Literal, ParamSpec, Union, get_args, get_origin, get_type_hints
 
-from raydr.component import content_of, is_neutral
+from raydr.component import Config, content_of, is_neutral
 from raydr.data.opened import Opened
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError
@@ -171,6 +171,7 @@ class _Parameter:
     kind: Any
     neutral: bool
     default: Any
+    declared: type[Config] | None
 
     @classmethod
     def of(cls, parameter: inspect.Parameter, hint: Any) -> _Parameter:
@@ -186,7 +187,8 @@ class _Parameter:
             role, kind = "input", opened
         elif get_origin(plain) is Mapping and get_args(plain)[1] is Artifact:
             role, kind = "group", Artifact
-        return cls(parameter.name, role, kind, any(map(is_neutral, marks)), parameter.default)
+        declared = next((choice for choice in classes if issubclass(choice, Config)), None)
+        return cls(parameter.name, role, kind, any(map(is_neutral, marks)), parameter.default, declared)
 
 
 class Declaration(Generic[P]):
@@ -275,7 +277,7 @@ class Declaration(Generic[P]):
             parameter = self.parameters[name]
             if parameter.neutral:
                 continue
-            part, default = content_of(value), parameter.default
+            part, default = content_of(value, parameter.declared), parameter.default
             if default is inspect.Parameter.empty or part != content_of(default):
                 content[name] = part
         return content
@@ -313,7 +315,7 @@ def artefact(
 
     Args:
         kind: of the artefact.
-        version: raised where the same settings lead to another content.
+        version: raised where the same settings lead to another content, or where the default of a setting changes.
         rows: how many rows there are to work on, from the inputs and settings by name; decides where it is made.
         asks_model: whether a model reads the rows.
         temporary: only other nodes need it: it goes when its round is over.

@@ -42,7 +42,7 @@ from raydr.training.config import TeacherConfig
 from raydr.training.training import OptionalInputs, Training
 
 if TYPE_CHECKING:
-    from raydr.tracking.tracker import TrackerHandle
+    pass
 
 
 def trained(
@@ -129,11 +129,10 @@ def _num_learnt(of: Any) -> int:
     return int(epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
 
 
-@artefact("model", version=2, rows=_num_learnt, asks_model=True)
-def train_model(
+def train(
     making: Building,
     pool: Pool,
-    tracker: Tracker,
+    tracker: Tracker | None,
     dataset: Artifact,
     corpus: Artifact,
     negatives: Artifact | None = None,
@@ -146,84 +145,25 @@ def train_model(
     training: Training,
     checkpoint: str = "",
     best_epoch_from: int = 0,
-    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
-    watcher: Annotated[Watcher | None, Neutral] = None,
-) -> dict[str, Any]:
-    """Train a model, see :func:`train`.
-
-    Args:
-        making, pool, dataset, corpus, training, watcher: see there.
-        tracker: its step in MLflow.
-        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`OptionalInputs`.
-        checkpoint: checksum of what the model starts from.
-        best_epoch_from: the first epoch that may become the model; the loss says it.
-        warmup: opens the state that it goes on from.
-    """
-    optional = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
-    return train(
-        making, pool, dataset, corpus, optional, training=training, tracker=tracker.handle(),
-        warmup=None if warmup is None else warmup(), watcher=watcher,
-    )  # fmt: skip
-
-
-@artefact("warmup", version=2, rows=_num_learnt, asks_model=True)
-def train_warmup(
-    making: Building,
-    pool: Pool,
-    tracker: Tracker,
-    dataset: Artifact,
-    corpus: Artifact,
-    negatives: Artifact | None = None,
-    start: Artifact | None = None,
-    guide_queries: Artifact | None = None,
-    guide_passages: Artifact | None = None,
-    *,
-    training: Training,
-    until: int,
-    checkpoint: str = "",
-    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
-    watcher: Annotated[Watcher | None, Neutral] = None,
-) -> dict[str, Any]:
-    """Train the first epochs of plain NCE and keep the state after them, see :func:`train_model`.
-
-    Args:
-        making, pool, tracker, dataset, corpus, negatives, start, guide_queries, guide_passages: see there.
-        training, checkpoint, warmup, watcher: see there.
-        until: epochs.
-    """
-    optional = OptionalInputs(negatives, start, guide_queries=guide_queries, guide_passages=guide_passages)
-    return train(
-        making, pool, dataset, corpus, optional, training=training, tracker=tracker.handle(),
-        warmup=None if warmup is None else warmup(), until=until, watcher=watcher,
-    )  # fmt: skip
-
-
-def train(
-    making: Building,
-    pool: Pool,
-    dataset: Artifact,
-    corpus: Artifact,
-    optional: OptionalInputs[Artifact],
-    *,
-    training: Training,
-    tracker: TrackerHandle | None,
-    warmup: Artifact | None = None,
     until: int | None = None,
-    watcher: Watcher | None = None,
+    warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
+    watcher: Annotated[Watcher | None, Neutral] = None,
 ) -> dict[str, Any]:
     """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
 
     Args:
         making: the ``model`` artefact, or the ``warmup``; checkpoints lie beside it until it is finished.
         pool: where it is trained.
+        tracker: logs step and epoch metrics; nothing is logged if None.
         dataset: its training split is trained on, its dev split chooses the epoch.
         corpus: the corpus it was prepared with.
-        optional: what else is read.
+        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`OptionalInputs`.
         training: the settings.
-        tracker: where step and epoch metrics are logged.
-        warmup: the state after epochs of plain NCE that it begins with; None if it trains them itself.
+        checkpoint: checksum of what the model starts from.
+        best_epoch_from: the first epoch that may become the model; the loss says it.
         until: epochs of a ``warmup`` that is made; None for a model.
-        watcher: whom the training tells how far it is; the console if None.
+        warmup: opens the state after epochs of plain NCE that training begins with; None if it trains them itself.
+        watcher: receives the progress; the console if None.
 
     Raises:
         DataError: the data set was prepared with another corpus, its dev split has no judgments, or the candidates are
@@ -234,7 +174,6 @@ def train(
     data = Dataset(dataset)
     data.require_corpus(corpus)
     _check_dev(training, data)
-    negatives, start = optional.negatives, optional.start
     _check_negatives(training, negatives)
     if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
         raise ArtifactError(
@@ -249,8 +188,10 @@ def train(
         warn(advice)
     settings = training.train
     view = training_here if trains_here(pool, settings) else training_on_ray
+    optional = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
+    state, handle = None if warmup is None else warmup(), None if tracker is None else tracker.handle()
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
-        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, tracker, watching, warmup, until)
+        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, handle, watching, state, until)
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}
@@ -258,6 +199,10 @@ def train(
     info["weights"] = fingerprint_of(outcome["weights"])
     _show(info)
     return info
+
+
+train_model = artefact("model", version=2, rows=_num_learnt, asks_model=True)(train)
+train_warmup = artefact("warmup", version=2, rows=_num_learnt, asks_model=True)(train)
 
 
 def _say_what_is_replaced(model: ModelConfig) -> None:

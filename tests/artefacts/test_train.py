@@ -35,7 +35,7 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
-from raydr.training.training import OptionalInputs, Training
+from raydr.training.training import Training
 from tests.artefacts.held import Held
 
 SETTINGS: dict[str, Any] = {
@@ -75,12 +75,14 @@ def fit(
         output,
         "model",
         train,
+        None,
         dataset or Artifact.open(data[1], "dataset"),
         Artifact.open(data[0], "corpus"),
-        OptionalInputs(negatives, start, **taught),
+        negatives,
+        start,
         pool=pool or RayPool(),
         training=training,
-        tracker=None,
+        **taught,
         watcher=watcher,
         identity=identity,
     )

@@ -28,7 +28,7 @@ from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.training.checkpoint import Progress
 from raydr.training.config import TrainConfig
-from raydr.training.training import OptionalInputs, Training
+from raydr.training.training import Training
 
 SETTINGS: dict[str, Any] = {
     "loss": {"name": "npc", "warmup_epochs": 1},
@@ -81,12 +81,11 @@ def fit(
         output,
         "model",
         train,
+        None,
         *inputs,
-        OptionalInputs(),
         identity=Identity(kind="model", config=content, inputs={"dataset": inputs[0].fingerprint}),
         pool=pool,
         training=training,
-        tracker=None,
         watcher=watcher,
     )
 

@@ -87,7 +87,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 #: Looking for doctests imports a module, and what is declared in this one is to stay unknown.
-collect_ignore = ["graph/strangers.py"]
+collect_ignore = ["pipeline/strangers.py"]
 
 WORDS = [
     "the",

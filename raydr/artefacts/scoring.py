@@ -1,4 +1,4 @@
-"""How a model scores pairs: what every worker is told that opens one."""
+"""Scoring of pairs: which model, how it is opened on a worker, and the scores that it gives to candidates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.noise.candidates import Candidates
 from raydr.store.artifact import Artifact
 
-if TYPE_CHECKING:
-    from raydr.models.pair_scoring import PairScorer
 if TYPE_CHECKING:
     from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer
 

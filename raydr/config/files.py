@@ -1,4 +1,4 @@
-"""Reading YAML: files that hold a mapping, and single values."""
+"""Configs as files: YAML is read, merged with its base and overrides, and its relative paths are anchored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the data: which reader, which subset, and noise injected on purpose."""
+"""Settings of the data: which reader, which subset, which queries are held out, and noise injected on purpose."""
 
 from __future__ import annotations
 

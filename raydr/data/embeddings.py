@@ -1,4 +1,4 @@
-"""Several vectors a text, kept one after the other without padding."""
+"""Vectors of texts, one or several a text: their layout in memory, and the parts of an encoding that hold them."""
 
 from __future__ import annotations
 

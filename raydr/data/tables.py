@@ -1,4 +1,4 @@
-"""Rows of a data set's tables, by the ids of their queries and passages."""
+"""Tables of a data set: rows by the ids of their queries and passages, and queries chosen at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which arithmetic vectors are computed and models trained, found out on a worker of the kind that will do it."""
+"""Arithmetic and placement of encoders, asked of a worker on the kind of node that will do the work."""
 
 from __future__ import annotations
 

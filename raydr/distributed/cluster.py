@@ -1,4 +1,4 @@
-"""Connecting to Ray: the cluster the process belongs to, or a local one with explicit resources."""
+"""Ray: the connection to a cluster or a local one, its capacity, its labels, its logs and its memory."""
 
 from __future__ import annotations
 

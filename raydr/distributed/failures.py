@@ -1,4 +1,4 @@
-"""Errors of workers, raised on the driver as themselves."""
+"""Errors of workers, raised on the driver as themselves, and the interrupt that ends a stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that every artefact of many parts is made by: what is there is left, the rest is made and recorded."""
+"""Artefacts of many parts: parts that exist are kept, the others are made, written and recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing FAISS: exactly one of its two distributions must be installed."""
+"""FAISS: the distribution that is installed, the factory string of an index, the index, and its search parameters."""
 
 from __future__ import annotations
 

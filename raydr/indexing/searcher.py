@@ -1,4 +1,4 @@
-"""Interactive search: texts in, passages out, in one process and without Ray."""
+"""Interactive search: texts in, passages out, by vectors, BM25, a fusion or a reranker, in one process without Ray."""
 
 from __future__ import annotations
 

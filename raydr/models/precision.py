@@ -1,4 +1,4 @@
-"""Which arithmetic to use, and why."""
+"""Arithmetic of a device: which data type it computes in and why, and its number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of low-rank adapters. Light to import: neither torch nor peft is needed to check a config."""
+"""Settings of a model's training that are light to import: adapters, optimizer, cross-encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a data set with its judged and mined negatives in a format that other trainers read."""
+"""Exports in the formats of other programs: the data set with its negatives, and the model with its model card."""
 
 from __future__ import annotations
 

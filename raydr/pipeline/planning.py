@@ -1,4 +1,4 @@
-"""What has to be made for some targets, and why; nothing is run here."""
+"""The nodes that some targets need, and why each is made; nothing is run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making nodes: inputs opened, the place begun, the artefact made, logged, named."""
+"""Nodes run: inputs opened, the place begun, the artefact made, timed, logged and named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems of other programs: their runs, and the vectors of their embedders, as they were imported."""
+"""Systems that are compared: own runs, imported runs, imported vectors, and fusions of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raydr prepare``: raw files to a corpus and a data set."""
+"""Verbs of the data: ``prepare``, ``inspect``, ``inject-noise``, ``import-run``, ``import-vectors``, ``export``."""
 
 from __future__ import annotations
 

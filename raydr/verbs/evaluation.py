@@ -1,4 +1,4 @@
-"""``raydr evaluate``: the whole run, to measures, intervals and comparisons."""
+"""Verbs of the evaluation: ``evaluate``, ``benchmark``, ``report``, and ``quickstart`` that ends in a report."""
 
 from __future__ import annotations
 

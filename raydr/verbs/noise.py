@@ -1,4 +1,4 @@
-"""``raydr judge``: verdicts on candidate negatives and on annotated pairs, and the judged data."""
+"""Verbs of the noise: ``judge``, ``audit``, ``diagnose``, ``why`` and ``review``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raydr plan``: what a run will take, before it starts."""
+"""Verbs of the operation: ``plan``, ``doctor``, ``submit``, ``settings`` and ``gc``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``raydr encode``: passages or queries to vectors."""
+"""Verbs of the retrieval: ``encode``, ``index``, ``mine``, ``search``, ``rerank`` and ``fuse``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.verbs.command import Again, DryRun, Model, TestSplit, TrainSplit, takes_config
 
-if TYPE_CHECKING:
-    from raydr.indexing.searcher import Hit
 if TYPE_CHECKING:
     from raydr.indexing.searcher import Hit
     from raydr.models.pair_scoring import PairScorer

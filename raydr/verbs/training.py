@@ -1,4 +1,4 @@
-"""``raydr train``: a dual encoder, or the run's ranker, on Ray Train."""
+"""Verbs of the training: ``train``, ``refresh`` and ``tune``."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pyt
 def test_little_work_is_done_in_this_process_and_on_its_only_gpu(
     rows: int, gpus: float, there: int, here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raydr.distributed.pool.num_gpus_here", lambda: there)
+    monkeypatch.setattr("raydr.distributed.choose_pool.num_gpus_here", lambda: there)
     monkeypatch.setattr("raydr.distributed.ray_pool.RayPool.__init__", lambda self: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with ray_session(RayConfig(in_process_rows=1_000)):

@@ -1,4 +1,4 @@
-"""Passages and queries that are there more than once."""
+"""Checks of the data: duplicates, leakage, cut texts, unanswered queries, false negatives, mismatched pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors that differ in few directions."""
+"""Checks of the training: collapsed vectors, forgetting, learning rate, temperature, too few steps."""
 
 from __future__ import annotations
 

@@ -18,10 +18,11 @@ import ray
 
 from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
+from raydr.artefacts.corpus import prepare_corpus
+from raydr.artefacts.dataset import prepare_dataset
 from raydr.artefacts.embeddings import encode_texts
 from raydr.artefacts.index import build_index
 from raydr.artefacts.negatives import mine
-from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
 from raydr.artefacts.run import Run
 from raydr.artefacts.search import search
 from raydr.artefacts.sources import find_sources

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.artefacts import cross_fitting
-from raydr.artefacts import prepared as data_nodes
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_prepared
 from raydr.artefacts.declaration import Node, artefact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -69,7 +70,7 @@ class Arm:
         return train_arm.node(
             f"arm-{self.name}-{self.seed}",
             dataset=self.pairs,
-            corpus=data_nodes.corpus(context),
+            corpus=declare_corpus(context),
             negatives=self.negatives,
             margins=cross_fitting.margins_of(context, training),
             training=training,
@@ -119,7 +120,7 @@ class States:
 def seeded_recipes(session: Session, num_seeds: int) -> list[Recipe]:
     """The run with so many seeds, from the config's on; all have the queries and judgments of the first."""
     first = session.recipe
-    prepared = {"corpus": first.corpus(), "prepared": data_nodes.prepared(first.context)}
+    prepared = {declare.__name__: declare(first.context) for declare in (declare_corpus, declare_prepared)}
     recipes = [first]
     for seed in range(first.config.seed + 1, first.config.seed + num_seeds):
         config = first.config.model_copy(update={"seed": seed})

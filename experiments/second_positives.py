@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from experiments.arguments import command
-from raydr.artefacts.prepared import prepared
+from raydr.artefacts.dataset import declare_prepared
 from raydr.config.run import RunConfig
 from raydr.console import show_summary
 from raydr.data.corpus import Corpus, hash_content
@@ -329,7 +329,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = RunConfig.load(arguments.config, arguments.overrides)
     with open_session(config) as session:
-        made = session.make(session.recipe.corpus(), prepared(session.recipe.context))
+        made = session.make(session.recipe.corpus(), declare_prepared(session.recipe.context))
     corpus, dataset, split = Corpus(made[0]), Dataset(made[1]), config.data.train_split
     rule, prefixes = config.evaluate.answer_match, config.evaluate.answer_query_prefixes
     judged = Judged.read(dataset.queries(split), dataset.qrels(split), rule, prefixes)

@@ -20,7 +20,6 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.audit_verdicts import (
     NUM_SHOWN,
     Audited,
@@ -33,6 +32,8 @@ from raydr.artefacts.audit_verdicts import (
     worst_first,
 )
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
@@ -76,8 +77,8 @@ def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: 
     config = context.config
     return report_verdicts.node(
         f"{context.place}audit-{name}-{split}",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         verdicts=verdicts,
         negatives=negatives,
         model_name=name,

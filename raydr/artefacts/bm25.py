@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import say
@@ -55,7 +56,7 @@ _TERMS = pa.schema(
 
 def bm25(run: Context) -> Node:
     """The BM25 index."""
-    return build_bm25.node("bm25", corpus=data.corpus(run), settings=run.config.bm25)
+    return build_bm25.node("bm25", corpus=declare_corpus(run), settings=run.config.bm25)
 
 
 def search(run: Context, split: str, scope: Scope | None = None) -> Node:
@@ -63,8 +64,8 @@ def search(run: Context, split: str, scope: Scope | None = None) -> Node:
     system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     return search_bm25.node(
         f"search-{system}-{split}",
-        dataset=data.dataset(run),
-        corpus=data.corpus(run),
+        dataset=declare_dataset(run),
+        corpus=declare_corpus(run),
         bm25=bm25(run),
         split=split,
         top_k=run.config.search.top_k,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, encoders, trainers
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds
@@ -39,8 +40,8 @@ def margins(context: Context, split: str) -> Node:
     cut = _folds(context, split, settings.num_folds, _seed(context))
     return measure_folds.node(
         f"{context.place}cross-fit-margins-{split}",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         folds=cut,
         models={str(fold): _trained(context, cut, split, fold) for fold in range(settings.num_folds)},
         split=split,
@@ -88,7 +89,11 @@ def _seed(context: Context) -> int:
 
 
 def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
-    label, dataset, corpus = f"{context.place}cross-fit-folds-{split}", data.dataset(context), data.corpus(context)
+    label, dataset, corpus = (
+        f"{context.place}cross-fit-folds-{split}",
+        declare_dataset(context),
+        declare_corpus(context),
+    )
     return cut_folds.node(label, dataset=dataset, corpus=corpus, split=split, num_folds=num_folds, seed=seed)
 
 
@@ -132,7 +137,7 @@ def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
     return train_fold.node(
         f"{context.place}cross-fit-train-{fold + 1}",
         dataset=_left_out(context, cut, split, fold),
-        corpus=data.corpus(context),
+        corpus=declare_corpus(context),
         training=training.model_copy(update={"scope": "own"}),
         checkpoint=context.facts.checkpoint(training.model),
         demand=trainers(context.config),

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, encoders
+from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.evidence import gather
 from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
@@ -64,7 +64,7 @@ def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins
         model=model,
         untrained=untrained,
         dataset=model.inputs["dataset"],
-        corpus=data.corpus(context),
+        corpus=declare_corpus(context),
         negatives=model.inputs.get("negatives"),
         margins=margins,
         fold=None if margins is None else margins.inputs["models/0"],

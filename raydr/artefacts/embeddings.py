@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, encoders
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.quantized import quantized
 from raydr.console import detail, say
@@ -176,7 +177,7 @@ def passages(run: Context, model: Node, name: str) -> Node:
     return encode_passages.node(
         run.label("encode", name, "passages"),
         model=model,
-        corpus=data.corpus(run),
+        corpus=declare_corpus(run),
         quantized=quantized(run, model, name) if in_int8 else None,
         settings=settings,
         arithmetic=arithmetic.in_int8() if in_int8 else arithmetic,
@@ -190,7 +191,7 @@ def queries(run: Context, model: Node, name: str, split: str) -> Node:
     return encode_queries.node(
         run.label("encode", name, split),
         model=model,
-        dataset=data.dataset(run),
+        dataset=declare_dataset(run),
         split=split,
         # Only vectors of passages are pooled.
         settings=settings.model_copy(update={"token_pooling": 1}),

@@ -20,8 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_found
 from raydr.console import prose, show_summary, show_table, warn
@@ -65,8 +66,8 @@ def evaluation(context: Context, split: str, runs: Mapping[str, Node], label: st
     """Measures of runs, by the name of the system, and the paired tests of every two."""
     return evaluate.node(
         f"{context.place}{label or f'evaluate-{split}'}",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         runs=runs,
         systems=list(runs),
         settings=context.config.evaluate,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_found, part_name, rank_rows
 from raydr.console import show_summary, warn
@@ -47,7 +47,7 @@ def fusion_weights(context: Context, settings: FuseConfig, runs: Mapping[str, No
         runs: over the dev split, by system.
     """
     split = context.config.data.dev_split
-    label, dataset = f"{context.place}fusion-weights", data.dataset(context)
+    label, dataset = f"{context.place}fusion-weights", declare_dataset(context)
     return choose_fusion_weights.node(label, dataset=dataset, runs=runs, settings=settings.in_use(), split=split)
 
 
@@ -63,7 +63,7 @@ def fused(context: Context, settings: FuseConfig, runs: Mapping[str, Node], weig
     """
     # The measure has done its part when it has chosen the weights.
     settings = settings.in_use().model_copy(update={"measure": FuseConfig().measure})
-    label, dataset = context.label("fuse", split), data.dataset(context)
+    label, dataset = context.label("fuse", split), declare_dataset(context)
     return fuse.node(label, dataset=dataset, runs=runs, weights=weights, settings=settings, split=split)
 
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
@@ -52,8 +53,8 @@ def imported_vectors(
     """
     return import_vectors.node(
         context.label("import-vectors", name, split or "passages"),
-        corpus=None if split else data.corpus(context),
-        dataset=data.dataset(context) if split else None,
+        corpus=None if split else declare_corpus(context),
+        dataset=declare_dataset(context) if split else None,
         file=file,
         ids=ids,
         checksums=[file_checksum(path) for path in (file, ids) if path],

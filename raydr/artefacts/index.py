@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import counted, detail, say
 from raydr.data.embeddings import Embeddings
@@ -57,7 +57,7 @@ def _index(run: Context, vectors: Node, name: str, several: bool) -> Node:
     return index.node(
         run.label("index", name),
         embeddings=vectors,
-        corpus=data.corpus(run),
+        corpus=declare_corpus(run),
         model=vectors.inputs.get("model"),
         # Where a passage has a single vector, nothing is scored from what lies beside the index.
         settings=settings if several else settings.model_copy(update={"vectors": IndexConfig().vectors}),

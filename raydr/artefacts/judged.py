@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.verdict_tables import VERDICTS
 from raydr.console import show_summary, warn
@@ -37,14 +38,14 @@ def judged(context: Context, negatives: Node, verdicts: Mapping[str, Node], spli
 def filtered(context: Context, verdicts: Mapping[str, Node], split: str) -> Node:
     """The data set without the pairs of a split that a judge drops."""
     label = f"{context.place}pairs-{'+'.join(verdicts)}-{split}"
-    dataset, corpus = data.dataset(context), data.corpus(context)
+    dataset, corpus = declare_dataset(context), declare_corpus(context)
     return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
 
 
 def known_clean(context: Context, split: str) -> Node:
     """The data set without the pairs of a split that were made noisy on purpose."""
     label = f"{context.place}pairs-truth-{split}"
-    return clean_only.node(label, dataset=data.dataset(context), corpus=data.corpus(context), split=split)
+    return clean_only.node(label, dataset=declare_dataset(context), corpus=declare_corpus(context), split=split)
 
 
 @artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))

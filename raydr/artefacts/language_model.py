@@ -25,8 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.verdict_tables import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
@@ -102,8 +103,8 @@ def asked_verdicts(context: Context, judge: Judge, split: str, earlier: Node) ->
     judge.require_model()
     return ask_language_model.node(
         f"{context.place}judge-{judge.name}-{split}",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         earlier=earlier,
         judge=judge,
         split=split,

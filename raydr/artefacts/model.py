@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, trainers
+from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import Watcher, show_history, training_here, training_on_ray
 from raydr.artefacts.train_worker import TrainingJob, train_worker
@@ -80,7 +80,7 @@ def trained(
     read: dict[str, Any]
     common: dict[str, Any] = {
         "dataset": pairs,
-        "corpus": data.corpus(context),
+        "corpus": declare_corpus(context),
         "checkpoint": "" if optional.start else context.facts.checkpoint(training.model),
         "watcher": watcher,
         "demand": trainers(context.config),

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.console import show_summary, warn
@@ -65,8 +66,8 @@ def mined(context: Context, miner: str, ranked: Node | None, split: str, number:
     """
     return mine.node(
         f"{context.place}mine-{miner}-{split}",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         run=ranked,
         settings=context.config.negatives or NegativesConfig(),
         scope=context.config.scope(split),

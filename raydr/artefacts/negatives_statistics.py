@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary
 from raydr.data.annotations import known_false_negatives
@@ -37,8 +38,8 @@ def statistics(context: Context, negatives: Node) -> Node:
     config = context.config
     return count_negatives.node(
         f"{context.place}statistics",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         negatives=negatives,
         split=config.data.train_split,
         settings=config.evaluate.of_answers(),

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
@@ -33,7 +33,9 @@ def quantized(context: Context, model: Node, name: str) -> Node:
     """A model's encoder of passages in int8, for all that encode with it the same."""
     cpus = context.config.encode.cpus_per_actor
     label = context.label("quantize", name)
-    return quantize_encoder.node(label, model=model, corpus=data.corpus(context), num_cpus=cpus, demand={"CPU": cpus})
+    return quantize_encoder.node(
+        label, model=model, corpus=declare_corpus(context), num_cpus=cpus, demand={"CPU": cpus}
+    )
 
 
 @artefact("quantized", rows=lambda of: NUM_CALIBRATING, asks_model=True, temporary=True)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, trainers
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.artefacts.train_progress import show_history
@@ -92,8 +93,8 @@ def cross_encoder(
     dtype = context.facts.training_dtype(config.train, settings.dtype)
     return train_cross_encoder.node(
         label,
-        dataset=pairs or data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=pairs or declare_dataset(context),
+        corpus=declare_corpus(context),
         negatives=negatives if settings.num_hard_negatives else None,
         start=start,
         dev_run=dev_run,

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, encoders
+from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
 from raydr.component import Neutral
@@ -60,7 +60,7 @@ def ranker_scores(context: Context, ranker: Node, pairs: Node, negatives: Node |
         context.label("ranker-scores"),
         model=ranker,
         dataset=pairs,
-        corpus=data.corpus(context),
+        corpus=declare_corpus(context),
         negatives=negatives,
         split=context.config.data.train_split,
         settings=context.config.encode,

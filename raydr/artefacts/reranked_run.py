@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, encoders
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, rank_rows
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
@@ -54,8 +55,8 @@ def reranked(context: Context, ranked: Node, model: Node, split: str, system: st
         context.label("rerank", system, split),
         run=ranked,
         model=model,
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         split=split,
         depth=context.config.rerank.depth,
         system=system,

@@ -1,26 +1,32 @@
 """The sources that a reader finds: checksummed, and read into parts by one call each.
 
 The driver sees counts and names of parts. After a kill, sources that were read to their end are not read again.
+
+Rows that cannot be used are left out and listed in ``quarantine.jsonl`` of the artefact they would have gone to, also
+when there are too many of them.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raydr.console import progress_bar, say
+from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
 from raydr.data.inputs import checksum, short_names
+from raydr.data.quarantine import check_allowed
 from raydr.data.readers.base import Reader, Source, Target
-from raydr.data.staging import SourceRecord, StagedSource, read_record, stage_source
+from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, read_record, stage_source
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError, RaydrError
-from raydr.store.artifact import Building
+from raydr.store.artifact import Artifact, Building
 from raydr.store.filesystems import FileDetails
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 
+QUARANTINE = "quarantine.jsonl"
 #: Of a text row, roughly; several times smaller when compressed, which only makes Ray start later.
 _BYTES_PER_ROW = 300
 
@@ -161,3 +167,51 @@ def _read_source(staged: StagedSource) -> Iterator[int | str | None]:
         yield str(error)
     else:
         yield None
+
+
+def nothing_usable(what: str, records: Sequence[SourceRecord], reader: Reader) -> DataError:
+    """The error where no row is usable: most often the columns have other names."""
+    num_bad = sum(record.num_refused for record in records)
+    examples = [row for record in records for row in record.examples][:5]
+    shown = "".join(f"\n  {row}" for row in examples)
+    bad_rows = f": {counted(num_bad, 'bad row')}, the first:{shown}\n" if examples else ". "
+    columns = ", and columns, which says what they are called" if hasattr(reader, "columns") else ""
+    return DataError(f"the sources hold not one usable {what}{bad_rows}Check data.reader: files and splits{columns}.")
+
+
+def settle(
+    making: Building,
+    records: Sequence[SourceRecord],
+    checks: Sequence[Finished],
+    max_bad_rows: int,
+    corpus: Artifact | None = None,
+) -> int:
+    """Take over the parts that the checks have written, and refuse too many bad rows, those of the corpus included."""
+    making.done.clear()
+    for check in checks:
+        making.done.update(check.parts)
+    outcomes: list[SourceRecord | Finished] = [*records, *checks]
+    num_bad = sum(outcome.num_bad for outcome in outcomes)
+    examples = [row for outcome in outcomes if outcome.num_bad for row in outcome.examples]
+    of_corpus = corpus.info["num_bad"] if corpus is not None else 0
+    quarantines = [_write_quarantine(making.folder), corpus.folder.path(QUARANTINE) if corpus and of_corpus else ""]
+    check_allowed(num_bad + of_corpus, examples, max_bad_rows, " and ".join(filter(None, quarantines)))
+    making.folder.remove(STAGING)
+    return num_bad
+
+
+def _write_quarantine(folder: Folder) -> str:
+    """Gather the bad rows of all sources in one file; returns its path, empty if there are none."""
+    names = [name for name in folder.files(STAGING) if name.endswith(".jsonl")]
+    if not names:
+        folder.remove(QUARANTINE)
+        return ""
+    with folder.publish(QUARANTINE) as path, open(path, "wb") as quarantine:
+        for name in names:
+            with folder.open(name) as file:
+                shutil.copyfileobj(file, quarantine)
+    return folder.path(QUARANTINE)
+
+
+def left_out(num_bad: int) -> str:
+    return f", {counted(num_bad, 'bad row')} left out (see {QUARANTINE})" if num_bad else ""

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context, encoders
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgePairs, JudgeWorker, ReadPairs, decide_pairs
 from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, correct
@@ -72,8 +73,8 @@ def verdicts(
     settled = context.facts.settled(judge, split) if isinstance(judge, DecisionsReader) else None
     return give_verdicts.node(
         f"{context.place}judge-{judge.name}-{split}",
-        dataset=data.dataset(context),
-        corpus=data.corpus(context),
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
         negatives=negatives,
         earlier=earlier,
         **{"models": {}} | dict(reads),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from raydr.artefacts import cross_fitting
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
 from raydr.artefacts.cross_fitting import MODEL
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import filtered, judged
 from raydr.artefacts.language_model import asked_verdicts
@@ -169,5 +169,5 @@ def _copy(context: Context, judge: Judge, asked: Copy, negatives: Node | None, r
     changed = context.training().changed(asked.model, train, f"judge.{judge.name}")
     measured = cross_fitting.margins_of(context, changed)
     return trained(
-        context, asked.name, changed, data.dataset(context), OptionalInputs(negatives, retriever, margins=measured)
+        context, asked.name, changed, declare_dataset(context), OptionalInputs(negatives, retriever, margins=measured)
     )

@@ -8,8 +8,9 @@ from functools import partial
 
 from raydr.artefacts import bm25, cross_fitting, index, search
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset, declare_prepared
 from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import trained, untrained
@@ -67,15 +68,15 @@ class Recipe:
     # -- data
 
     def corpus(self) -> Node:
-        return self.named("corpus", data.corpus(self.context))
+        return self.named("corpus", declare_corpus(self.context))
 
     def dataset(self) -> Node:
         """What is trained on and evaluated: the noisy data set if noise is injected."""
-        self.named("dataset", data.prepared(self.context))
+        self.named("dataset", declare_prepared(self.context))
         self.corpus()
         if self.config.inject_noise is None:
             return self.names["dataset"]
-        return self.named("dataset-noisy", data.dataset(self.context))
+        return self.named("dataset-noisy", declare_dataset(self.context))
 
     # -- candidates and verdicts
 
@@ -192,7 +193,7 @@ class Recipe:
             given: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        pairs, margins = given.pairs or data.dataset(context), cross_fitting.margins_of(context, settings)
+        pairs, margins = given.pairs or declare_dataset(context), cross_fitting.margins_of(context, settings)
         optional = OptionalInputs(
             given.negatives, margins=margins, **self._taught(context, name, pairs, given.negatives)
         )

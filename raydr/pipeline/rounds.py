@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raydr.artefacts import cross_fitting, index, search
-from raydr.artefacts import prepared as data
 from raydr.artefacts.context import Context
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import trained, untrained
@@ -206,7 +206,7 @@ class _Arm:
                 f"refresh.optimizer is kept around round {number}, and train.optimizer.lora gives each training new "
                 "adapters, of which there are no moments: set it to fresh"
             )
-        pairs, taught = judged.pairs or data.dataset(context), {}
+        pairs, taught = judged.pairs or declare_dataset(context), {}
         if context.config.train.loss.reads_ranker_scores:
             teacher = ranker or Recipe(self.context).scorer(context.config.train.ranker)
             taught = {"ranker_scores": ranker_scores(context, teacher, pairs, judged.negatives)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raydr.artefacts import prepared as data
 from raydr.artefacts import search as searches
 from raydr.artefacts.context import Context
+from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.fused_run import fused, fusion_weights
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
@@ -77,7 +78,7 @@ def vectors(context: Context, system: str, split: str = "") -> Node:
             f"import-vectors CONFIG FILE --system {system} --split {split}"
         )
     node = Existing.of(places.open(name, "embeddings"), name)
-    texts = data.dataset(context) if split else data.corpus(context)
+    texts = declare_dataset(context) if split else declare_corpus(context)
     if texts.key not in node.identity.inputs.values():
         raise ArtifactError(f"{name} was imported for other data than the config's: import it again")
     return node

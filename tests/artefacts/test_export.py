@@ -11,7 +11,8 @@ import pytest
 from made_artefacts import make_corpus, make_dataset
 from made_stage import make
 
-from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
+from raydr.artefacts.corpus import prepare_corpus
+from raydr.artefacts.dataset import prepare_dataset
 from raydr.artefacts.sources import find_sources
 from raydr.component import build
 from raydr.config.run import RunConfig

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from raydr.artefacts.bm25 import build_bm25, search_bm25
+from raydr.artefacts.corpus import prepare_corpus
+from raydr.artefacts.dataset import prepare_dataset
 from raydr.artefacts.index import build_index
 from raydr.artefacts.negatives import mine
-from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
 from raydr.artefacts.run import Run
 from raydr.artefacts.search import search
 from raydr.artefacts.sources import find_sources

@@ -13,9 +13,10 @@ import pytest
 from made_stage import make
 from pydantic import ValidationError
 
-from raydr.artefacts import prepared as stage
-from raydr.artefacts.prepared import QUARANTINE, prepare_corpus, prepare_dataset
-from raydr.artefacts.sources import find_sources, source_checksums
+from raydr.artefacts import dataset as stage
+from raydr.artefacts.corpus import prepare_corpus
+from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.sources import QUARANTINE, find_sources, source_checksums
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -281,7 +282,7 @@ def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(
     reader = {"name": "pairs", "path": str(tmp_path), "files": {"train": "a.csv"}}
     run(config_of(reader), tmp_path / "without")
     told = (
-        "the data have the splits train, and none called dev or test (data.dev_split, data.test_splits): data.hold_out"
+        "the data have the splits train, and none called dev or test (data.dev_split, data.test_splits). data.hold_out"
     )
     assert told in capsys.readouterr().err
     _, made = run(config_of(reader, hold_out={"dev": 0.1, "test": 0.2}), tmp_path / "with")

@@ -20,8 +20,9 @@ from experiments.second_positives import (
     recut,
     write_with_second_positives,
 )
+from raydr.artefacts.corpus import prepare_corpus
+from raydr.artefacts.dataset import prepare_dataset
 from raydr.artefacts.noisy_dataset import inject_noise
-from raydr.artefacts.prepared import prepare_corpus, prepare_dataset
 from raydr.artefacts.sources import find_sources
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.corpus import Corpus, hash_content

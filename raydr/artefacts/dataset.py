@@ -1,0 +1,215 @@
+"""Data set: queries, judgments and the source's own negatives, in splits, beside a corpus.
+
+One call a source reads and checks its rows and writes them as parts; then one call a split compares its tables with
+the corpus and with the held-out queries. After a kill, the comparisons are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, cast
+
+from raydr.artefacts.context import Context, of_data
+from raydr.artefacts.corpus import content_of_corpus, declare_corpus
+from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.noisy_dataset import inject_noise
+from raydr.artefacts.sources import Sources, left_out, nothing_usable, read_sources, settle
+from raydr.console import counted, say, show_table, warn
+from raydr.data.config import DataConfig, HoldOut
+from raydr.data.corpus import Corpus
+from raydr.data.readers.base import Reader
+from raydr.data.schema import TableName
+from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
+from raydr.data.staging import STAGING, SourceRecord
+from raydr.distributed.pool import Pool
+from raydr.errors import ConfigError
+from raydr.store.artifact import Artifact, Building
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@of_data
+def declare_prepared(run: Context) -> Node:
+    """Queries, judgments and the source's own negatives, of all splits."""
+    config, data = run.of_data, run.of_data.data
+    sources, checksums = run.facts.sources(data.reader)
+    return prepare_dataset.node(
+        "dataset",
+        corpus=declare_corpus(run),
+        reader=data.reader,
+        rows_of=run.facts.content_key(data.reader),
+        sources=sources,
+        checksums=sources.by_role("dataset", checksums),
+        data=data,
+        seed=config.seed,
+    )
+
+
+@of_data
+def declare_dataset(run: Context) -> Node:
+    """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
+    settings = run.of_data.inject_noise
+    if settings is None:
+        return declare_prepared(run)
+    split, seed = run.of_data.data.train_split, run.of_data.seed
+    return inject_noise.node(
+        "inject-noise",
+        dataset=declare_prepared(run),
+        corpus=declare_corpus(run),
+        settings=settings,
+        split=split,
+        seed=seed,
+    )
+
+
+def _content_of_dataset(of: Any) -> dict[str, Any]:
+    """What a data set depends on: the names of splits and the seed only where queries are drawn or left out."""
+    data: DataConfig = of.data
+    content = content_of_corpus(of)
+    if data.max_queries:
+        content |= {"max_queries": data.max_queries, "seed": of.seed}
+    if data.hold_out:
+        content |= {"hold_out": data.hold_out, "of": data.train_split, "seed": of.seed}
+    if data.leaked_queries == "leave_out":
+        content |= {"left_out_of": data.train_split, "queries_of": data.held_out_splits}
+    if data.skip_own_id:
+        content["skip_own_id"] = True
+    return content
+
+
+@artefact("dataset", version=3, rows=lambda of: of.sources.num_rows(), content=_content_of_dataset)
+def prepare_dataset(
+    making: Building,
+    pool: Pool,
+    corpus: Artifact,
+    *,
+    reader: Reader,
+    rows_of: Mapping[str, Any] = _NOTHING,
+    sources: Sources,
+    checksums: Mapping[str, str] = _NOTHING,
+    data: DataConfig,
+    seed: int,
+) -> dict[str, Any]:
+    """Read queries, judgments and negatives of the sources into a ``dataset`` artefact.
+
+    Args:
+        making: the data set.
+        pool: where sources are read and splits compared with the corpus.
+        corpus: made from the same sources; its bad rows count as well.
+        reader: knows the format of the sources.
+        rows_of: what decides the reader's rows besides its files.
+        sources: what to read.
+        checksums: of the sources, by what they hold.
+        data: its ``part_rows``, ``max_bad_rows``, ``max_queries``, ``hold_out``, ``leaked_queries`` and
+            ``skip_own_id`` are used, and the names of its splits.
+        seed: decides with each query's id whether it is one of ``data.max_queries``, and whether it is held out.
+
+    Returns:
+        ``splits`` (counts of each), ``num_unused_queries`` (of no split) and ``num_bad``.
+
+    Raises:
+        DataError: a source cannot be read, more than ``data.max_bad_rows`` rows are bad, or there are no queries.
+        ConfigError: ``data.max_queries`` names a split that the data has not.
+    """
+    hold_out = HoldOut(data.train_split, data.hold_out, seed) if data.hold_out else None
+    folder, records = making.folder, read_sources(making, pool, reader, sources, "dataset", data.part_rows, hold_out)
+    if not any(name.startswith(f"{STAGING}/queries/") for record in records for name in record.parts):
+        raise nothing_usable("query that belongs to a split", records, reader)
+    plans = _split_plans(reader, sources, data, seed, records)
+    calls = [(plan, folder, Corpus(corpus)) for plan in plans]
+    checks: list[FinishedSplit] = pool.map(finish_split, calls, "compare", "splits")
+    num_bad = settle(making, records, checks, data.max_bad_rows, corpus)
+    counts = {plan.split: check.counts for plan, check in zip(plans, checks, strict=True)}
+    for record in records:
+        for remark in record.remarks:
+            say(remark)
+    _warn_of_missing_splits(data, counts)
+    _tell_of_leaks(data, checks)
+    _tell_of_absent_passages(counts)
+    _tell_of_own_passages(counts)
+    num_unused = sum(record.num_unused for record in records)
+    _show_splits(counts)
+    if num_unused or num_bad:
+        say(f"data set: {counted(num_unused, 'query', 'queries')} in no split{left_out(num_bad)}")
+    return {"splits": counts, "num_unused_queries": num_unused, "num_bad": num_bad}
+
+
+def _split_plans(
+    reader: Reader, sources: Sources, data: DataConfig, seed: int, records: Sequence[SourceRecord]
+) -> list[SplitPlan]:
+    staged: dict[str, dict[TableName, list[str]]] = {}
+    for record in records:
+        for name in record.parts:
+            _, table, split, _ = name.split("/")
+            staged.setdefault(split, {}).setdefault(cast(TableName, table), []).append(name)
+    held_out = [name for split in data.held_out_splits for name in sorted(staged.get(split, {}).get("queries", ()))]
+    unknown = sorted(data.max_queries.keys() - staged.keys())
+    if unknown:
+        raise ConfigError(f"data.max_queries names {unknown[0]!r}; the data has the splits {', '.join(sorted(staged))}")
+    return [
+        SplitPlan(
+            split=split, staged=tables, queries_repeat=reader.passages_repeat, max_queries=data.max_queries.get(split),
+            seed=seed, part_rows=data.part_rows, held_out=held_out if split == data.train_split else (),
+            leave_out_leaked=data.leaked_queries == "leave_out", skip_own_id=data.skip_own_id, paths=sources.paths,
+        )
+        for split, tables in sorted(staged.items())
+    ]  # fmt: skip
+
+
+def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
+    """Without them nothing chooses the epoch of a training, and nothing is measured."""
+    missing = [split for split in data.held_out_splits if split and split not in there]
+    if missing:
+        warn(
+            f"the data have the splits {', '.join(there)}, and none called {' or '.join(missing)} (data.dev_split, "
+            f"data.test_splits). data.hold_out: {{{', '.join(f'{split}: 0.1' for split in missing)}}} takes a tenth of "
+            f"{data.train_split} for each"
+        )
+
+
+def _tell_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
+    """Warn that measures of dev or test will be too high, or print how many queries were left out instead."""
+    for check in checks:
+        if not check.counts["leaked"]:
+            continue
+        leaked = (
+            f"{counted(check.counts['leaked'], 'query', 'queries')} of {data.train_split} asked in "
+            f"{' or '.join(data.held_out_splits)} too, word for word or nearly"
+        )
+        if data.leaked_queries == "leave_out":
+            say(f"{leaked}: left out of the training")
+            continue
+        shown = "".join(f"\n  {asked!r:.100} is held out as {held_out!r:.100}" for asked, held_out in check.leaked)
+        warn(
+            f"LEAKAGE: {leaked}. Measures there will be too high: set data.leaked_queries: leave_out to train without "
+            f"them. For example:{shown}"
+        )
+
+
+def _tell_of_absent_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
+    absent = {split: num for split, counts in splits.items() if (num := counts["absent"])}
+    if absent:
+        where = ", ".join(f"{num:,} of {split}" for split, num in absent.items())
+        warn(f"judgments name passages that no search can find ({where}): they count in measures, and not in training")
+
+
+def _tell_of_own_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
+    own = {split: num for split, counts in splits.items() if (num := counts.get("own_passages", 0))}
+    if own:
+        where = ", ".join(f"{num:,} of {split}" for split, num in own.items())
+        warn(
+            f"queries are passages of the corpus, word for word and by id ({where}): each finds itself first. Set "
+            "data.skip_own_id: true to leave a query's own passage out, as BEIR does"
+        )
+
+
+def _show_splits(splits: Mapping[str, Mapping[str, int]]) -> None:
+    optional = ("negatives", "absent", "queries_without_positive", "merged", "left_out", "leaked")
+    columns = ["queries", "judgments", "positives"]
+    columns += [column for column in optional if any(counts[column] for counts in splits.values())]
+    show_table(
+        "splits",
+        ["split", *(column.replace("_", " ") for column in columns)],
+        ([split, *(f"{counts[column]:,}" for column in columns)] for split, counts in splits.items()),
+    )

@@ -19,7 +19,8 @@ from raydr.config.run import RunConfig
 from raydr.distributed.arithmetic import places_for_encoders
 from raydr.indexing.faiss_backend import EXACT, load_faiss, make_index, resolve_factory
 from raydr.models.config import ModelConfig
-from raydr.ops.plan.measure import ModelRates, StepRates, TextRates, Trials
+from raydr.ops.plan.measure import Trials
+from raydr.ops.plan.probes import ModelRates, StepRates, TextRates
 from raydr.pipeline.forecast import StageEstimate
 from raydr.training.config import TrainConfig
 from raydr.training.training import Training

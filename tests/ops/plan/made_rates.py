@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from raydr.models.config import ModelConfig
-from raydr.ops.plan.measure import ModelRates, SearchRates, StepRates, TextRates
+from raydr.ops.plan.probes import ModelRates, SearchRates, StepRates, TextRates
 from raydr.training.config import TrainConfig
 
 #: A hundredth of a second a passage, a thousandth a query; a tokenising task prepares a thousand a second.

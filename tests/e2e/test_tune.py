@@ -40,6 +40,8 @@ def files(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Iterator[P
     """A config and a space; Ray's folder has a short path, since sockets live in it."""
     train = {
         "loss": {"name": "npc", "warmup_epochs": 1},
+        # Cross-fitting would train models before the search, of which the test waits for the first.
+        "pair_detection": {"margins": "model"},
         "num_epochs": 4,
         "optimizer": {"learning_rate": 3e-4, "schedule": "constant"},
         "num_hard_negatives": 0,

@@ -62,7 +62,7 @@ def test_every_exported_name_exists_and_is_listed():
 def test_verbs_are_in_the_readme():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     for verb in ("quickstart", "prepare", "inspect", "mine", "train", "encode", "index", "search", "evaluate"):
-        assert f"raydr {verb}" in readme
+        assert f"`{verb}`" in readme
 
 
 def test_wrong_usage_ends_with_2_and_one_message(tmp_path):

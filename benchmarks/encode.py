@@ -92,9 +92,11 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
     tokenizing = len(texts) / (time.process_time() - started)
     chosen, reason = resolve_dtype("auto", arguments.device)
     candidates = make_candidates(arguments, texts, model, chosen)
-    for one in candidates.values():
-        one.encode()
-    figures = interleave({name: rate(one.encode, len(texts)) for name, one in candidates.items()}, arguments.repeats)
+    for candidate in candidates.values():
+        candidate.encode()
+    figures = interleave(
+        {name: rate(candidate.encode, len(texts)) for name, candidate in candidates.items()}, arguments.repeats
+    )
     print(
         f"{len(texts):,} passages, {sum(lengths) / len(texts):.0f} tokens on average, {arguments.shape} with "
         f"{shape.layers} layers, {arguments.threads} threads on {arguments.device}; raydr's default here: {chosen} "
@@ -104,12 +106,12 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
     base = next(iter(candidates))
     print_rates(figures, "passages", base)
     flops = forward_flops(shape, lengths) / len(texts)
-    dtypes = dict.fromkeys(one.dtype for one in candidates.values() if one.dtype != "int8")
+    dtypes = dict.fromkeys(candidate.dtype for candidate in candidates.values() if candidate.dtype != "int8")
     peaks = {dtype: peak_flops(torch_dtype(dtype), arguments.device) for dtype in dtypes}
     utilisation = {
-        name: statistics.median(figures[name]) * flops / peaks[one.dtype]
-        for name, one in candidates.items()
-        if one.dtype in peaks
+        name: statistics.median(figures[name]) * flops / peaks[candidate.dtype]
+        for name, candidate in candidates.items()
+        if candidate.dtype in peaks
     }
     print(
         "one large matrix product: " + ", ".join(f"{dtype} {peak / 1e9:,.0f} GFLOP/s" for dtype, peak in peaks.items())
@@ -132,7 +134,7 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
 
 def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str, chosen: str) -> dict[str, Candidate]:
     """By name; what the others are compared with comes first."""
-    found: dict[str, Candidate] = {}
+    candidates: dict[str, Candidate] = {}
     dtypes = list(dict.fromkeys(["float32", chosen]))
     has_theirs = find_spec("sentence_transformers") is not None
     if not has_theirs:
@@ -140,19 +142,19 @@ def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str,
     for dtype in dtypes:
         if has_theirs:
             theirs = sentence_transformers(arguments, texts, model, dtype)
-            found[f"sentence-transformers {dtype}"] = Candidate(dtype, theirs)
-        found[f"raydr {dtype}"] = Candidate(dtype, raydr(arguments, texts, model, dtype))
-    found[f"raydr packed {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "packed"))
+            candidates[f"sentence-transformers {dtype}"] = Candidate(dtype, theirs)
+        candidates[f"raydr {dtype}"] = Candidate(dtype, raydr(arguments, texts, model, dtype))
+    candidates[f"raydr packed {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "packed"))
     if arguments.compiled:
-        found[f"raydr compiled {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "compiled"))
+        candidates[f"raydr compiled {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "compiled"))
     lacking = ("a device other than a CPU", "") if arguments.device != "cpu" else missing_for_int8()
     if lacking is None:
-        found["raydr int8"] = Candidate("int8", raydr(arguments, texts, model, "int8"))
+        candidates["raydr int8"] = Candidate("int8", raydr(arguments, texts, model, "int8"))
     else:
         print(f"without int8: {lacking[0]}")
     if arguments.theirs:
-        found["sentence-transformers int8"] = Candidate("int8", their_int8(arguments, texts, model))
-    return found
+        candidates["sentence-transformers int8"] = Candidate("int8", their_int8(arguments, texts, model))
+    return candidates
 
 
 def raydr(

@@ -102,28 +102,31 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         f"{queries.lengths.mean():.1f}, {passages.dim} dimensions"
     )
     contenders = list(contend(arguments, scratch, embeddings))
-    alone = [queries.slice(one, one + 1) for one in range(len(queries))]
+    alone = [queries.slice(at, at + 1) for at in range(len(queries))]
     exact = contenders[0].searched.search(queries)
-    found = {one.name: one.searched.search(queries) for one in contenders[1:]}
+    results = {contender.name: contender.searched.search(queries) for contender in contenders[1:]}
     # Scoring all passages once a query is enough to know its time.
-    each = {contenders[0].name: [timed(partial(contenders[0].searched.search, one)) for one in alone[:8]]}
+    each = {contenders[0].name: [timed(partial(contenders[0].searched.search, query)) for query in alone[:8]]}
     each |= interleave(
-        {one.name: partial(seconds_alone, one.searched, alone) for one in contenders[1:]}, arguments.repeats
+        {contender.name: partial(seconds_alone, contender.searched, alone) for contender in contenders[1:]},
+        arguments.repeats,
     )
-    processor = {one.name: processor_seconds(one.searched, alone[:8]) for one in contenders}
-    together = interleave({one.name: partial(seconds, one.searched, queries) for one in contenders}, 1)
+    processor = {contender.name: processor_seconds(contender.searched, alone[:8]) for contender in contenders}
+    together = interleave(
+        {contender.name: partial(seconds, contender.searched, queries) for contender in contenders}, 1
+    )
     rows = [
         {
-            "index": one.name,
-            "MB": one.bytes / 1e6,
-            "build_seconds": one.build_seconds,
-            "seconds_alone": statistics.median(each[one.name]),
-            "processor_seconds": processor[one.name],
-            "seconds_together": together[one.name][0] / len(queries),
-            "recall": recall(found.get(one.name, exact), exact),
-            "recall_of_10": recall(found.get(one.name, exact), exact[:, :10]),
+            "index": contender.name,
+            "MB": contender.bytes / 1e6,
+            "build_seconds": contender.build_seconds,
+            "seconds_alone": statistics.median(each[contender.name]),
+            "processor_seconds": processor[contender.name],
+            "seconds_together": together[contender.name][0] / len(queries),
+            "recall": recall(results.get(contender.name, exact), exact),
+            "recall_of_10": recall(results.get(contender.name, exact), exact[:, :10]),
         }
-        for one in contenders
+        for contender in contenders
     ]
     for row in rows:
         print("  ".join(f"{key} {value:,.4g}" if not isinstance(value, str) else value for key, value in row.items()))
@@ -185,7 +188,7 @@ class PyLateSearch:
             for start, end in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
         ]
         rows = self.pylate.ask(queries=vectors, probes=self.probes, scores=self.scores, top_k=self.top_k)
-        return np.array([(one + [-1] * self.top_k)[: self.top_k] for one in rows])
+        return np.array([(row + [-1] * self.top_k)[: self.top_k] for row in rows])
 
 
 def serve_pylate(folder: str, num_threads: int) -> None:
@@ -220,14 +223,14 @@ def seconds(searched: Searched, queries: VectorSets) -> float:
 
 def seconds_alone(searched: Searched, queries: list[VectorSets]) -> float:
     """The median over queries that are asked one after the other."""
-    return statistics.median(seconds(searched, one) for one in queries)
+    return statistics.median(seconds(searched, query) for query in queries)
 
 
 def processor_seconds(searched: Searched, queries: list[VectorSets]) -> float:
     """Of this process, a query asked alone: what other work on the machine hardly changes."""
     started = time.process_time()
-    for one in queries:
-        searched.search(one)
+    for query in queries:
+        searched.search(query)
     return (time.process_time() - started) / len(queries)
 
 
@@ -252,8 +255,8 @@ def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) 
         num_bytes, shards = sum(part.bytes for part in index.manifest.parts.values()), IndexShards(index)
         for settings in [""] if name.startswith(_EXACT) else arguments.settings:
             names = ("nprobe", "num_nearest", "num_candidates")
-            given = dict(zip(names, map(int, filter(None, settings.split("/"))), strict=False))
-            held = ShardSearcher(shards, range(shards.num_shards), SearchConfig(**given), arguments.cpus)
+            options = dict(zip(names, map(int, filter(None, settings.split("/"))), strict=False))
+            held = ShardSearcher(shards, range(shards.num_shards), SearchConfig(**options), arguments.cpus)
             yield Contender(f"{name} {settings}".strip(), Ours(held, arguments.top_k), num_bytes, built)
     if arguments.pylate:
         pylate = PyLate(arguments.pylate, scratch / "pylate", arguments.cpus)
@@ -280,9 +283,9 @@ def every(embeddings: Embeddings) -> tuple[NDArray[np.float16], NDArray[np.int64
     return sets.vectors_TD, sets.lengths
 
 
-def recall(found: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
+def recall(rows: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
     """Mean share of the best passages that are found."""
-    return float(np.mean([np.isin(wanted, got).mean() for wanted, got in zip(exact, found, strict=True)]))
+    return float(np.mean([np.isin(wanted, got).mean() for wanted, got in zip(exact, rows, strict=True)]))
 
 
 def read_vectors(arguments: argparse.Namespace, scratch: Path) -> tuple[Artifact, VectorSets]:

@@ -83,8 +83,8 @@ def main() -> None:
                 drawn = margins(np.random.default_rng([at, draw]), arguments.pairs, *cell, how)
                 for name, rule in RULES.items():
                     outcomes[name].append(holds(rule, *drawn))
-            for name, found in outcomes.items():
-                share_kept, yields = np.mean(found, axis=0).tolist()
+            for name, draws in outcomes.items():
+                share_kept, yields = np.mean(draws, axis=0).tolist()
                 kept[name][cell] = share_kept, yields
         for name, cells in kept.items():
             shares = [held for held, _ in cells.values()]

@@ -184,8 +184,8 @@ def _object_store(process: psutil.Process) -> int:
     try:
         if process.name() != "raylet":
             return 0
-        held = [one for one in Path(f"/proc/{process.pid}/fd").iterdir() if "/plasma" in str(one.readlink())]
-        return sum(one.stat().st_blocks * 512 for one in held)
+        held = [link for link in Path(f"/proc/{process.pid}/fd").iterdir() if "/plasma" in str(link.readlink())]
+        return sum(link.stat().st_blocks * 512 for link in held)
     except (psutil.Error, OSError):
         return 0
 

@@ -35,8 +35,8 @@ def save_checkpoint(shape: Shape, tokenizer: str, folder: Path) -> str:
     """
     from transformers import AutoTokenizer, BertConfig, BertModel
 
-    found = resolve_checkpoint(tokenizer) if tokenizer else save_tokenizer(folder)
-    words = AutoTokenizer.from_pretrained(found)
+    source = resolve_checkpoint(tokenizer) if tokenizer else save_tokenizer(folder)
+    words = AutoTokenizer.from_pretrained(source)
     torch.manual_seed(0)
     model = BertModel(
         BertConfig(

@@ -53,7 +53,7 @@ def run(config: str, settings: list[str]) -> dict[str, object]:
     chosen = RunConfig.load(config, settings)
     split = chosen.data.dev_split
     command = [sys.executable, "-m", "raydr", "evaluate", config, "--split", split, "--system", SYSTEM]
-    changed = [word for one in settings for word in ("--set", one)]
+    changed = [word for setting in settings for word in ("--set", setting)]
     started = time.perf_counter()
     running = subprocess.Popen([*command, *changed])
     processor = ProcessorTime(running.pid)
@@ -67,7 +67,7 @@ def run(config: str, settings: list[str]) -> dict[str, object]:
     # Stages that ran side by side take more together than the command did.
     stages["start"] = max(0.0, seconds - sum(stages.values()))
     reached = measured(chosen, split)
-    for stage, spent in sorted(stages.items(), key=lambda one: -one[1]):
+    for stage, spent in sorted(stages.items(), key=lambda item: -item[1]):
         print(f"{stage:28} {spent:8.1f} s {spent / seconds:8.1%}")
     verdict = "a record if it is the quickest" if reached >= GOAL else f"no record: {GOAL:.2f} is the goal"
     print(f"{'all':28} {seconds:8.1f} s    {MEASURE} on {split} {reached:.4f}: {verdict}")
@@ -92,10 +92,10 @@ class ProcessorTime:
             family = [self.process, *self.process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
-        for one in family:
+        for process in family:
             with suppress(psutil.NoSuchProcess):
-                spent = one.cpu_times()
-                self._seen[one.pid, one.create_time()] = spent.user + spent.system
+                spent = process.cpu_times()
+                self._seen[process.pid, process.create_time()] = spent.user + spent.system
 
     @property
     def seconds(self) -> float:

@@ -54,7 +54,7 @@ def steady_rate(folder: Path, pattern: str, items: Callable[[Path], int], skip: 
 
 def ratios(figures: Mapping[str, list[float]], of: str, to: str) -> float:
     """Median over the rounds of one candidate's figure divided by another's of the same round."""
-    return statistics.median(one / other for one, other in zip(figures[of], figures[to], strict=True))
+    return statistics.median(value / base for value, base in zip(figures[of], figures[to], strict=True))
 
 
 def machine() -> dict[str, Any]:
@@ -67,7 +67,7 @@ def machine() -> dict[str, Any]:
         "gpu": _gpu(),
         "load_average": list(os.getloadavg()),
         "python": platform.python_version(),
-        "versions": {name: found for name in _DISTRIBUTIONS if (found := _version(name))},
+        "versions": {name: installed for name in _DISTRIBUTIONS if (installed := _version(name))},
     }
 
 

@@ -67,11 +67,11 @@ def run_verbs(checkout: Path, overrides: list[str]) -> dict[str, float]:
         config.write_text(yaml.safe_dump(tiny_run(f"{place}/w")), encoding="utf-8")
         taken = {}
         for verb, command in VERBS.items():
-            given = [str(config) if word == "CONFIG" else word for word in command]
-            given += overrides if "CONFIG" in command else []
+            words = [str(config) if word == "CONFIG" else word for word in command]
+            words += overrides if "CONFIG" in command else []
             started = time.perf_counter()
             ended = subprocess.run(
-                [sys.executable, "-m", "raydr", *given],
+                [sys.executable, "-m", "raydr", *words],
                 cwd=checkout,
                 env=os.environ | {"PYTHONPATH": str(checkout)},
                 capture_output=True,

@@ -58,12 +58,12 @@ def numbers(kind: type[NumberT], low: NumberT, high: NumberT) -> Callable[[str],
 
     def parse(text: str) -> list[NumberT]:
         try:
-            found = [kind(one) for one in text.split(",")]
+            values = [kind(value) for value in text.split(",")]
         except ValueError:
-            found = []
-        if not found or any(not low <= one <= high for one in found):
+            values = []
+        if not values or any(not low <= value <= high for value in values):
             name = "whole numbers" if kind is int else "numbers"
             raise argparse.ArgumentTypeError(f"{text!r} is no list of {name} from {low} to {high}, separated by commas")
-        return found
+        return values
 
     return parse

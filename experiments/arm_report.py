@@ -200,9 +200,11 @@ def detection_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table
     for name in names:
         runs = [result for result in results if result.arm == name]
         for epoch in range(max(len(run.detections) for run in runs)):
-            found = [run.detections[epoch] for run in runs if epoch < len(run.detections)]
-            if "auroc" in found[0]["paper"]:
-                rows.append([name, str(epoch + 1), *(_mean([one[of][key] for one in found]) for of, key in figures)])
+            detections = [run.detections[epoch] for run in runs if epoch < len(run.detections)]
+            if "auroc" in detections[0]["paper"]:
+                rows.append(
+                    [name, str(epoch + 1), *(_mean([row[of][key] for row in detections]) for of, key in figures)]
+                )
     columns = ["arm", "epoch", "AUROC", *(f"{key} ({name})" for name, key in figures[1:])]
     return Table("Mismatched training pairs, detected after each epoch, mean over the seeds", columns, rows)
 
@@ -233,10 +235,10 @@ def curves(groups: Mapping[str, Sequence[str]], results: Sequence[ArmResult]) ->
         def draw(axes: Axes) -> None:
             for name in arms:
                 color = COLORS[colours.index(name) % len(COLORS)]
-                found = [values(run) for run in results if run.arm == name]
+                lines = [values(run) for run in results if run.arm == name]
                 # With train.dev.patience one seed may end before another.
-                longest = max(len(one) for one in found)
-                curves_SE = np.array([one + [math.nan] * (longest - len(one)) for one in found])
+                longest = max(len(line) for line in lines)
+                curves_SE = np.array([line + [math.nan] * (longest - len(line)) for line in lines])
                 epochs = np.arange(1, longest + 1)
                 axes.plot(epochs, np.nanmean(curves_SE, axis=0), label=name, color=color, marker="o", markersize=3)
                 low, high = np.nanmin(curves_SE, axis=0), np.nanmax(curves_SE, axis=0)

@@ -190,11 +190,13 @@ def run_arm(
         return measured[-1]
 
     def examine(epoch: int) -> None:
-        found = measure(epoch)
+        perplexities = measure(epoch)
         result.detections.append(
             {
                 name: describe_detection(
-                    PairFlags(found, detector.detect(found.pairs_N, found.random_N)), epoch, is_noise
+                    PairFlags(perplexities, detector.detect(perplexities.pairs_N, perplexities.random_N)),
+                    epoch,
+                    is_noise,
                 )
                 for name, detector in DETECTORS.items()
             }
@@ -222,7 +224,8 @@ def run_arm(
         result.values["best"] = _test(arm, test, trainer.best)
     result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
     if options.keep_perplexities and output is not None:
-        values_EN, random_EN = np.stack([one.pairs_N for one in measured]), np.stack([one.random_N for one in measured])
+        values_EN = np.stack([perplexities.pairs_N for perplexities in measured])
+        random_EN = np.stack([perplexities.random_N for perplexities in measured])
         with output.publish(PERPLEXITIES) as path, open(path, "wb") as file:
             np.savez(file, values_EN=values_EN, random_EN=random_EN, mismatched_N=is_noise)
     return result
@@ -242,8 +245,8 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
 
 def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
     """The same candidates, some of them with the action that keeps them from ever being a negative."""
-    given = zip(pairs_of(negatives), negatives["action"].to_pylist(), strict=True)
-    changed = ["drop" if pair in pairs else action for pair, action in given]
+    rows = zip(pairs_of(negatives), negatives["action"].to_pylist(), strict=True)
+    changed = ["drop" if pair in pairs else action for pair, action in rows]
     return _with_column(negatives, "action", pa.array(changed, pa.string()))
 
 

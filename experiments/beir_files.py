@@ -32,11 +32,11 @@ def write_rows(folder: Path, name: str, rows: Iterable[dict[str, Any]]) -> int:
 
 def read_qrels(folder: Path) -> dict[str, list[Judgment]]:
     """The judgments by split."""
-    found: dict[str, list[Judgment]] = {}
+    judgments: dict[str, list[Judgment]] = {}
     for file in sorted((folder / "qrels").glob("*.tsv")):
         rows = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()[1:]]
-        found[file.stem] = [(row[0], row[1], row[2]) for row in rows]
-    return found
+        judgments[file.stem] = [(row[0], row[1], row[2]) for row in rows]
+    return judgments
 
 
 def write_qrels(folder: Path, split: str, rows: Iterable[Judgment]) -> None:

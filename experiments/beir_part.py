@@ -36,8 +36,8 @@ def choose_articles(sizes: Counter[str], needed: set[str], num_passages: int, se
     >>> sorted(choose_articles(Counter({"a": 2, "b": 3, "c": 4}), {"b"}, 3, seed=0))
     ['b']
     """
-    chosen, total = set(needed), sum(sizes[one] for one in needed)
-    for article in sorted(set(sizes) - needed, key=lambda one: (stable_hash64("article", seed, one), one)):
+    chosen, total = set(needed), sum(sizes[name] for name in needed)
+    for article in sorted(set(sizes) - needed, key=lambda name: (stable_hash64("article", seed, name), name)):
         if total >= num_passages:
             break
         chosen.add(article)

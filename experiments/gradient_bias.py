@@ -199,7 +199,7 @@ def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
         def draw(axes: Axes) -> None:
             steps = np.arange(1, settings.steps + 1)
             for name in names:
-                values = np.array([one[name][measure] for one in runs])
+                values = np.array([curves[name][measure] for curves in runs])
                 color = COLORS[(FULL, *KINDS).index(name)]
                 # Dashed and on top: the corrected loss lies on the full softmax's.
                 style: Any = {"linestyle": "--", "zorder": 3} if name == FULL else {}
@@ -225,7 +225,7 @@ def table(runs: Sequence[Curves], steps: Sequence[int]) -> Table:
     for name in (FULL, *KINDS):
         cells = [name]
         for measure in ("loss", "bias"):
-            means = np.array([one[name][measure] for one in runs]).mean(axis=0)
+            means = np.array([curves[name][measure] for curves in runs]).mean(axis=0)
             cells += [f"{means[step - 1]:.4f}" for step in steps]
         rows.append(cells)
     columns = ["negatives", *(f"{measure}, step {step}" for measure in ("loss", "bias") for step in steps)]

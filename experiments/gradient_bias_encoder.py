@@ -58,7 +58,7 @@ def read_texts(data: Path, seed: int) -> Texts:
     chosen: dict[str, tuple[str, str, str]] = {}
     for query_id, gold, _ in sorted(pairs, key=lambda pair: stable_hash64(seed, pair[0])):
         title = passages[gold]["title"]
-        others = [one for one in by_title[title] if one != gold]
+        others = [other for other in by_title[title] if other != gold]
         if others and title and title not in chosen:
             chosen[title] = (query_id, gold, others[0])
         if len(chosen) == NUM_QUERIES:
@@ -67,8 +67,8 @@ def read_texts(data: Path, seed: int) -> Texts:
     ids = [gold for _, gold, _ in picked] + [other for _, _, other in picked]
     return Texts(
         [queries[query_id] for query_id, _, _ in picked],
-        [passages[one]["title"] for one in ids],
-        [passages[one]["text"] for one in ids],
+        [passages[passage_id]["title"] for passage_id in ids],
+        [passages[passage_id]["text"] for passage_id in ids],
     )
 
 
@@ -106,8 +106,8 @@ class Scorer:
     def gradient(self, scores_QP: Tensor, score_gradient_QP: Tensor) -> Tensor:
         """The gradient of all parameters, given that of the scores."""
         used = [part for part in self.model.parameters() if part.requires_grad]
-        found = torch.autograd.grad(scores_QP, used, score_gradient_QP, retain_graph=True, allow_unused=True)
-        return torch.cat([part.flatten() for part in found if part is not None])
+        gradients = torch.autograd.grad(scores_QP, used, score_gradient_QP, retain_graph=True, allow_unused=True)
+        return torch.cat([part.flatten() for part in gradients if part is not None])
 
 
 def full_loss(scores_QP: Tensor) -> Tensor:
@@ -147,15 +147,15 @@ def biases(scorer: Scorer, settings: Settings, seed: int) -> dict[str, float]:
         return scorer.gradient(scores_QP, score_gradient)
 
     exact = through_scores(full_loss)
-    found = {"full gradient": float(exact.norm())}
+    norms = {"full gradient": float(exact.norm())}
     for name, (sampler, loss) in KINDS.items():
         sampled = through_scores(
             lambda leaf, sampler=sampler, loss=loss, name=name: sampled_loss(
                 leaf, sampler, loss, settings, (seed, 0, name)
             )
         )
-        found[name] = float((sampled - exact).norm())
-    return found
+        norms[name] = float((sampled - exact).norm())
+    return norms
 
 
 def main() -> None:
@@ -179,7 +179,7 @@ def main() -> None:
         accuracy = minimise(scorer, by, arguments.steps, arguments.negatives, arguments.seed)
         places[f"{by} minimised"] = {"accuracy": accuracy} | biases(scorer, settings, arguments.seed)
         say(f"{by} minimised: accuracy {accuracy:.1%}")
-    rows = [[name, *(f"{found[name]:.3f}" for found in places.values())] for name in next(iter(places.values()))]
+    rows = [[name, *(f"{values[name]:.3f}" for values in places.values())] for name in next(iter(places.values()))]
     tables = [Table("Bias of the gradient", ["negatives", *places], rows)]
     write_results(arguments.out, vars(arguments), tables, {"places": places})
 

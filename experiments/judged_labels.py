@@ -52,15 +52,15 @@ def main() -> None:
         config = RunConfig.load(arguments.config, [*of_data, *arguments.overrides])
     elif config.inject_noise is None or config.inject_noise.kind != MISMATCHED:
         parser.error(f"{arguments.config} mismatches no pairs (inject_noise): give labelled ones by --data")
-    judges = [one for one in config.judge.judges if one.subject == "pairs"]
+    judges = [judge for judge in config.judge.judges if judge.subject == "pairs"]
     if not judges:
         parser.error(f"{arguments.config} has no judge of pairs: list some in judge.judges")
     with open_session(config) as session:
-        nodes = [session.recipe.verdicts(one, SPLIT) for one in judges]
+        nodes = [session.recipe.verdicts(judge, SPLIT) for judge in judges]
         dataset, *made = session.make(session.recipe.dataset(), *nodes)
-        given = {judge.name: verdicts for judge, verdicts in zip(judges, made, strict=True)}
+        by_judge = {judge.name: verdicts for judge, verdicts in zip(judges, made, strict=True)}
     wrong = wrong or mismatched(Dataset(dataset))
-    rows = [one.row() for one in suspicions(given, wrong)]
+    rows = [suspicion.row() for suspicion in suspicions(by_judge, wrong)]
     name = config.name if arguments.data is None else arguments.data.name
     title = f"{name}: {len(wrong):,} pairs, {np.mean([*wrong.values()]):.1%} wrong"
     columns = ["judge", "pairs that it has read", "AUROC of these, before and after", "AUROC of all [95 %]", "flagged"]
@@ -84,7 +84,7 @@ def take_as_right(data: Path, folder: Path, splits: str = "") -> dict[Pair, bool
 def mismatched(data: Dataset) -> dict[Pair, bool]:
     """Which pairs were mismatched on purpose."""
     qrels = data.qrels(SPLIT)
-    return dict(zip(pairs_of(qrels), (one == MISMATCHED for one in qrels["noise"].to_pylist()), strict=True))
+    return dict(zip(pairs_of(qrels), (noise == MISMATCHED for noise in qrels["noise"].to_pylist()), strict=True))
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class Suspicion:
         report = report_detection(self.wrong_N, self.flagged_N, self.evidence_N, expit(self.evidence_N))
         shares = (report.precision, report.recall, report.calibration_error)
         area = interval_text(float(roc_auc_score(self.wrong_N, self.evidence_N)), low, high)
-        read = ", ".join(f"{one:.3f}" for one in (self.area_before, self.area_after) if one is not None)
+        read = ", ".join(f"{value:.3f}" for value in (self.area_before, self.area_after) if value is not None)
         cells = [self.judge, f"{self.num_read:,}", read, area, f"{self.flagged_N.mean():.1%}"]
-        return [*cells, *("" if one is None else f"{one:.3f}" for one in shares)]
+        return [*cells, *("" if share is None else f"{share:.3f}" for share in shares)]
 
 
 def area_interval(
@@ -138,32 +138,32 @@ def area_interval(
     return float(low), float(high)
 
 
-def suspicions(given: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Suspicion]:
+def suspicions(by_judge: dict[str, Artifact], wrong: dict[Pair, bool]) -> list[Suspicion]:
     """Of each judge by its name, in order."""
-    said: dict[str, dict[Pair, tuple[float, bool]]] = {}
-    found = []
-    for judge, verdicts in given.items():
+    judged: dict[str, dict[Pair, tuple[float, bool]]] = {}
+    results = []
+    for judge, verdicts in by_judge.items():
         tables, evidence_N = open_earlier(verdicts, SPLIT).read()
         table = pa.concat_tables(tables.values())
         flags = [action != "keep" for action in table["action"].to_pylist()]
         own = dict(zip(pairs_of(table), zip(evidence_N.tolist(), flags, strict=True), strict=True))
-        before = said.get(verdicts.info.get("after", ""), {})
-        said[judge] = before | own
+        before = judged.get(verdicts.info.get("after", ""), {})
+        judged[judge] = before | own
         read = [pair for pair in own if pair in wrong]
-        pairs = [pair for pair in said[judge] if pair in wrong]
-        evidence, flagged = np.array([said[judge][pair] for pair in pairs]).reshape(-1, 2).T
+        pairs = [pair for pair in judged[judge] if pair in wrong]
+        evidence, flagged = np.array([judged[judge][pair] for pair in pairs]).reshape(-1, 2).T
         wrong_N = np.array([wrong[pair] for pair in pairs])
         areas = (_area(before, read, wrong), _area(own, read, wrong))
-        found.append(Suspicion(judge, len(own), *areas, pairs, evidence, flagged.astype(np.bool_), wrong_N))
-    return found
+        results.append(Suspicion(judge, len(own), *areas, pairs, evidence, flagged.astype(np.bool_), wrong_N))
+    return results
 
 
-def _area(said: dict[Pair, tuple[float, bool]], pairs: list[Pair], wrong: dict[Pair, bool]) -> float | None:
+def _area(judged: dict[Pair, tuple[float, bool]], pairs: list[Pair], wrong: dict[Pair, bool]) -> float | None:
     """AUROC of some pairs; None where these say nothing, or not of all of them."""
     labels = [wrong[pair] for pair in pairs]
-    if len(set(labels)) < 2 or not said.keys() >= set(pairs):
+    if len(set(labels)) < 2 or not judged.keys() >= set(pairs):
         return None
-    return float(roc_auc_score(labels, [said[pair][0] for pair in pairs]))
+    return float(roc_auc_score(labels, [judged[pair][0] for pair in pairs]))
 
 
 if __name__ == "__main__":

@@ -68,10 +68,10 @@ def panels(plain: States, corrected: States, warmup_epochs: int, method: str) ->
     }
     return {
         title: Panel(
-            DetectedPairs(found.values_EN[row], np.ones(len(found.mismatched_N), bool), None, found.mismatched_N),
-            found.random_EN[row],
+            DetectedPairs(states.values_EN[row], np.ones(len(states.mismatched_N), bool), None, states.mismatched_N),
+            states.random_EN[row],
         )
-        for title, (found, row) in chosen.items()
+        for title, (states, row) in chosen.items()
     }
 
 
@@ -85,9 +85,9 @@ def table(states: dict[str, Panel]) -> Table:
         cells = []
         for detector in DETECTORS.values():
             clean_N = detector.detect(pairs.perplexities_N, panel.random_N).clean
-            found = report_detection(truth_N, ~clean_N, pairs.perplexities_N)
-            nothing = found.precision is None
-            cells.append("keeps all" if nothing else f"{found.precision:.2f} / {found.recall:.2f}")
+            report = report_detection(truth_N, ~clean_N, pairs.perplexities_N)
+            nothing = report.precision is None
+            cells.append("keeps all" if nothing else f"{report.precision:.2f} / {report.recall:.2f}")
         auroc = report_detection(truth_N, np.zeros_like(truth_N), pairs.perplexities_N).auroc
         rows.append([title, *medians, f"{auroc:.3f}", *cells])
     columns = ["state", "median, matched", "median, mismatched", "AUROC"]

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--split", required=True)
     parser.add_argument("--out", type=Path, default=Path("work/experiments/refreshes_compared"))
     arguments = parser.parse_args()
-    settings = {name: folders.split(",") for name, _, folders in (one.partition("=") for one in arguments.settings)}
+    settings = {name: folders.split(",") for name, _, folders in (text.partition("=") for text in arguments.settings)}
     tables = compared(settings, arguments.arms.split(","), arguments.round, arguments.split)
     write_results(arguments.out, vars(arguments), tables, {})
 
@@ -52,23 +52,29 @@ def compared(settings: dict[str, list[str]], arms: list[str], number: int, split
     """
     read = {name: [_per_query(folder, split) for folder in folders if folder] for name, folders in settings.items()}
     per_query: PerQuery = {
-        f"{name}, {arm}": _mean([_of_system(one, f"{arm}-{number}") for one in found])
-        for name, found in read.items()
+        f"{name}, {arm}": _mean([_of_system(seed, f"{arm}-{number}") for seed in seeds])
+        for name, seeds in read.items()
         for arm in arms
     }
     how = EvaluateConfig()
     means = [
-        [one.system, str(len(read[one.system.rpartition(", ")[0]])), one.measure]
-        + [interval_text(one.mean, one.low, one.high)]
-        for one in summarize(per_query, how, seed=0)
+        [summary.system, str(len(read[summary.system.rpartition(", ")[0]])), summary.measure]
+        + [interval_text(summary.mean, summary.low, summary.high)]
+        for summary in summarize(per_query, how, seed=0)
     ]
     names = list(settings)
     wanted = {(f"{name}, {arms[0]}", f"{name}, {arm}") for name in names for arm in arms[1:]}
     wanted |= {(f"{names[0]}, {arm}", f"{name}, {arm}") for name in names[1:] for arm in arms}
     differences = [
-        [one.system, one.baseline, one.measure, interval_text(one.difference, one.low, one.high), f"{one.p:.4f}"]
-        for one in compare(per_query, how, seed=0, every_pair=True)
-        if (one.baseline, one.system) in wanted
+        [
+            comparison.system,
+            comparison.baseline,
+            comparison.measure,
+            interval_text(comparison.difference, comparison.low, comparison.high),
+            f"{comparison.p:.4f}",
+        ]
+        for comparison in compare(per_query, how, seed=0, every_pair=True)
+        if (comparison.baseline, comparison.system) in wanted
     ]
     title = f"{split}, round {number}"
     return [
@@ -82,25 +88,25 @@ def _per_query(folder: str, split: str) -> dict[str, _Values]:
     file = Path(folder) / "refresh" / "comparison" / split / "per_query.parquet"
     if not file.exists():
         raise ArtifactError(f"{folder} has no refresh that was compared on split {split!r}: there is no {file}")
-    found: dict[str, _Values] = {}
+    by_system: dict[str, _Values] = {}
     for row in read_parquet(str(file)).to_pylist():
-        found.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
-    return found
+        by_system.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
+    return by_system
 
 
-def _of_system(found: dict[str, _Values], system: str) -> _Values:
-    if system not in found:
-        raise ConfigError(f"there is no {system!r} (ARM-ROUND); there are {', '.join(found)}")
-    return found[system]
+def _of_system(by_system: dict[str, _Values], system: str) -> _Values:
+    if system not in by_system:
+        raise ConfigError(f"there is no {system!r} (ARM-ROUND); there are {', '.join(by_system)}")
+    return by_system[system]
 
 
 def _mean(seeds: list[_Values]) -> _Values:
     """Of each query over the seeds, which must have the same queries."""
-    for one in seeds[1:]:
-        if any(one[measure].keys() != of_query.keys() for measure, of_query in seeds[0].items()):
+    for seed in seeds[1:]:
+        if any(seed[measure].keys() != of_query.keys() for measure, of_query in seeds[0].items()):
             raise ConfigError("the working folders of one setting were evaluated on other queries")
     return {
-        measure: {query_id: float(np.mean([one[measure][query_id] for one in seeds])) for query_id in of_query}
+        measure: {query_id: float(np.mean([seed[measure][query_id] for seed in seeds])) for query_id in of_query}
         for measure, of_query in seeds[0].items()
     }
 

@@ -55,7 +55,7 @@ class Part:
         self.queries = {row["_id"]: row for row in read_rows(source, "queries") if row["_id"] in asked}
         needed = {row[1] for rows in self.qrels.values() for row in rows}
         others = self.rng.permutation(sorted(set(self.passages) - needed))[: max(0, NUM_PASSAGES - len(needed))]
-        self.passages = {one: self.passages[one] for one in sorted(needed) + others.tolist()}
+        self.passages = {passage_id: self.passages[passage_id] for passage_id in sorted(needed) + others.tolist()}
 
     def write(self, folder: Path) -> None:
         for split, rows in self.qrels.items():
@@ -73,7 +73,7 @@ class Part:
 
     def rewrite(self, change: Callable[[str], str]) -> None:
         """Change the text of every passage."""
-        self.passages = {one: {**row, "text": change(row["text"])} for one, row in self.passages.items()}
+        self.passages = {passage_id: {**row, "text": change(row["text"])} for passage_id, row in self.passages.items()}
 
     def copy_positives(self, change: Callable[[str], str]) -> None:
         """Put a changed copy of each training positive into the corpus."""
@@ -94,8 +94,8 @@ class Part:
     def lose(self, split: str, share: float) -> None:
         """Let a share of a split's judgments name passages that are not there."""
         self.qrels[split] = [
-            (one, f"gone-{passage_id}" if self.rng.uniform() < share else passage_id, relevance)
-            for one, passage_id, relevance in self.qrels[split]
+            (query_id, f"gone-{passage_id}" if self.rng.uniform() < share else passage_id, relevance)
+            for query_id, passage_id, relevance in self.qrels[split]
         ]
 
 
@@ -114,7 +114,8 @@ def _without_spaces(text: str) -> str:
 
 def _broken_letters(text: str) -> str:
     return "".join(
-        chr(ord(one) + 960) if one.isascii() and one.isalpha() and one not in "aeiou" else one for one in text
+        chr(ord(letter) + 960) if letter.isascii() and letter.isalpha() and letter not in "aeiou" else letter
+        for letter in text
     )
 
 
@@ -174,10 +175,13 @@ class Trial:
         config, systems = self.config(), {"faulty": self.evaluated()}
         if remedy:
             systems["remedied"] = self.evaluated(remedy)
-        told = [f"{one.mean:.3f}" for one in summarize(systems, config.evaluate, config.seed)]
-        for one in compare(systems, config.evaluate, config.seed):
-            told += [f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", f"{one.p:.4f}"]
-        return told if remedy else [*told, "", "", ""]
+        cells = [f"{summary.mean:.3f}" for summary in summarize(systems, config.evaluate, config.seed)]
+        for comparison in compare(systems, config.evaluate, config.seed):
+            cells += [
+                f"{comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}]",
+                f"{comparison.p:.4f}",
+            ]
+        return cells if remedy else [*cells, "", "", ""]
 
 
 def main() -> None:
@@ -196,10 +200,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="fault-") as scratch:
             trial = Trial.of(arguments.source, fault, arguments.seed, Path(scratch))
             named = trial.named()
-            told = ", ".join(f"{one.check} {one.severity:.2f}" for one in named)
+            shown = ", ".join(f"{finding.check} {finding.severity:.2f}" for finding in named)
             first = named[0] if named else None
             is_right = (first.check if first else None) == fault.check
-            rows.append([name, fault.check or "nothing", told or "nothing", str(is_right)])
+            rows.append([name, fault.check or "nothing", shown or "nothing", str(is_right)])
             settings = first.settings if first else ()
             if arguments.remedies and (settings or not first):
                 remedied.append([name, " ".join(settings) or "nothing was named", *trial.remedied(settings)])

@@ -282,9 +282,9 @@ def _meant(key: str, of: type[Config] | None) -> str:
     """The keys that an unknown key may have meant: of its own section, else of the same name in others."""
     section, _, last = key.rpartition(".")
     keys = list(_keys(of)) if of is not None else []
-    beside = {one.rpartition(".")[2]: one for one in keys if one.rpartition(".")[0] == section}
+    beside = {candidate.rpartition(".")[2]: candidate for candidate in keys if candidate.rpartition(".")[0] == section}
     near = [beside[name] for name in get_close_matches(last, beside, _SHOWN, 0.75)] or [
-        one for one in keys if one.rpartition(".")[2] == last
+        candidate for candidate in keys if candidate.rpartition(".")[2] == last
     ][:_SHOWN]
     return f": did you mean {' or '.join(near)}?" if near else ""
 

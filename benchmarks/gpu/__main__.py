@@ -95,8 +95,8 @@ def run_tests(record: Record) -> dict[str, Any]:
         timeout=min(MOST_S, record.left_s + GRACE_S),
         check=False,
     )
-    said = done.stdout.strip().splitlines()
-    summary = said[-1].strip("= ") if said else ""
+    lines = done.stdout.strip().splitlines()
+    summary = lines[-1].strip("= ") if lines else ""
     if done.returncode:
         raise RuntimeError(f"{summary}\n{done.stdout[-6000:]}{done.stderr[-2000:]}")
     return {"outcome": summary, "folders": len(folders)}

@@ -26,26 +26,26 @@ def measure(record: Record) -> None:
         num = min(num, int(free * 0.6) // (2 * dim))
 
     def build() -> dict[str, Any]:
-        found.append(TorchFlat(_vectors(num, dim, record.device), Dual()))
+        built.append(TorchFlat(_vectors(num, dim, record.device), Dual()))
         return {"vectors": num, "GiB": num * dim * 2 / 2**30}
 
-    found: list[TorchFlat] = []
+    built: list[TorchFlat] = []
     record.row("exact search", f"{num:,} x {dim}, float16", build, wanted_s=20)
-    if not found:
+    if not built:
         return
     for queries in (1, 32, 1024):
-        row = partial(_rate, found[0], _vectors(queries, dim, "cpu").float(), dim)
+        row = partial(_rate, built[0], _vectors(queries, dim, "cpu").float(), dim)
         record.row("exact search", f"{queries} queries, top 100", row, wanted_s=15)
 
 
 def _vectors(num: int, dim: int, device: str) -> torch.Tensor:
     generator = torch.Generator(device).manual_seed(0)
-    found = torch.empty((num, dim), dtype=torch.float16, device=device)
+    vectors = torch.empty((num, dim), dtype=torch.float16, device=device)
     for start in range(0, num, _BLOCK):
         rows = min(_BLOCK, num - start)
         made = torch.randn((rows, dim), generator=generator, device=device)
-        found[start : start + rows] = torch.nn.functional.normalize(made)
-    return found
+        vectors[start : start + rows] = torch.nn.functional.normalize(made)
+    return vectors
 
 
 def _rate(index: TorchFlat, queries: torch.Tensor, dim: int) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def compare_precision(record: Record, folder: Path) -> None:
         for dtype in ("float32", "bfloat16"):
             step = _step(record, checkpoint, dtype, batch, loss)
             curves[dtype] = [step() for _ in range(num_steps)]
-        apart = [abs(one - other) for one, other in zip(*curves.values(), strict=True)]
+        apart = [abs(full - half) for full, half in zip(*curves.values(), strict=True)]
         last = {f"last, {dtype}": curve[-1] for dtype, curve in curves.items()}
         return {"first": curves["float32"][0], **last, "most apart": max(apart)}
 
@@ -91,8 +91,8 @@ def _checkpoint(record: Record, folder: Path) -> str:
 def _config(checkpoint: str, score: str = "dual") -> ModelConfig:
     sides = {"query": SideConfig(max_length=QUERY[1]), "passage": SideConfig(max_length=PASSAGE[1])}
     # A score that reads some of a text's first vectors reads no more than the shortest has.
-    found: dict[str, Any] = {"checkpoint": checkpoint, "dropout": 0.0, "score": score, **sides}
-    return ModelConfig.model_validate(found)
+    settings: dict[str, Any] = {"checkpoint": checkpoint, "dropout": 0.0, "score": score, **sides}
+    return ModelConfig.model_validate(settings)
 
 
 def _step(

@@ -58,8 +58,8 @@ def call_config(
     """
     place = str(workdir) if workdir is not None else _temporary_folder()
     # A call computes on this machine: it reads what it writes.
-    given = place if "://" not in place else _temporary_folder()
-    raw = first_config(place_pairs(pairs, f"{given}/{_GIVEN}")).raw
+    local_folder = place if "://" not in place else _temporary_folder()
+    raw = first_config(place_pairs(pairs, f"{local_folder}/{_GIVEN}")).raw
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)
@@ -74,20 +74,20 @@ def call_config(
     return RunConfig.parse(merged(merged(raw, sections or {}), settings or {}), "settings")
 
 
-def is_config(given: object) -> TypeGuard[RunConfig]:
+def is_config(argument: object) -> TypeGuard[RunConfig]:
     """Whether a call is given a config in the place of pairs: a RunConfig, a YAML file's path or name, a nested dict.
 
     >>> is_config("my.yaml"), is_config("pairs.csv"), is_config([("query", "passage")]), is_config({"data": {}})
     (True, False, False, True)
     """
-    if isinstance(given, RunConfig):
+    if isinstance(argument, RunConfig):
         return True
-    if isinstance(given, Mapping):
-        return "data" in given
-    if not isinstance(given, str | Path):
+    if isinstance(argument, Mapping):
+        return "data" in argument
+    if not isinstance(argument, str | Path):
         return False
-    path = Path(given)
-    return path.suffix in (".yaml", ".yml") or not (path.suffix or "://" in str(given) or path.expanduser().exists())
+    path = Path(argument)
+    return path.suffix in (".yaml", ".yml") or not (path.suffix or "://" in str(argument) or path.expanduser().exists())
 
 
 def refuse_options(function: str, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:

@@ -150,18 +150,17 @@ def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]
     """
     if isinstance(pairs, str | Path | Mapping):
         raise DataError("candidates of your own go with pairs of one split in memory: a list, a DataFrame, a Dataset")
-    table, given = pair_table(pairs, "pairs"), pair_table(candidates, "candidates")
+    table, candidate_table = pair_table(pairs, "pairs"), pair_table(candidates, "candidates")
     query, positive = _named(table, "pairs")
-    candidate_query, candidate = _named(given, "candidates")
+    candidate_query, candidate = _named(candidate_table, "candidates")
     by_query: dict[str, list[str]] = {}
-    for text, passage in zip(given[candidate_query].to_pylist(), given[candidate].to_pylist(), strict=True):
+    texts = candidate_table[candidate_query].to_pylist()
+    for text, passage in zip(texts, candidate_table[candidate].to_pylist(), strict=True):
         by_query.setdefault(text, []).append(passage)
     known = table[query].to_pylist()
     if strangers := by_query.keys() - set(known):
-        at = next(at for at, text in enumerate(given[candidate_query].to_pylist()) if text in strangers)
-        raise DataError(
-            f"candidates, row {at}: its query is none of the pairs: {given[candidate_query][at].as_py()!r:.80}"
-        )
+        at = next(at for at, text in enumerate(texts) if text in strangers)
+        raise DataError(f"candidates, row {at}: its query is none of the pairs: {texts[at]!r:.80}")
     rows = zip(known, table[positive].to_pylist(), strict=True)
     return [{"query": text, "positive": passage, "negative": by_query.get(text, [])} for text, passage in rows]
 

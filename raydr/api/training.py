@@ -127,8 +127,8 @@ def train(
     if learning_rate is not None:
         section["optimizer"] = {"learning_rate": learning_rate}
     sections = {"train": section}
-    given = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
-    config = call_config(cast("Pairs", pairs), sections=sections, hold_out=True, **given)  # type: ignore[arg-type]
+    common = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
+    config = call_config(cast("Pairs", pairs), sections=sections, hold_out=True, **common)  # type: ignore[arg-type]
     with open_session(config) as session:
         [made] = session.make(session.recipe.trained(), moving=True)
         return Model(config, made)

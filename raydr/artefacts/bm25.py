@@ -203,8 +203,8 @@ def _search_part(
     hits = open_bm25(bm25, fingerprint).search(queries["text"].to_pylist(), top_k + skip_own_id, among)
     query_ids = np.asarray(queries["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
-        pa.array(np.repeat(query_ids, [len(one.rows) for one in hits]), type=pa.string()),
-        pa.array(corpus.ids(np.concatenate([one.rows for one in hits])), type=pa.string()),
-        pa.array(np.concatenate([one.scores for one in hits])),
+        pa.array(np.repeat(query_ids, [len(hit.rows) for hit in hits]), type=pa.string()),
+        pa.array(corpus.ids(np.concatenate([hit.rows for hit in hits])), type=pa.string()),
+        pa.array(np.concatenate([hit.scores for hit in hits])),
     )
     return {name: write_table(folder, name, without_own_ids(ranked, top_k) if skip_own_id else ranked)}

@@ -107,8 +107,8 @@ def _write_hashes(folder: Folder, number: int, names: Sequence[str]) -> str:
 def _finish_corpus(
     folder: Folder, parts: Mapping[str, Part], hashed: Sequence[str], passages_repeat: bool, paths: Mapping[str, str]
 ) -> Finished:
-    found = []
+    hashes = []
     for name in hashed:
         with np.load(folder.localize(name), allow_pickle=False) as arrays:
-            found.append(dict(arrays))
-    return finish_corpus(folder, parts, found, passages_repeat, paths)
+            hashes.append(dict(arrays))
+    return finish_corpus(folder, parts, hashes, passages_repeat, paths)

@@ -288,9 +288,9 @@ def encode_texts(
         beside=arithmetic.device == "cuda" and settings.batching == "packed",
     )  # fmt: skip
     started = time.perf_counter()
-    said = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
-    if said:
-        _say_how_fast(said, unit, time.perf_counter() - started)
+    reports = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
+    if reports:
+        _say_how_fast(reports, unit, time.perf_counter() - started)
     return {
         "dim": _dim(making.folder),
         "num_rows": texts.rows(under),
@@ -305,9 +305,9 @@ def encode_texts(
     }
 
 
-def _say_how_fast(said: list[dict[str, Any]], unit: str, seconds: float) -> None:
+def _say_how_fast(reports: list[dict[str, Any]], unit: str, seconds: float) -> None:
     columns = ("rows", "tokens", "truncated", "encoding", "waited")
-    total = {column: float(sum(row[column] for row in said)) for column in columns}
+    total = {column: float(sum(row[column] for row in reports)) for column in columns}
     cut = f", {total['truncated']:,.0f} cut at the maximum length" if total["truncated"] else ""
     say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f}/s){cut}")
     detail(

@@ -22,15 +22,15 @@ _MOST_VALUES = 100_000
 _DATA = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz")
 
 
-def is_data(given: str) -> bool:
+def is_data(argument: str) -> bool:
     """Whether an argument that may be a config is data: a folder, or a file of another kind than YAML.
 
     >>> is_data("pairs.csv"), is_data("run.yaml"), is_data("s3://bucket/pairs")
     (True, False, True)
     """
-    if given.endswith((".yaml", ".yml")):
+    if argument.endswith((".yaml", ".yml")):
         return False
-    return "://" in given or given.lower().endswith(_DATA) or Path(given).expanduser().exists()
+    return "://" in argument or argument.lower().endswith(_DATA) or Path(argument).expanduser().exists()
 
 
 def refuse_data(path: Path) -> None:

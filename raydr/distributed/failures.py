@@ -24,13 +24,13 @@ def worker_errors() -> Iterator[None]:
         yield
     except RayError as error:
         _clear_frames(error)
-        found: BaseException | None = error
-        while found is not None:
+        current: BaseException | None = error
+        while current is not None:
             # Of a task, or of arguments that could not be opened where it runs.
-            cause = getattr(found, "cause", None) or getattr(found, "client_exc", None)
+            cause = getattr(current, "cause", None) or getattr(current, "client_exc", None)
             if isinstance(cause, RaydrError):
                 raise cause from None
-            found = cause if isinstance(cause, BaseException) else found.__cause__
+            current = cause if isinstance(cause, BaseException) else current.__cause__
         if isinstance(error, ActorDiedError):
             raise RaydrError(f"a worker died: {error}") from error
         if isinstance(error, NodeDiedError | WorkerCrashedError):
@@ -41,13 +41,13 @@ def worker_errors() -> Iterator[None]:
 
 def root_cause(error: BaseException) -> str:
     """What went wrong first, in one line: the message of a raydr error, or the kind of another one and its message."""
-    found = error
-    while (cause := getattr(found, "cause", None) or found.__cause__) is not None and isinstance(cause, BaseException):
-        found = cause
-    if isinstance(found, RaydrError):
-        return " ".join(str(found).split())
-    lines = [line.strip() for line in str(found).splitlines() if line.strip()]
-    return f"{type(found).__name__}: {lines[-1]}" if lines else type(found).__name__
+    root = error
+    while (cause := getattr(root, "cause", None) or root.__cause__) is not None and isinstance(cause, BaseException):
+        root = cause
+    if isinstance(root, RaydrError):
+        return " ".join(str(root).split())
+    lines = [line.strip() for line in str(root).splitlines() if line.strip()]
+    return f"{type(root).__name__}: {lines[-1]}" if lines else type(root).__name__
 
 
 def _clear_frames(error: BaseException | None) -> None:
@@ -74,5 +74,5 @@ def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
     import ray
 
     _, running = ray.wait(list(references), num_returns=len(references), timeout=0, fetch_local=False)
-    for one in running:
-        ray.cancel(one, recursive=recursive)
+    for reference in running:
+        ray.cancel(reference, recursive=recursive)

@@ -73,16 +73,16 @@ def feed_parts(
     todo = missing_parts(making, items, description)
     if not todo:
         return []
-    said = []
+    reports = []
     with progress_bar(description, total=sum(int(item["rows"]) for item in todo.values()), unit=unit) as bar:
         for row in pool.feed(feed, list(todo.values())):
             part = Part(rows=int(row["rows"]), bytes=int(row["bytes"]), checksum=str(row["checksum"]))
             # The worker has recorded it on disk already.
             making.done[str(row["name"])] = part
-            said.append(row)
+            reports.append(row)
             bar.advance(part.rows)
     _check(making, todo)
-    return said
+    return reports
 
 
 def part_batch(name: str, part: Part, **more: Any) -> Batch:
@@ -140,7 +140,7 @@ def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:
 
 def missing_parts(making: Building, wanted: Mapping[str, T], description: str) -> dict[str, T]:
     """What has to be made yet, of all that is wanted by the name of the part; says what is there."""
-    todo = {name: one for name, one in wanted.items() if name not in making.done}
+    todo = {name: item for name, item in wanted.items() if name not in making.done}
     if len(todo) < len(wanted):
         say(f"{description}: {len(wanted) - len(todo)} of {len(wanted)} parts are there already, {len(todo)} to do")
     return todo
@@ -193,7 +193,7 @@ def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
 
 def items_of(ranges: Mapping[str, RowRange]) -> dict[str, dict[str, Any]]:
     """What workers are told of ranges, by the name of the part that each becomes."""
-    return {name: {"name": name, **vars(one), "rows": one.rows} for name, one in ranges.items()}
+    return {name: {"name": name, **vars(row_range), "rows": row_range.rows} for name, row_range in ranges.items()}
 
 
 def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, dict[str, Any]]:
@@ -203,7 +203,9 @@ def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, di
     ['scores/train/part-00000-00000.parquet', 'scores/train/part-00000-00001.parquet']
     """
     ranges = row_ranges(sizes, rows)
-    return items_of({f"{under}part-{one.at:05d}-{one.number:05d}.parquet": one for one in ranges})
+    return items_of(
+        {f"{under}part-{row_range.at:05d}-{row_range.number:05d}.parquet": row_range for row_range in ranges}
+    )
 
 
 def range_in(batch: Batch) -> RowRange:

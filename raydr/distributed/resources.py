@@ -27,13 +27,13 @@ def cluster_capacity() -> dict[str, float]:
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
     stated = stated_capacity()
     if stated is not None:
-        found: Mapping[str, float] = {str(name): amount for name, amount in stated.items()}
+        capacity: Mapping[str, float] = {str(name): amount for name, amount in stated.items()}
     else:
         import ray
 
         start_ray()
-        found = ray.cluster_resources()
-    return {name: float(found.get(name, 0)) for name in ("CPU", "GPU")}
+        capacity = ray.cluster_resources()
+    return {name: float(capacity.get(name, 0)) for name in ("CPU", "GPU")}
 
 
 def num_gpus_here() -> int:

@@ -127,7 +127,7 @@ def lost_a_worker(error: BaseException) -> bool:
     from ray.exceptions import RayActorError
 
     failures = getattr(error, "worker_failures", {}).values()
-    return any(isinstance(getattr(one, "health_check_failure", one), RayActorError) for one in failures)
+    return any(isinstance(getattr(failure, "health_check_failure", failure), RayActorError) for failure in failures)
 
 
 def _gone_nodes() -> set[str]:

@@ -150,7 +150,7 @@ class ContrastiveLoss(nn.Module):
         with torch.autocast(vectors[0].device.type, enabled=False):
             query_QD, passage_CD = vectors[0].float(), torch.cat(vectors[1:]).float()
             if self.similarity == "cosine":
-                query_QD, passage_CD = (nn.functional.normalize(one, dim=-1) for one in (query_QD, passage_CD))
+                query_QD, passage_CD = (nn.functional.normalize(matrix, dim=-1) for matrix in (query_QD, passage_CD))
             scores_QC: Tensor = self.scale * query_QD @ passage_CD.T
             return scores_QC
 
@@ -234,6 +234,6 @@ def _texts(features: dict[str, Tensor]) -> list[tuple[int, ...]]:
     """The tokens of each text of a column, without padding."""
     tokens, mask = features["input_ids"].tolist(), features["attention_mask"].tolist()
     return [
-        tuple(one for one, is_text in zip(row, here, strict=True) if is_text)
+        tuple(token for token, is_text in zip(row, here, strict=True) if is_text)
         for row, here in zip(tokens, mask, strict=True)
     ]

@@ -84,7 +84,7 @@ def run_page(story: RunStory) -> str:
         page.paragraph("There is no finished model, evaluation, audit or verdict in the working folder yet.")
     else:
         page.headline(
-            *(headline(result) for result, _ in story.evaluations), *(one.headline for one, _ in story.audits)
+            *(headline(result) for result, _ in story.evaluations), *(audit.headline for audit, _ in story.audits)
         )
         if not story.evaluations:
             page.headline("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")

@@ -50,13 +50,15 @@ class Compared:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """Columns and rows of a table: each measure of each system, and its difference to the first one."""
         baseline = self.summaries[0].system
-        against = {(one.system, one.measure): one for one in self.comparisons}
+        against = {(comparison.system, comparison.measure): comparison for comparison in self.comparisons}
         columns = ["measure", "system", f"mean [{self.confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)"]
         rows = []
-        for one in sorted(self.summaries, key=lambda one: list(self.by_seed).index(one.measure)):
-            seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[one.measure][one.system])
-            row = [one.measure, one.system, interval_text(one.mean, one.low, one.high), seeds, "", ""]
-            if (other := against.get((one.system, one.measure))) is not None:
+        measures = list(self.by_seed)
+        for summary in sorted(self.summaries, key=lambda entry: measures.index(entry.measure)):
+            seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[summary.measure][summary.system])
+            interval = interval_text(summary.mean, summary.low, summary.high)
+            row = [summary.measure, summary.system, interval, seeds, "", ""]
+            if (other := against.get((summary.system, summary.measure))) is not None:
                 row[4:6] = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
             rows.append(row)
         return columns, rows
@@ -104,9 +106,9 @@ def compare_configs(
     runs = {
         split: {name: search.of_model(base, model, name, split) for name, model in models.items()} for split in splits
     }
-    evaluations = {split: evaluation(base, split, found, f"{label}-{split}") for split, found in runs.items()}
+    evaluations = {split: evaluation(base, split, model_runs, f"{label}-{split}") for split, model_runs in runs.items()}
     made = session.make(*evaluations.values(), anew=[])
-    session.prune(node for one in evaluations.values() for node in one.ancestors().values())
+    session.prune(node for target in evaluations.values() for node in target.ancestors().values())
     compared = []
     for split, artifact in zip(evaluations, made, strict=True):
         values = query_values(artifact)
@@ -143,7 +145,7 @@ def compare_seeds(
 
 def query_values(evaluation: Artifact) -> dict[str, dict[str, dict[str, float]]]:
     """System → measure → query id → value."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    values: dict[str, dict[str, dict[str, float]]] = {}
     for row in read_parquet(evaluation.local(PER_QUERY)).to_pylist():
-        found.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
-    return found
+        values.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]
+    return values

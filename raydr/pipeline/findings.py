@@ -138,13 +138,13 @@ class Noise:
         wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
         trust = {ids: 1.0 - float(value) for ids, value in zip(self.pair_ids, wrong, strict=True)}
         records, layout, columns = _read(pairs)
-        found = []
+        values = []
         for at, record in enumerate(records):
             ids = pair_ids(record, layout, columns)
             if len(ids) > 1:
                 raise DataError(f"pairs, row {at} has {len(ids)} positives; expected one in each row")
-            found.append(trust.get(ids[0], 1.0) if ids else 1.0)
-        return found
+            values.append(trust.get(ids[0], 1.0) if ids else 1.0)
+        return values
 
 
 @dataclass(frozen=True)
@@ -228,12 +228,12 @@ def find_false_candidates(session: Session, split: str, judge: str, miner: str) 
     made, dataset, corpus = _make(session, verdicts)
     frame = _verdict_frame(made, split).sort_values(["score", *_IDS], ascending=[False, True, True])
     query_ids = frame["query_id"].tolist()
-    first = {one: found[0] for one, found in positives_of(dataset, split, query_ids).items()}
+    first = {query_id: passages[0] for query_id, passages in positives_of(dataset, split, query_ids).items()}
     name = judge_class({"name": judge}).score_name
     table = frame.assign(
         query=query_texts(dataset, split, query_ids),
         passage=_passages(corpus, frame["passage_id"].tolist()),
-        positive=_passages(corpus, [first[one] for one in query_ids]),
+        positive=_passages(corpus, [first[query_id] for query_id in query_ids]),
         why=[f"{name} {score:.3g}" for score in frame["score"]],
     )
     return FalseNegatives(table[CANDIDATE_COLUMNS].reset_index(drop=True), judge, session.config, made)
@@ -255,10 +255,10 @@ def mined_triplets(mined: Artifact, dataset: Dataset, corpus: Corpus, split: str
     kept = candidates[candidates["action"] == "keep"].sort_values(["query_id", "rank"])
     kept = kept.groupby("query_id", sort=False).head(num_negatives)
     query_ids = kept["query_id"].tolist()
-    first = {one: passages[0] for one, passages in positives_of(dataset, split, query_ids).items()}
+    first = {query_id: passages[0] for query_id, passages in positives_of(dataset, split, query_ids).items()}
     table = kept.assign(
         query=query_texts(dataset, split, query_ids),
-        positive=_passages(corpus, [first[one] for one in query_ids]),
+        positive=_passages(corpus, [first[query_id] for query_id in query_ids]),
         negative=_passages(corpus, kept["passage_id"].tolist()),
     )
     triplets: pd.DataFrame = table[["query", "positive", "negative", "rank"]].reset_index(drop=True)

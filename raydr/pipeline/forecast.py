@@ -160,11 +160,11 @@ def check_confirmed(forecast: Forecast, limits: ConfirmAbove | None) -> None:
     """
     if limits is None:
         return
-    found = {
+    amounts = {
         "gpu_hours": (forecast.gpu_hours(), limits.gpu_hours),
         "disk_gib": (forecast.disk_bytes / GIB, limits.disk_gib),
     }
-    for name, (value, limit) in found.items():
+    for name, (value, limit) in amounts.items():
         if limit is not None and value > limit:
             raise ConfigError(
                 f"the forecast is {forecast.words()}, and plan.confirm_above.{name} is {limit:g}: give --yes, or raise "

@@ -169,8 +169,8 @@ def remove_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> 
     """
     with only_writer(_sessions(places) / _COLLECTION):
         garbage = find_garbage(places, min_age_minutes)
-        for one in garbage:
-            one.folder.remove()
+        for entry in garbage:
+            entry.folder.remove()
     return garbage
 
 

@@ -52,19 +52,19 @@ class Inventory:
         manifest = self.manifest(node)
         known = manifest.made_from if manifest is not None else {}
         return [
-            one
-            for key, one in node.ancestors().items()
-            if key in known and (found := self.manifest(one)) is not None and found.digest != known[key]
+            ancestor
+            for key, ancestor in node.ancestors().items()
+            if key in known and (current := self.manifest(ancestor)) is not None and current.digest != known[key]
         ]
 
     def made_from(self, node: Node) -> dict[str, str]:
         """Digests of all that a node is made from, by key: of what is there, else as its nearest users remember it."""
-        found: dict[str, str] = {}
-        for one in node.inputs.values():
-            manifest = self.manifest(one)
+        digests: dict[str, str] = {}
+        for input_node in node.inputs.values():
+            manifest = self.manifest(input_node)
             if manifest is not None:
-                found |= {**manifest.made_from, one.key: manifest.digest}
-        return found
+                digests |= {**manifest.made_from, input_node.key: manifest.digest}
+        return digests
 
     def manifest(self, node: Node) -> Manifest | None:
         """The manifest of a finished artefact; None if it is not there, or damaged."""
@@ -103,25 +103,25 @@ def required(inventory: Inventory, targets: Iterable[Node], again: Collection[st
         targets: what is asked for.
         again: keys of nodes that are made anew, though they are there.
     """
-    found: dict[str, Node] = {}
+    needed: dict[str, Node] = {}
     seen: set[str] = set()
 
     def visit(node: Node) -> None:
         if node.key in seen:
             return
         seen.add(node.key)
-        if inventory.state(node) == "done" and node.key not in again and not _is_remade(node, found, again):
+        if inventory.state(node) == "done" and node.key not in again and not _is_remade(node, again):
             return
-        for one in (*node.inputs.values(), *node.after):
-            visit(one)
-        found[node.key] = node
+        for dependency in (*node.inputs.values(), *node.after):
+            visit(dependency)
+        needed[node.key] = node
 
     for target in targets:
         visit(target)
-    return list(found.values())
+    return list(needed.values())
 
 
-def _is_remade(node: Node, found: Mapping[str, Node], again: Collection[str]) -> bool:
+def _is_remade(node: Node, again: Collection[str]) -> bool:
     """Whether something that it is made from is about to be made anew."""
     return bool(again) and any(key in again for key in node.ancestors())
 
@@ -132,7 +132,7 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
     if state == "begun":
         return f"was interrupted, {inventory.num_parts_done(node)} parts are there"
     if state == "stale":
-        return f"{', '.join(one.label for one in inventory.outdated(node))} was made again"
+        return f"{', '.join(ancestor.label for ancestor in inventory.outdated(node))} was made again"
     if node.key in again:
         return "asked for again"
     for name, named in names.items():
@@ -162,16 +162,16 @@ def changes(node: Node, before: Identity) -> list[str]:
     """
     if before.kind != node.kind:
         return [f"it was a {before.kind}"]
-    found = differences(before.config, node.settings)
+    descriptions = differences(before.config, node.settings)
     inputs = node.identity.inputs
-    found += [
+    descriptions += [
         f"{role} changes"
         for role in sorted(before.inputs.keys() | inputs.keys())
         if before.inputs.get(role) != inputs.get(role)
     ]
     if before.version != node.version:
-        found.append("this raydr makes it differently")
-    return found
+        descriptions.append("this raydr makes it differently")
+    return descriptions
 
 
 def check_names(places: Places, names: Mapping[str, Node]) -> None:
@@ -182,12 +182,12 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
     """
     wrong: list[str] = []
     for name, node in names.items():
-        found = places.pointer(name)
-        if found is None or found.key == node.key or node.moves:
+        pointer = places.pointer(name)
+        if pointer is None or pointer.key == node.key or node.moves:
             continue
         before = _before(places, name)
         differing = changes(node, before) if before is not None else ["it was removed"]
-        wrong += [f"{name}: {one}" for one in differing]
+        wrong += [f"{name}: {change}" for change in differing]
     own = [line for line in wrong if not line.endswith(" changes")]
     if wrong:
         raise FingerprintError(
@@ -245,7 +245,7 @@ def _startable(waiting: Iterable[Node], running: Iterable[Node], capacity: Resou
     unfinished = {node.key for node in [*busy, *waiting]}
     started: list[Node] = []
     for node in waiting:
-        needs = {one.key for one in (*node.inputs.values(), *node.after)}
+        needs = {dependency.key for dependency in (*node.inputs.values(), *node.after)}
         if not needs & unfinished and _fits(node, busy, capacity):
             busy.append(node)
             started.append(node)

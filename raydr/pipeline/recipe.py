@@ -98,8 +98,8 @@ class Recipe:
 
     def ranked(self, split: str, system: str) -> Node:
         """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
-        given = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
-        if given or foreign.is_embedder(self.context, system):
+        needs_no_training = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
+        if needs_no_training or foreign.is_embedder(self.context, system):
             return self.search(split, system)
         return search.of_model(self.context, self.base_model(system), system, split)
 
@@ -132,15 +132,15 @@ class Recipe:
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
-        given = [self.verdicts(judge, split, miner) for judge in judges]
+        verdicts = [self.verdicts(judge, split, miner) for judge in judges]
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
-        found = judge_all(self.context, judges, given, negatives, split)
-        on_negatives, on_pairs = ("+".join(one.name for one in judges if one.subject == of) for of in SUBJECTS)
-        if on_negatives and found.negatives is not None:
-            self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", found.negatives)
-        if found.pairs is not None:
-            self.named(f"dataset-{on_pairs}", found.pairs)
-        return found
+        judged = judge_all(self.context, judges, verdicts, negatives, split)
+        on_negatives, on_pairs = ("+".join(judge.name for judge in judges if judge.subject == of) for of in SUBJECTS)
+        if on_negatives and judged.negatives is not None:
+            self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", judged.negatives)
+        if judged.pairs is not None:
+            self.named(f"dataset-{on_pairs}", judged.pairs)
+        return judged
 
     # -- models
 
@@ -178,11 +178,11 @@ class Recipe:
         self.dataset()
         context = self.context.of(self.config.variant(name))
         # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
-        given = self._given(negatives, pairs, context.config.draws_candidates)
-        return self.named(f"models/{name}", self.training(context, name, context.training(), given, watcher))
+        data = self._choose_data(negatives, pairs, context.config.draws_candidates)
+        return self.named(f"models/{name}", self.training(context, name, context.training(), data, watcher))
 
     def training(
-        self, context: Context, name: str, settings: Training, given: Judged, watcher: Watcher | None = None
+        self, context: Context, name: str, settings: Training, data: Judged, watcher: Watcher | None = None
     ) -> Node:
         """A training of a config on candidates and pairs, with what its loss and its detection read besides.
 
@@ -190,13 +190,11 @@ class Recipe:
             context: the config, or a variant.
             name: of the model.
             settings: of the training.
-            given: the candidates and pairs; the config's own where there are none.
+            data: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        pairs, margins = given.pairs or declare_dataset(context), cross_fitting.margins_of(context, settings)
-        optional = OptionalInputs(
-            given.negatives, margins=margins, **self._taught(context, name, pairs, given.negatives)
-        )
+        pairs, margins = data.pairs or declare_dataset(context), cross_fitting.margins_of(context, settings)
+        optional = OptionalInputs(data.negatives, margins=margins, **self._taught(context, name, pairs, data.negatives))
         return trained(context, name, settings, pairs, optional, watcher=watcher)
 
     def _taught(self, context: Context, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
@@ -231,10 +229,10 @@ class Recipe:
         """
         self.dataset()
         context, settings = self.context, self.config.ranker
-        given, dev = Judged(negatives, pairs), self.ranker_dev()
+        data, dev = Judged(negatives, pairs), self.ranker_dev()
         if settings.num_epochs:
-            given = self._given(negatives, pairs, bool(settings.num_hard_negatives))
-        node = cross_encoder(context, settings, given.negatives, given.pairs, name=name, dev_run=dev)
+            data = self._choose_data(negatives, pairs, bool(settings.num_hard_negatives))
+        node = cross_encoder(context, settings, data.negatives, data.pairs, name=name, dev_run=dev)
         return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:
@@ -250,10 +248,10 @@ class Recipe:
             return self.ranker()
         return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
 
-    def _given(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
+    def _choose_data(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
         """What a training is given, and for the rest what the config's judges leave."""
-        given = negatives is not None and pairs is not None
-        own = Judged(negatives, pairs) if given else self.training_data(hard_negatives)
+        complete = negatives is not None and pairs is not None
+        own = Judged(negatives, pairs) if complete else self.training_data(hard_negatives)
         return Judged(negatives or own.negatives, pairs or own.pairs)
 
     def training_data(self, hard_negatives: bool) -> Judged:
@@ -261,7 +259,7 @@ class Recipe:
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
         judges = active_judges(config.judge, config.judge.judges, candidates is not None)
-        judges = [one for one in judges if candidates is not None or one.subject == "pairs"]
+        judges = [judge for judge in judges if candidates is not None or judge.subject == "pairs"]
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:
@@ -359,6 +357,6 @@ class Recipe:
         # It loads pandas, which no other node needs.
         from raydr.artefacts.audit import audit
 
-        given = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
+        verdicts = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
-        return self.named(f"audits/{model}-{split}", audit(self.context, model, given, negatives, split))
+        return self.named(f"audits/{model}-{split}", audit(self.context, model, verdicts, negatives, split))

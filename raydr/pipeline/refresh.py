@@ -67,19 +67,23 @@ class _Refresh:
         self.session.recipe.dataset()
         self.arms = lay_out(self.session.recipe.context)
         for arm in self.arms:
-            for one in arm.rounds:
-                self._name(arm, one)
+            for refresh_round in arm.rounds:
+                self._name(arm, refresh_round)
 
-    def _name(self, arm: Arm, one: Round) -> None:
+    def _name(self, arm: Arm, refresh_round: Round) -> None:
         """Names of what stays of a round; its vectors have none, unless all of them are kept."""
-        place = f"refresh/{arm.name}/round-{one.number}"
-        named = {"model": one.model, "candidates": one.mined, "judged": one.judged.negatives}
-        named |= {"statistics": one.statistics, "ranker": one.ranker}
-        named |= {f"verdicts-{node.arguments['judge'].name}": node for node in one.verdicts}
-        named |= {f"run-{split}": node for split, node in one.runs.items()}
-        named |= {f"evaluation-{split}": node for split, node in one.evaluations.items()}
+        place = f"refresh/{arm.name}/round-{refresh_round.number}"
+        named = {
+            "model": refresh_round.model,
+            "candidates": refresh_round.mined,
+            "judged": refresh_round.judged.negatives,
+        }
+        named |= {"statistics": refresh_round.statistics, "ranker": refresh_round.ranker}
+        named |= {f"verdicts-{node.arguments['judge'].name}": node for node in refresh_round.verdicts}
+        named |= {f"run-{split}": node for split, node in refresh_round.runs.items()}
+        named |= {f"evaluation-{split}": node for split, node in refresh_round.evaluations.items()}
         if arm.settings.keep_vectors is None:
-            named |= {"passages": one.index.inputs["embeddings"], "index": one.index}
+            named |= {"passages": refresh_round.index.inputs["embeddings"], "index": refresh_round.index}
         for name, node in named.items():
             if node is not None:
                 self.session.recipe.named(f"{place}/{name}", node)
@@ -101,10 +105,15 @@ class _Refresh:
         return self._finish()
 
     def _targets(self, arms: Sequence[Arm], last: int | None = None) -> list[Node]:
-        return [target for arm in arms for one in arm.rounds[:last] for target in one.targets()]
+        return [target for arm in arms for refresh_round in arm.rounds[:last] for target in refresh_round.targets()]
 
     def _make(self, targets: list[Node]) -> None:
-        rounds = {key: node for arm in self.arms for one in arm.rounds for key, node in one.nodes().items()}
+        rounds = {
+            key: node
+            for arm in self.arms
+            for refresh_round in arm.rounds
+            for key, node in refresh_round.nodes().items()
+        }
         data = {node.key for name, node in self.session.recipe.names.items() if "/" not in name}
         self.session.make(
             *targets, anew=[node for key, node in rounds.items() if key not in data], moving=True, verified=True
@@ -115,7 +124,7 @@ class _Refresh:
         if patience is None or arm.name in self.stopped:
             return
         done = finished_rounds(self.inventory, arm)
-        values = [dev_value(self.inventory, self.config, arm.settings, one) for one in done]
+        values = [dev_value(self.inventory, self.config, arm.settings, refresh_round) for refresh_round in done]
         if out_of_patience(values, patience) and len(values) < len(arm.rounds):
             self.stopped[arm.name] = done[-1].number
             say(
@@ -136,10 +145,16 @@ class _Refresh:
         }
         # What was chosen decides nothing about this, but an error above must not cost the vectors.
         self._prune()
-        rounds = {arm.name: [round_result(self.inventory, arm, one) for one in finished[arm.name]] for arm in self.arms}
+        rounds = {
+            arm.name: [round_result(self.inventory, arm, refresh_round) for refresh_round in finished[arm.name]]
+            for arm in self.arms
+        }
         self.root.write_json(
             RESULTS,
-            {name: {"best": best[name], "rounds": [one.as_json() for one in found]} for name, found in rounds.items()},
+            {
+                name: {"best": best[name], "rounds": [result.as_json() for result in results]}
+                for name, results in rounds.items()
+            },
         )
         self._report(rounds, best, self._compare(finished))
         return RefreshOutcome(rounds, self.root, best)
@@ -151,13 +166,14 @@ class _Refresh:
         for arm in self.arms:
             done, keep = finished_rounds(self.inventory, arm), arm.settings.keep_vectors
             if keep is None:
-                kept |= {node.key for one in done for node in one.vectors()}
+                kept |= {node.key for refresh_round in done for node in refresh_round.vectors()}
                 continue
-            for one in done[-keep:]:
-                for name, node in zip(("passages", "index"), one.vectors(), strict=True):
+            for refresh_round in done[-keep:]:
+                place = f"refresh/{arm.name}/round-{refresh_round.number}"
+                for name, node in zip(("passages", "index"), refresh_round.vectors(), strict=True):
                     kept.add(node.key)
-                    self.session.places.point(f"refresh/{arm.name}/round-{one.number}/{name}", node.kind, node.key)
-            old |= {key: node for one in done for key, node in one.nodes().items()}
+                    self.session.places.point(f"{place}/{name}", node.kind, node.key)
+            old |= {key: node for refresh_round in done for key, node in refresh_round.nodes().items()}
         self.session.prune(node for key, node in old.items() if key not in kept)
 
     def _compare(self, finished: dict[str, list[Round]]) -> list[str]:
@@ -165,11 +181,12 @@ class _Refresh:
         several = len(self.arms) > 1
         runs: dict[str, dict[str, Node]] = {}
         for arm in self.arms:
-            for one in finished[arm.name]:
-                for split, run in one.runs.items():
+            for refresh_round in finished[arm.name]:
+                system = f"{arm.name}-{refresh_round.number}" if several else f"round-{refresh_round.number}"
+                for split, run in refresh_round.runs.items():
                     systems = runs.setdefault(split, {})
                     if run.key not in {other.key for other in systems.values()}:
-                        systems[f"{arm.name}-{one.number}" if several else f"round-{one.number}"] = run
+                        systems[system] = run
         splits = [split for split, systems in runs.items() if len(systems) > 1]
         for split in splits:
             node = evaluation(self.session.recipe.context, split, runs[split], f"compare-{split}")
@@ -178,8 +195,8 @@ class _Refresh:
 
     def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int], compared: Sequence[str]) -> None:
         config, tracker = self.config, self.session.tracker
-        flat = [one for found in rounds.values() for one in found]
-        splits = list(dict.fromkeys(split for one in flat for split in one.measures))
+        flat = [result for results in rounds.values() for result in results]
+        splits = list(dict.fromkeys(split for result in flat for split in result.measures))
         for split in splits:
             columns, rows = refresh_rows(flat, split, intervals=False)
             show_table(f"{split}, after each round", columns, rows)
@@ -195,11 +212,15 @@ class _Refresh:
         facts: dict[str, object] = {}
         for arm in self.arms:
             label, number = self._measure(arm), best[arm.name]
-            for one in rounds[arm.name]:
-                values = {split: one.measure(split, label) for split in splits}
+            for result in rounds[arm.name]:
+                values = {split: result.measure(split, label) for split in splits}
                 tracker.log_metrics(
-                    {f"{arm.name}/{split}/{label}": found.mean for split, found in values.items() if found is not None},
-                    one.number,
+                    {
+                        f"{arm.name}/{split}/{label}": summary.mean
+                        for split, summary in values.items()
+                        if summary is not None
+                    },
+                    result.number,
                 )
             facts[f"best round ({arm.name})"] = number
             facts[f"its model ({arm.name})"] = self.root.path(f"{arm.name}/round-{number}/model")

@@ -19,7 +19,11 @@ from raydr.pipeline.running import time_of
 
 def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
     """The rounds whose evaluations are all there."""
-    return [one for one in arm.rounds if all(inventory.state(node) == "done" for node in one.evaluations.values())]
+    return [
+        refresh_round
+        for refresh_round in arm.rounds
+        if all(inventory.state(node) == "done" for node in refresh_round.evaluations.values())
+    ]
 
 
 def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
@@ -53,8 +57,8 @@ def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
 
 def dev_measures(inventory: Inventory, config: RunConfig, done: Round) -> dict[str, float]:
     """Means of all measures on the dev split, after a round."""
-    found = load_result(inventory.open(done.evaluations[config.data.dev_split]))
-    return {one.measure: one.mean for one in found.summaries}
+    result = load_result(inventory.open(done.evaluations[config.data.dev_split]))
+    return {summary.measure: summary.mean for summary in result.summaries}
 
 
 def dev_value(inventory: Inventory, config: RunConfig, settings: RefreshConfig, done: Round) -> float:
@@ -68,7 +72,7 @@ def best_round(inventory: Inventory, config: RunConfig, settings: RefreshConfig,
     Raises:
         ConfigError: the measure is not taken.
     """
-    return max(rounds, key=lambda one: dev_value(inventory, config, settings, one))
+    return max(rounds, key=lambda refresh_round: dev_value(inventory, config, settings, refresh_round))
 
 
 def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
@@ -138,7 +142,7 @@ def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
 
 def _own_nodes(arm: Arm, done: Round) -> list[Node]:
     """The nodes that the round needs and no round before it has needed; data that are prepared before do not count."""
-    before = {key for one in arm.rounds[: done.number - 1] for key in one.nodes()}
+    before = {key for earlier in arm.rounds[: done.number - 1] for key in earlier.nodes()}
     data = {"corpus", "dataset"}
     nodes = [
         node

@@ -53,10 +53,10 @@ class Round:
 
     def nodes(self) -> dict[str, Node]:
         """All nodes that lead to it, by key, in order."""
-        found: dict[str, Node] = {}
+        nodes: dict[str, Node] = {}
         for target in self.targets():
-            found |= {**target.ancestors(), target.key: target}
-        return found
+            nodes |= {**target.ancestors(), target.key: target}
+        return nodes
 
 
 @dataclass
@@ -103,12 +103,12 @@ class _Arm:
         split = config.data.train_split
         mined = self._mine(context, number, last) if config.train.num_hard_negatives else None
         judges = self._judges(config, number)
-        given = [self._verdicts(context, judge, last, mined) for judge in judges]
-        judged = judge_all(context, judges, given, mined, split)
+        verdicts = [self._verdicts(context, judge, last, mined) for judge in judges]
+        judged = judge_all(context, judges, verdicts, mined, split)
         taught = config.train.loss.reads_ranker_scores
         ranker = self._ranker(context, number, last, judged) if taught and config.train.ranker == RANKER else None
         model = self._train(context, number, last, judged, ranker)
-        runs = {one: search.of_model(context, model, system, one) for one in self._splits()}
+        runs = {eval_split: search.of_model(context, model, system, eval_split) for eval_split in self._splits()}
         return Round(
             number,
             config,
@@ -116,18 +116,18 @@ class _Arm:
             ranker,
             mined,
             judged,
-            given,
+            verdicts,
             statistics(context, judged.negatives) if judged.negatives is not None else None,
             index.of_model(context, model, system),
             runs,
-            {one: evaluation(context, one, {system: found}) for one, found in runs.items()},
+            {eval_split: evaluation(context, eval_split, {system: run}) for eval_split, run in runs.items()},
         )
 
     def _place(self, number: int) -> str:
         """Where a round stands in lists: under its arm, from where the arms part."""
         together = all(
-            one.at(earlier) == self.settings.at(earlier)
-            for one in self.arms.values()
+            settings.at(earlier) == self.settings.at(earlier)
+            for settings in self.arms.values()
             for earlier in range(1, number + 1)
         )
         return f"round-{number}/" if together else f"{self.name}/round-{number}/"
@@ -141,9 +141,9 @@ class _Arm:
         split = context.config.data.train_split
         if last is None:
             return Recipe(context).candidates(split)
-        return mined(context, f"round-{last.number}", self._found(context, last, split), split, last.number)
+        return mined(context, f"round-{last.number}", self._search(context, last, split), split, last.number)
 
-    def _found(self, context: Context, last: Round, split: str) -> Node:
+    def _search(self, context: Context, last: Round, split: str) -> Node:
         """What the model of a round finds for the queries of a split."""
         return search.of_model(
             context.of(context.config, self._place(last.number)), last.model, f"round-{last.number}", split
@@ -185,7 +185,7 @@ class _Arm:
         settings, split = context.config.ranker, context.config.data.dev_split
         dev_run = None
         if settings.chooses_epoch and split:
-            dev_run = Recipe(context).ranker_dev() if last is None else self._found(context, last, split)
+            dev_run = Recipe(context).ranker_dev() if last is None else self._search(context, last, split)
         self.last_ranker = cross_encoder(
             context, settings, judged.negatives, judged.pairs, start, RANKER, dev_run=dev_run
         )

@@ -71,14 +71,14 @@ class Runner:
         for node in nodes:
             node.check()
         for node in nodes:
-            for one in node.inputs.values():
-                self._check_split(one, [node])
+            for input_node in node.inputs.values():
+                self._check_split(input_node, [node])
             if self.inventory.folder(node).exists(MANIFEST):
                 self._set_aside(node)
 
         def make(node: Node) -> None:
             self._make(node)
-            self._check_split(node, [one for one in nodes if node.key in {used.key for used in one.inputs.values()}])
+            self._check_split(node, [user for user in nodes if node.key in {used.key for used in user.inputs.values()}])
 
         run_nodes(nodes, self.capacity, make)
 
@@ -91,11 +91,11 @@ class Runner:
         if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
             return
         data = Dataset(self.inventory.open(dataset))
-        for one in users:
-            split = one.arguments.get("split", data.splits[0])
+        for user in users:
+            split = user.arguments.get("split", data.splits[0])
             if split not in data.splits:
                 raise DataError(
-                    f"{one.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{user.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
                     f"{', '.join(data.splits)}: name those in data.train_split, data.dev_split ('' for none) and "
                     "data.test_splits"
                 )
@@ -105,7 +105,7 @@ class Runner:
         self.inventory.forget(node)
 
     def _make(self, node: Node) -> None:
-        inputs = {role: self.inventory.open(one) for role, one in node.inputs.items()}
+        inputs = {role: self.inventory.open(input_node) for role, input_node in node.inputs.items()}
         pool = self.pool or choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
         num_parts = self.inventory.num_parts_done(node)
         started = time.monotonic()
@@ -139,8 +139,8 @@ class Runner:
         context = {"model": "training", "evaluation": "evaluation"}.get(node.kind)
         data = inputs.get("dataset")
         if context is not None and data is not None:
-            for one in (tracker, self.tracker):
-                one.log_dataset(
+            for recorder in (tracker, self.tracker):
+                recorder.log_dataset(
                     f"{self.run_config.get('name', '')} {data.kind}", data.fingerprint, str(data.folder), context
                 )
         if node.kind == "evaluation":
@@ -199,7 +199,8 @@ def means(artifact: Artifact) -> dict[str, float]:
 def read_by(nodes: Sequence[Node]) -> list[Node]:
     """What some nodes are made from that is not among them."""
     made = {node.key for node in nodes}
-    return list({one.key: one for node in nodes for one in node.inputs.values() if one.key not in made}.values())
+    inputs = {input_node.key: input_node for node in nodes for input_node in node.inputs.values()}
+    return [node for key, node in inputs.items() if key not in made]
 
 
 def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) -> list[Node]:
@@ -227,7 +228,9 @@ def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) 
         for at in range(0, len(names), _READ_AT_ONCE):
             calls.append((artifact, names[at : at + _READ_AT_ONCE], node.key))
     if calls:
-        damaged |= dict(found for found in choose_pool(num_rows).map(_damage, calls, "checksums") if found is not None)
+        damaged |= dict(
+            damage for damage in choose_pool(num_rows).map(_damage, calls, "checksums") if damage is not None
+        )
     for node in nodes:
         if node.key in damaged:
             warn(f"{damaged[node.key]}; {node.label} is made again")

@@ -93,7 +93,7 @@ class Session:
         Raises:
             FingerprintError: a name points to something else than what is asked for.
         """
-        wanted = {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
+        wanted = {key: node for target in targets for key, node in {**target.ancestors(), target.key: target}.items()}
         names = {name: node for name, node in self.recipe.names.items() if node.key in wanted}
         if not self.dry_run:
             self._claim(list(wanted.values()))
@@ -160,8 +160,8 @@ class Session:
         return {node.key for node in nodes if node.key in current}
 
     def _points_to(self, name: str, node: Node) -> bool:
-        found = self.places.pointer(name)
-        return found is not None and found.key == node.key
+        pointer = self.places.pointer(name)
+        return pointer is not None and pointer.key == node.key
 
     def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:

@@ -38,19 +38,23 @@ def explain_query(places: Places, query_id: str, split: str = "train") -> QueryS
     passages = Corpus(places.open("corpus", "corpus"))
     split, query = _find(data, query_id, split)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    provenance: dict[str, list[dict[str, Any]]] = defaultdict(list)
     artifacts, others = artifacts_of(places, data)
     for name, row in _candidates(artifacts, data, split, query_id):
-        found[row["passage_id"]].append({**row, "artifact": name})
+        provenance[row["passage_id"]].append({**row, "artifact": name})
     verdicts = _verdicts(artifacts, split, query_id)
     positive_ids = [row["passage_id"] for row in judged]
-    negative_ids = sorted(found, key=lambda one: (min(place["rank"] for place in found[one]), one))
+    negative_ids = sorted(
+        provenance, key=lambda passage_id: (min(place["rank"] for place in provenance[passage_id]), passage_id)
+    )
     shown_ids = [*positive_ids, *negative_ids]
     texts = passages.texts(passages.rows_of(shown_ids))
     shown = zip(shown_ids, texts.titles, texts.texts, strict=True)
-    explained = [ExplainedPassage(one, title, text, verdicts.get(one, ())) for one, title, text in shown]
-    positives = [replace(one, judgment=row) for one, row in zip(explained, judged, strict=False)]
-    negatives = [replace(one, provenance=found[one.passage_id]) for one in explained[len(judged) :]]
+    explained = [
+        ExplainedPassage(passage_id, title, text, verdicts.get(passage_id, ())) for passage_id, title, text in shown
+    ]
+    positives = [replace(passage, judgment=row) for passage, row in zip(explained, judged, strict=False)]
+    negatives = [replace(passage, provenance=provenance[passage.passage_id]) for passage in explained[len(judged) :]]
     answers = tuple(query["answers"] or ())
     return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
@@ -92,14 +96,16 @@ def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[st
         by_kind[pointer.kind].append((name, places.open(name, pointer.kind)))
     ours = {data.fingerprint}
     ours |= {
-        one.fingerprint for _, one in by_kind.pop("dataset") if one.manifest.identity.inputs.get("dataset") in ours
+        artifact.fingerprint
+        for _, artifact in by_kind.pop("dataset")
+        if artifact.manifest.identity.inputs.get("dataset") in ours
     }
-    found = {
-        kind: [(name, one) for name, one in those if one.manifest.identity.inputs["dataset"] in ours]
+    matches = {
+        kind: [(name, artifact) for name, artifact in those if artifact.manifest.identity.inputs["dataset"] in ours]
         for kind, those in by_kind.items()
     }
-    taken = {name for those in found.values() for name, _ in those}
-    return found, [name for those in by_kind.values() for name, _ in those if name not in taken]
+    taken = {name for those in matches.values() for name, _ in those}
+    return matches, [name for those in by_kind.values() for name, _ in those if name not in taken]
 
 
 def _candidates(
@@ -118,11 +124,11 @@ def _candidates(
 def _verdicts(
     artifacts: dict[str, list[tuple[str, Artifact]]], split: str, query_id: str
 ) -> dict[str, list[dict[str, Any]]]:
-    given: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    verdicts: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for name, artifact in artifacts["verdicts"]:
         score_name = judge_class(artifact.manifest.identity.config["judge"]).score_name
         for part in artifact.parts(f"verdicts/{split}"):
             table = pq.read_table(artifact.local(part), filters=[("query_id", "==", query_id)], partitioning=None)
             for row in table.to_pylist():
-                given[row["passage_id"]].append({**row, "artifact": name, "score_name": score_name})
-    return given
+                verdicts[row["passage_id"]].append({**row, "artifact": name, "score_name": score_name})
+    return verdicts

@@ -101,9 +101,9 @@ class Artifact:
         Raises:
             ArtifactError: the part is missing, or another one.
         """
-        found = self._check_size(name, self.folder.details(name))
-        path = self.folder.localize(name, found)
-        self._check_local(name, path, found)
+        details = self._check_size(name, self.folder.details(name))
+        path = self.folder.localize(name, details)
+        self._check_local(name, path, details)
         return path
 
     def local_folder(self) -> str:
@@ -125,23 +125,24 @@ class Artifact:
         """
         return json.loads(Path(self.local(name)).read_bytes())
 
-    def _check_local(self, name: str, path: str, found: FileDetails) -> None:
+    def _check_local(self, name: str, path: str, details: FileDetails) -> None:
         folder, file = os.path.split(path)
         whole = self.manifest.parts[name].checksum
-        if (self.folder.is_local or self._may_differ(name, found)) and not Folder(folder).has_content(file, whole):
+        if (self.folder.is_local or self._may_differ(name, details)) and not Folder(folder).has_content(file, whole):
             raise self._differs(name)
 
-    def _check_size(self, name: str, found: FileDetails | None) -> FileDetails:
+    def _check_size(self, name: str, details: FileDetails | None) -> FileDetails:
         expected = self.manifest.parts[name].bytes
-        if found is None or found.size != expected:
+        if details is None or details.size != expected:
+            actual = "gone" if details is None else f"{details.size} bytes"
             raise ArtifactError(
-                f"{self.folder.path(name)} has {'gone' if found is None else f'{found.size} bytes'}, the manifest says "
-                f"{expected} bytes: the artefact is damaged; make it again with --again"
+                f"{self.folder.path(name)} has {actual}, the manifest says {expected} bytes: the artefact is damaged; "
+                "make it again with --again"
             )
-        return found
+        return details
 
-    def _may_differ(self, name: str, found: FileDetails) -> bool:
-        return not self.folder.is_local and self.manifest.versions.get(name) != found.version
+    def _may_differ(self, name: str, details: FileDetails) -> bool:
+        return not self.folder.is_local and self.manifest.versions.get(name) != details.version
 
     def _check_bytes(self, name: str, checksum: str) -> None:
         if checksum != self.manifest.parts[name].checksum:
@@ -164,8 +165,8 @@ class Artifact:
             ArtifactError: names a part that is missing or has another size.
         """
         listing, everything = self.folder.listing(), checksums or self.folder.is_local
-        found = {name: self._check_size(name, listing.get(name)) for name in self.parts()}
-        return [name for name, details in found.items() if everything or self._may_differ(name, details)]
+        checked = {name: self._check_size(name, listing.get(name)) for name in self.parts()}
+        return [name for name, details in checked.items() if everything or self._may_differ(name, details)]
 
     def verify(self, names: Sequence[str] | None = None) -> None:
         """Read parts, all if None, and compare their checksums; those of an object store are not kept.
@@ -230,7 +231,7 @@ class Building:
         """What the object store says of the parts; a part that was just written has its file's version."""
         if self.folder.is_local:
             return {}
-        return {name: found.version for name, found in self.folder.listing().items() if name in self.done}
+        return {name: details.version for name, details in self.folder.listing().items() if name in self.done}
 
 
 def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> None:

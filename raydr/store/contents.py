@@ -18,9 +18,9 @@ _seen: dict[str, str] = {}
 
 def note_content(path: str, checksum: str) -> None:
     """Remember that a file, as it is now, has a checksum; nothing where the cache cannot be written."""
-    found = os.path.abspath(path)
-    version = _seen[found] = _version(found, checksum)
-    mark = _mark(found)
+    absolute = os.path.abspath(path)
+    version = _seen[absolute] = _version(absolute, checksum)
+    mark = _mark(absolute)
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
         temporary = mark.with_name(f"{mark.name}.tmp-{os.getpid()}")
@@ -33,12 +33,12 @@ def note_content(path: str, checksum: str) -> None:
 
 def has_content(path: str, checksum: str) -> bool:
     """Whether a file, as it is now, is known to have a checksum."""
-    found = os.path.abspath(path)
-    version = _version(found, checksum)
-    if _seen.get(found) == version:
+    absolute = os.path.abspath(path)
+    version = _version(absolute, checksum)
+    if _seen.get(absolute) == version:
         return True
     try:
-        return _mark(found).read_text() == version
+        return _mark(absolute).read_text() == version
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -112,8 +112,8 @@ class Folder:
     def listing(self) -> dict[str, FileDetails]:
         """Size and version of all files by name: one listing, where asking for each would take a request a file."""
         prefix = self.root.rstrip("/") + "/"
-        found = self.filesystem.find(self.root, detail=True)
-        return {str(name).removeprefix(prefix): FileDetails.of(info) for name, info in found.items()}
+        infos = self.filesystem.find(self.root, detail=True)
+        return {str(name).removeprefix(prefix): FileDetails.of(info) for name, info in infos.items()}
 
     def open(self, name: str, mode: str = "rb") -> IO[Any]:
         return cast(IO[Any], self.filesystem.open(self.path(name), mode))
@@ -124,7 +124,7 @@ class Folder:
         if not self.filesystem.exists(base):
             return []
         prefix = self.root.rstrip("/") + "/"
-        names = (str(found).removeprefix(prefix) for found in self.filesystem.find(base))
+        names = (str(file).removeprefix(prefix) for file in self.filesystem.find(base))
         return sorted(name for name in names if ".tmp-" not in name)
 
     def remove(self, name: str = "") -> None:
@@ -254,11 +254,11 @@ class Folder:
         """A local path of the whole folder: itself if local, else a copy in the node's cache."""
         if self.is_local:
             return self.root
-        found = self.filesystem.find(self.root, detail=True)
-        if not found:
+        infos = self.filesystem.find(self.root, detail=True)
+        if not infos:
             raise FileNotFoundError(f"there is nothing at {self}")
         # By content: what was made again with the same settings may differ, and is at the same place.
-        versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(found.items()))
+        versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(infos.items()))
         return self._fetch(self.root, short_digest(self.url, *versions), True)
 
     def _fetch(self, source: str, key: str, recursive: bool) -> str:

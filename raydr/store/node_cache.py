@@ -135,8 +135,8 @@ def empty_cache(root: Path, limit: int, now: float) -> list[str]:
             details = _details(left)
             if details and now - details.st_mtime > _LEFT_S:
                 _remove(left)
-        entries = [one for one in root.iterdir() if _ENTRY.fullmatch(one.name) and one.is_dir()]
-        used = sorted((one.stat().st_mtime, one.name, _size(one)) for one in entries)
+        entries = [entry for entry in root.iterdir() if _ENTRY.fullmatch(entry.name) and entry.is_dir()]
+        used = sorted((entry.stat().st_mtime, entry.name, _size(entry)) for entry in entries)
         held, removed = sum(size for *_, size in used), []
         for last, name, size in used:
             if held <= limit or now - last < GRACE_S:
@@ -153,8 +153,8 @@ def empty_cache(root: Path, limit: int, now: float) -> list[str]:
 def _size(path: Path) -> int:
     if path.is_file():
         return path.stat().st_size
-    found = (_details(one) for one in path.rglob("*") if not one.is_dir())
-    return sum(one.st_size for one in found if one)
+    statuses = (_details(child) for child in path.rglob("*") if not child.is_dir())
+    return sum(status.st_size for status in statuses if status)
 
 
 def _details(path: Path) -> os.stat_result | None:

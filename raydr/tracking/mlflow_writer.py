@@ -125,8 +125,8 @@ class Log:
 
     def _experiment_id(self) -> str:
         client, name = self.client(), self.store.experiment
-        if (found := client.get_experiment_by_name(name)) is not None:
-            return str(found.experiment_id)
+        if (experiment := client.get_experiment_by_name(name)) is not None:
+            return str(experiment.experiment_id)
         files = None if self.store.uri else self._files
         return str(client.create_experiment(name, artifact_location=files, tags=_KIND))
 

@@ -300,7 +300,7 @@ def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -
     """
     targets = list(targets)
     inventory = Inventory(Places.of(config.workdir))
-    nodes = {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
+    nodes = {key: node for target in targets for key, node in {**target.ancestors(), target.key: target}.items()}
     with ray_session(config.ray), open_claims(inventory.places) as claims:
         claims.add(map(inventory.folder, nodes.values()))
         runner = Runner(

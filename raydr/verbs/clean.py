@@ -80,16 +80,16 @@ def clean_command(
         split: split of a config whose files are cleaned; the training split if left out.
         quick: ask the checkpoint as it is, in place of short trainings that have not seen the pairs.
     """
-    given = [*overrides(set_, yes), *(["cross_fit.num_epochs=0"] if quick else [])]
+    settings = [*overrides(set_, yes), *(["cross_fit.num_epochs=0"] if quick else [])]
     if not is_data(config):
-        clean(RunConfig.load(config, given), split, dry_run)
+        clean(RunConfig.load(config, settings), split, dry_run)
         return
     first = first_config(config)
     say(f"{config} is {first.what}")
     # All pairs are judged: none is held out. `raydr prepare` of the same file holds some out, in a folder of its own.
     raw = first.raw | {"variants": {}, "data": {"reader": first.raw["data"]["reader"], "dev_split": ""}}
     raw["workdir"] = f"{first.raw['workdir']}-clean"
-    for override in given:
+    for override in settings:
         apply_override(raw, override)
     clean(RunConfig.parse(raw), split, dry_run)
 

@@ -94,8 +94,8 @@ def tell_next(verb: str, config: str, set_: list[str] | None, purpose: str = "")
     """The last line of a verb: the command that most people give after it, and what for."""
     from raydr.console import say
 
-    given = [part for override in set_ or [] for part in ("--set", override)]
-    say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {shlex.join([config, *given])}")
+    options = [part for override in set_ or [] for part in ("--set", override)]
+    say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {shlex.join([config, *options])}")
 
 
 def command(
@@ -141,8 +141,8 @@ def own_command(function: Callable[..., None]) -> Callable[..., None]:
     """The command of a verb that takes something else than the function of the Python API does."""
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
-        function(**given)
+    def run(**options: Any) -> None:
+        function(**options)
 
     parameters = _described(function, inspect.signature(function).parameters)
     return _read_by_typer(run, parameters, (inspect.getdoc(function) or "").partition("\n\nArgs:\n")[0])
@@ -157,20 +157,20 @@ def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: 
     """The command with these options, and ``-v``."""
 
     @functools.wraps(run)
-    def told(verbose: bool = False, **given: Any) -> None:
+    def run_with_verbosity(verbose: bool = False, **options: Any) -> None:
         if verbose:
             from raydr.console import be_verbose
 
             be_verbose()
-        run(**given)
+        run(**options)
 
     parameters = [*parameters, Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)]
     # Typer reads both.
-    told.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    told.__annotations__ = {one.name: one.annotation for one in parameters}
-    del told.__wrapped__
-    told.__doc__ = text
-    return told
+    run_with_verbosity.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_with_verbosity.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del run_with_verbosity.__wrapped__
+    run_with_verbosity.__doc__ = text
+    return run_with_verbosity
 
 
 def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Parameter]:
@@ -183,7 +183,7 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
     holder = type("Options", (), {"__annotations__": wanted, "__module__": function.__module__})
     hints = get_type_hints(holder, include_extras=True)
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
-    said = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, re.MULTILINE))
+    descriptions = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, re.MULTILINE))
 
     def described(name: str) -> Any:
         if get_origin(hints[name]) is not Annotated:
@@ -195,30 +195,30 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
         return Annotated[type_, info]
 
     def sentence(name: str) -> str:
-        text = " ".join(said[name].split())
+        text = " ".join(descriptions[name].split())
         return text[0].upper() + text[1:]
 
-    given = inspect.signature(function).parameters
-    return [given[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=described(name)) for name in wanted]
+    parameters = inspect.signature(function).parameters
+    return [parameters[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=described(name)) for name in wanted]
 
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[list[int]]:
     """SIGTERM ends the block as Ctrl-C does, where it would be over without a word; the list then holds its number."""
-    told = list[int]()
+    signals = list[int]()
 
     def end(number: int, frame: Any) -> None:
         # Ray raises an interrupt of its own in place of this one. A second signal does not wait.
-        told.append(number)
+        signals.append(number)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield signals
         return
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield told
+        yield signals
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -235,9 +235,9 @@ def exit_status(what: str) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     from raydr.errors import RaydrError
 
-    told = list[int]()
+    signals = list[int]()
     try:
-        with _ended_by_sigterm() as told:
+        with _ended_by_sigterm() as signals:
             yield
     except RaydrError as error:
         from raydr.console import prose
@@ -250,7 +250,7 @@ def exit_status(what: str) -> Iterator[None]:
 
         # That would remove what is finished.
         without = " without --again" if "--again" in sys.argv else ""
-        how, status = ("ended by SIGTERM", 143) if told else ("interrupted", 130)
+        how, status = ("ended by SIGTERM", 143) if signals else ("interrupted", 130)
         prose(f"{how}: what is finished is kept; the same {what}{without} goes on from there", "yellow")
         if step_threads():
             # They cannot be ended otherwise, and to leave would be to wait for them; Ray's processes go with this one.

@@ -148,11 +148,11 @@ def _warn_of_strangers(session: Session, run: Artifact) -> None:
     if session.places.pointer("corpus") is None:
         return
     corpus = Corpus(session.places.open("corpus", "corpus"))
-    found = Run(run).part(run.parts()[0])["passage_id"].unique().to_pylist()
-    strange = [found[at] for at in np.flatnonzero(corpus.find(found) < 0).tolist()]
+    passage_ids = Run(run).part(run.parts()[0])["passage_id"].unique().to_pylist()
+    strange = [passage_ids[at] for at in np.flatnonzero(corpus.find(passage_ids) < 0).tolist()]
     if strange:
         warn(
-            f"{len(strange):,} of the first {len(found):,} passages of the run are not in the corpus at "
+            f"{len(strange):,} of the first {len(passage_ids):,} passages of the run are not in the corpus at "
             f"{corpus.artifact.folder}, the first is {strange[0]!r}: they count as wrong. Are its ids those of this "
             "corpus?"
         )
@@ -191,14 +191,14 @@ def import_vectors(
         recipe.dataset()
         if foreign.is_own(recipe.context, system):
             raise ConfigError(f"there is a model called {system!r} in this run: call the embedder otherwise")
-        given = [(file, ids, "" if queries else split)]
-        given += [(queries, query_ids, split or first_test_split(config))] if queries else []
+        sources = [(file, ids, "" if queries else split)]
+        sources += [(queries, query_ids, split or first_test_split(config))] if queries else []
         return session.make(
             *(
                 recipe.named(
                     vectors_name(system, of), imported_vectors(recipe.context, system, vectors, named, of, similarity)
                 )
-                for vectors, named, of in given
+                for vectors, named, of in sources
             )
         )
 
@@ -239,8 +239,8 @@ def export(
     own = "dataset-noisy" if noisy else "dataset"
     data = _open(places, dataset or own, "dataset")
     mined = _open(places, negatives, "negatives") if negatives else None
-    given = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
-    writer = build(Writer, {"name": format, **{key: value for key, value in given.items() if value is not None}})
+    options = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
+    writer = build(Writer, {"name": format, **{key: value for key, value in options.items() if value is not None}})
     inputs = {"corpus": corpus.fingerprint, "dataset": data.fingerprint}
     inputs |= {"negatives": mined.fingerprint} if mined is not None else {}
     identity = Identity(kind="export", config=writer.model_dump(mode="json"), inputs=inputs)
@@ -253,9 +253,9 @@ def export(
         return making.finish(write(making, pool, corpus, data, mined, writer=writer), config.model_dump(mode="json"))
 
 
-def _open(places: Places, given: str, kind: str) -> Artifact:
+def _open(places: Places, name_or_folder: str, kind: str) -> Artifact:
     """An artefact by its name in the working folder, or by its own folder."""
-    folder = Folder(given).absolute()
-    if places.pointer(given) is None and folder.exists(MANIFEST):
+    folder = Folder(name_or_folder).absolute()
+    if places.pointer(name_or_folder) is None and folder.exists(MANIFEST):
         return Artifact.open(folder, kind)
-    return places.open(given, kind)
+    return places.open(name_or_folder, kind)

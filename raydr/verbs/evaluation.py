@@ -34,8 +34,8 @@ class Evaluations(list["Artifact"]):
         """A row for each split, system and measure: mean, the ends of its interval, and the number of queries."""
         import pandas as pd
 
-        rows = [(result.split, one) for result in map(load_result, self) for one in result.summaries]
-        table = pd.DataFrame([vars(one) for _, one in rows])
+        rows = [(result.split, summary) for result in map(load_result, self) for summary in result.summaries]
+        table = pd.DataFrame([vars(summary) for _, summary in rows])
         table.insert(0, "split", [split for split, _ in rows])
         return table
 
@@ -77,7 +77,7 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     if not splits:
         raise ConfigError("data.test_splits is empty: name a split with --split")
     recipe = session.recipe
-    targets = [recipe.evaluation(one, systems or recipe.systems(one)) for one in splits]
+    targets = [recipe.evaluation(split, systems or recipe.systems(split)) for split in splits]
     data = {"corpus", "dataset", "dataset-noisy"}
     try:
         made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
@@ -146,15 +146,15 @@ def benchmark(
     """
     with open_session(config, again, dry_run) as session:
         made = evaluate_in(session, config.data.test_splits, system or config.benchmark.systems)
-        results = map(load_result, made)
-        return check_known(config.benchmark.known, {one.split: one.summaries for one in results}) if made else None
+        summaries = {result.split: result.summaries for result in map(load_result, made)}
+        return check_known(config.benchmark.known, summaries) if made else None
 
 
 def show_benchmark(checked: list[Checked] | None) -> None:
     """Print the known answers beside the figures; the command fails if one is not met."""
     if checked is None:
         return
-    found = [(one.known, one.measured, one.agrees) for one in checked if one.measured is not None]
+    answers = [(answer.known, answer.measured, answer.agrees) for answer in checked if answer.measured is not None]
     rows = [
         [
             known.system,
@@ -164,15 +164,15 @@ def show_benchmark(checked: list[Checked] | None) -> None:
             f"±{known.tolerance:g}",
             "yes" if agrees else "NO",
         ]
-        for known, measured, agrees in found
+        for known, measured, agrees in answers
     ]
     if not rows:
         say("no answer is known for these systems: nothing to check")
         return
     show_table("known answers", ["system", "measure", "here", "known", "within", "agrees"], rows)
-    for known, _, _ in found:
+    for known, _, _ in answers:
         say(f"{known.system}, {known.measure}: {known.source}")
-    if not all(agrees for _, _, agrees in found):
+    if not all(agrees for _, _, agrees in answers):
         raise typer.Exit(1)
 
 
@@ -221,9 +221,9 @@ def _show_detection(session: Session) -> None:
         return
     rows = []
     for name in (TRAINED, *session.config.variants):
-        for found in session.places.open(f"models/{name}", "model").info["detections"]:
-            figures = (found.get(key) for key in ("share_flagged", "precision", "recall", "auroc"))
-            rows.append([name, found["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])
+        for detection in session.places.open(f"models/{name}", "model").info["detections"]:
+            figures = (detection.get(key) for key in ("share_flagged", "precision", "recall", "auroc"))
+            rows.append([name, detection["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])
     if rows:
         show_table(
             "Detection of the mismatched training pairs, by the epoch it was made for",

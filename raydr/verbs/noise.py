@@ -62,7 +62,7 @@ def judge(
         ConfigError: no judge was named, or one cannot judge the split.
     """
     split = split or config.data.train_split
-    names = judge or [one.name for one in config.judge.judges]
+    names = judge or [rule.name for rule in config.judge.judges]
     if not names:
         raise ConfigError("no judge was named: list some in the section judge.judges, or give --judge NAME")
     if TRUTH in names and len(names) > 1:
@@ -75,9 +75,9 @@ def judge(
         judges = active_judges(
             config.judge, [config.judge.judge(name) for name in names], bool(config.negatives or miner)
         )
-        found = recipe.judged(judges, split, miner)
-        judged = [found.negatives] if any(one.subject == "negatives" for one in judges) else []
-        targets = [node for node in (*judged, found.pairs) if node is not None]
+        result = recipe.judged(judges, split, miner)
+        judged = [result.negatives] if any(rule.subject == "negatives" for rule in judges) else []
+        targets = [node for node in (*judged, result.pairs) if node is not None]
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         return session.make(*targets, anew=[*verdicts, *targets])
 
@@ -109,7 +109,7 @@ def audit(
         ConfigError: a judge is unknown, or judges nothing.
     """
     names = [name.strip() for name in judges.split(",") if name.strip()]
-    names = list(dict.fromkeys(names)) or [one.name for one in config.judge.judges]
+    names = list(dict.fromkeys(names)) or [judge.name for judge in config.judge.judges]
     names = names or [PAIRS_JUDGE, *[NEGATIVES_JUDGE] * (config.negatives is not None)]
     if TRUTH in names:
         raise ConfigError(f"{TRUTH} is no judge that could be audited: the truth is compared with where it is known")
@@ -123,11 +123,11 @@ def audit(
         target = recipe.audit(asked, split, model or _default_model(session, asked))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
-        for one in made:
-            print_audit(one)
-            for part in one.parts():
+        for artifact in made:
+            print_audit(artifact)
+            for part in artifact.parts():
                 if part.endswith((".html", ".json", ".png", ".csv")):
-                    session.tracker.log_artifact(one.local(part))
+                    session.tracker.log_artifact(artifact.local(part))
         return made
 
 
@@ -197,9 +197,9 @@ def diagnose(
             margins if there or not quick else None,
         )
         made = session.make(recipe.named(f"diagnoses/{model}", target))
-        for one in made:
-            show(one)
-            session.tracker.log_artifact(one.local(REPORT))
+        for artifact in made:
+            show(artifact)
+            session.tracker.log_artifact(artifact.local(REPORT))
         return made
 
 
@@ -268,14 +268,14 @@ def review(
     if "://" in file:
         raise ConfigError(f"decisions go into a local file, not to {file}: judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
-    doubts = find_doubts(places, split, [one.name for one in config.judge.judges], named)
+    doubts = find_doubts(places, split, [judge.name for judge in config.judge.judges], named)
     desk = Desk(Path(file), split, doubts, [], order)
     before = desk.decisions()
     if before.is_torn:
         warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
     desk.queue = queue(places, doubts, split, order, before, limit)
     with listen(port) as bound:
-        say(f"{len(desk.queue):,} pairs and candidates of {', '.join(one.name for one in doubts)}, {order} first")
+        say(f"{len(desk.queue):,} pairs and candidates of {', '.join(doubt.name for doubt in doubts)}, {order} first")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
         say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
         serve(desk, bound)

@@ -140,7 +140,7 @@ def submit_command(
         wait: follow the log to the end and end with the job's exit status.
     """
     arguments = [*(options or []), *(["--again"] if again else [])]
-    _check_command(verb, config, [*arguments, *(part for one in set_ or [] for part in ("--set", one))])
+    _check_command(verb, config, [*arguments, *(part for override in set_ or [] for part in ("--set", override))])
     sent = Sent(working_dir, _variables(env or []), require_env or [], runtime_env, python)
     resources = {"num_cpus": entrypoint_num_cpus, "memory": entrypoint_memory}
     job = submit(config, verb, arguments, set_, sent, address, submission_id, resources, wait=False)
@@ -161,17 +161,18 @@ def _check_command(verb: str, config: str, arguments: list[str]) -> None:
     load_command(verb).make_context(f"raydr {verb}", [config, *arguments])
 
 
-def _variables(given: list[str]) -> dict[str, str]:
-    found = {}
-    for one in given:
-        name, separator, value = one.partition("=")
+def _variables(assignments: list[str]) -> dict[str, str]:
+    variables = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
         if not separator or not name:
             raise typer.BadParameter(
-                f"takes NAME=VALUE, got {one!r}; to ask for a variable of the cluster use --require-env {one}",
+                f"takes NAME=VALUE, got {assignment!r}; to ask for a variable of the cluster use --require-env "
+                f"{assignment}",
                 param_hint="--env",
             )
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
 def _say_that_it_goes_on(job: SubmittedJob) -> None:
@@ -192,10 +193,10 @@ def settings(part: str = "") -> list[SettingGroup]:
     >>> settings("first_rank")[0].settings[0].key
     'negatives.first_rank'
     """
-    found = find_settings(list_settings(RunConfig), part)
-    if not found:
+    groups = find_settings(list_settings(RunConfig), part)
+    if not groups:
         raise ConfigError(f"no setting or component has {part!r} in its name: raydr settings lists them all")
-    return found
+    return groups
 
 
 def settings_command(
@@ -214,9 +215,9 @@ def settings_command(
         return
     for group in groups:
         typer.echo(f"\n{group.title}: {group.about.replace('``', '')}")
-        for one in group.settings:
-            typer.echo(f"  {one.key}: {one.type.replace('`', '')}; default {one.default}")
-            typer.echo(textwrap.indent(textwrap.fill(one.meaning.replace("`", ""), 100), "      "))
+        for setting in group.settings:
+            typer.echo(f"  {setting.key}: {setting.type.replace('`', '')}; default {setting.default}")
+            typer.echo(textwrap.indent(textwrap.fill(setting.meaning.replace("`", ""), 100), "      "))
 
 
 @takes_config
@@ -235,9 +236,9 @@ def gc(
     """
     places = Places.of(config.workdir)
     garbage = remove_garbage(places, min_age_minutes) if yes else find_garbage(places, min_age_minutes)
-    for one in garbage:
-        say(f"  {one.folder}: {one.num_bytes / 1e6:,.1f} MB, {one.why}")
-    total = sum(one.num_bytes for one in garbage) / 1e6
+    for entry in garbage:
+        say(f"  {entry.folder}: {entry.num_bytes / 1e6:,.1f} MB, {entry.why}")
+    total = sum(entry.num_bytes for entry in garbage) / 1e6
     done = "removed" if yes else "--yes removes them"
     spared = f"; what was written within {min_age_minutes:g} minutes is spared" if min_age_minutes else ""
     say(

@@ -168,8 +168,8 @@ def search_text(
         return _find(config, places, text, model, top_k, partition)
     from raydr.indexing.searcher import rerank_hits
 
-    found = _find(config, places, text, model, config.rerank.depth, partition)
-    return rerank_hits(text, found, _open_scorer(places, config.rerank.model))[:top_k]
+    hits = _find(config, places, text, model, config.rerank.depth, partition)
+    return rerank_hits(text, hits, _open_scorer(places, config.rerank.model))[:top_k]
 
 
 def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, partition: str) -> list[Hit]:

@@ -45,11 +45,11 @@ def train(
         raise ConfigError(f"--name {name}: raydr calls something else so; give the model another name")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
-        given = (
+        inputs = (
             Existing.at(negatives, "negatives") if negatives else None,
             Existing.at(dataset, "dataset") if dataset else None,
         )
-        return session.make(recipe.ranker(name, *given) if is_ranker(name) else recipe.trained(name, *given))
+        return session.make(recipe.ranker(name, *inputs) if is_ranker(name) else recipe.trained(name, *inputs))
 
 
 @takes_config

@@ -73,10 +73,10 @@ class Check(Component):
         """What is found; None if what this needs was not measured."""
 
     def finding(
-        self, severity: float, found: str, *settings: str, advice: str = "", rank: Rank | None = None
+        self, severity: float, text: str, *settings: str, advice: str = "", rank: Rank | None = None
     ) -> Finding:
         """A finding of this check, its severity kept in [0, 1]."""
-        return Finding(self.name, min(1.0, max(0.0, float(severity))), found, settings, advice, rank or self.rank)
+        return Finding(self.name, min(1.0, max(0.0, float(severity))), text, settings, advice, rank or self.rank)
 
 
 def worst(hits: Mapping[str, BoolArray]) -> tuple[str, Interval]:

@@ -191,19 +191,19 @@ def _lost(similarities_QC: FloatArray, scale: float) -> tuple[float, float, floa
     """The share that is lost, its lower end first, and the best scale; None if there is nothing to lose."""
     if len(similarities_QC) < 4 or similarities_QC.shape[1] < 2:
         return None
-    told_SQ = np.stack([_told(similarities_QC, other) for other in _SCALES])
-    at = int(told_SQ.mean(axis=1).argmax())
-    told_Q2 = np.stack([_told(similarities_QC, scale), told_SQ[at]], axis=1)
-    means_S2 = bootstrap_means(told_Q2, 2_000, seed=0)
+    information_SQ = np.stack([_information(similarities_QC, other) for other in _SCALES])
+    at = int(information_SQ.mean(axis=1).argmax())
+    information_Q2 = np.stack([_information(similarities_QC, scale), information_SQ[at]], axis=1)
+    means_S2 = bootstrap_means(information_Q2, 2_000, seed=0)
     tail = (1 - CONFIDENCE) / 2
     if np.quantile(means_S2[:, 1], tail) < _KNOWS * np.log(similarities_QC.shape[1]):
         return None
     lost_S = 1.0 - means_S2[:, 0] / means_S2[:, 1]
-    mean_2 = told_Q2.mean(axis=0)
+    mean_2 = information_Q2.mean(axis=0)
     return float(np.quantile(lost_S, tail)), float(1.0 - mean_2[0] / mean_2[1]), float(_SCALES[at])
 
 
-def _told(similarities_QC: FloatArray, scale: float) -> FloatArray:
+def _information(similarities_QC: FloatArray, scale: float) -> FloatArray:
     logits_QC = scale * similarities_QC
     log_sum_Q = np.logaddexp.reduce(logits_QC, axis=1)
     return np.asarray(np.log(similarities_QC.shape[1]) + logits_QC[:, 0] - log_sum_Q)

@@ -14,7 +14,8 @@ the artefact is finished, are then put together. The driver gets counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -24,20 +25,27 @@ from raydr.artefacts.context import Context
 from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.run import Run, by_query, check_found
+from raydr.artefacts.query_values import (
+    answered_queries,
+    fill_in,
+    group_queries,
+    not_flagged,
+    not_trained_on,
+    score_part,
+)
+from raydr.artefacts.run import Run, check_found
 from raydr.console import prose, show_summary, show_table, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
-from raydr.data.tables import of_queries, relevance_by_query
 from raydr.distributed.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError
-from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
-from raydr.evaluation.comparison import Comparison, MeasureSummary, as_rows, compare, summarize
+from raydr.evaluation.answer_match import answer_label
+from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
-from raydr.evaluation.linking import GROUPINGS, GroupMean, accuracies, group_means, linking_measures, normalised
-from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
+from raydr.evaluation.linking import GroupMean, accuracies, group_means, linking_measures, normalised
+from raydr.evaluation.metrics import deepest_cutoff, parse_measures
 from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
@@ -45,12 +53,20 @@ from raydr.pages.evaluation import (
     group_rows,
     marks,
     measure_rows,
+    subset_rows,
     transposed,
 )
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
+#: Queries of a subset whose means are shown, at least.
+MIN_SUBSET = 30
+FLAGGED = (
+    "{flagged:,} of {all:,} labels are probably wrong, by judge {judge}: the split is held out of training pairs that "
+    "have such labels. It flags what its models score low, so that these means lean upward."
+)
+NEW = "No positive of these queries is a positive of a query of {split}: what was learnt, without what was remembered."
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
 
@@ -62,31 +78,45 @@ _VALUES = pa.schema(
 )
 
 
-def evaluation(context: Context, split: str, runs: Mapping[str, Node], label: str = "") -> Node:
-    """Measures of runs, by the name of the system, and the paired tests of every two."""
+def evaluation(
+    context: Context, split: str, runs: Mapping[str, Node], suspects: Node | None = None, label: str = ""
+) -> Node:
+    """Measures of runs, by the name of the system, and the paired tests of every two.
+
+    Args:
+        context: the config.
+        split: the split.
+        runs: by the name of the system.
+        suspects: verdicts on the labels of the split, which are then looked at without those that are flagged.
+        label: of the step; ``evaluate-SPLIT`` if empty.
+    """
     return evaluate.node(
         f"{context.place}{label or f'evaluate-{split}'}",
         dataset=declare_dataset(context),
         corpus=declare_corpus(context),
         runs=runs,
+        suspects=suspects,
         systems=list(runs),
         settings=context.config.evaluate,
         split=split,
+        train_split=context.config.data.train_split,
         seed=context.config.seed,
     )
 
 
-@artefact("evaluation", version=3, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
+@artefact("evaluation", version=4, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
 def evaluate(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
     runs: Mapping[str, Artifact],
+    suspects: Artifact | None = None,
     *,
     systems: Sequence[str] = (),
     settings: EvaluateConfig,
     split: str,
+    train_split: str = "train",
     seed: int,
 ) -> dict[str, Any]:
     """Evaluate one or more runs on the queries of a split, and compare every two of them.
@@ -100,9 +130,11 @@ def evaluate(
         dataset: judgments and answers.
         corpus: the passages, for answer accuracy.
         runs: the runs, by the name of the system.
+        suspects: ``verdicts`` on the labels of the split.
         systems: their names in the order of the report, which the key keeps.
         settings: the measures, and how their uncertainty is shown.
         split: the split.
+        train_split: queries whose positives it has are told apart from the others.
         seed: of the resamplings.
 
     Returns:
@@ -128,15 +160,15 @@ def evaluate(
         for system, parts in names.items()
         for name, part in parts.items()
     }
-    make_parts(values, pool, _score_part, calls, f"evaluate: {split}")
+    make_parts(values, pool, score_part, calls, f"evaluate: {split}")
     counts = {system: total_counts(values, parts) for system, parts in names.items()}
     for system, counted in counts.items():
         check_found(Run(runs[system]), system, counted["in split"], split)
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())
-        finish = (making.folder, values.folder, settings, seed, split, queries, scored, provenance)
-        making.done.update(pool.run(_finish, *finish))
+        apart = _QueriesApart(queries, Corpus(corpus), split, train_split, suspects)
+        making.done.update(pool.run(_finish, making.folder, values.folder, settings, seed, apart, scored, provenance))
     means: dict[str, dict[str, float]] = {system: {} for system in runs}
     for row in making.folder.read_json(SUMMARY)["measures"]:
         means[row["system"]][row["measure"]] = row["mean"]
@@ -153,6 +185,10 @@ def load_result(artifact: Artifact) -> EvaluationResult:
         comparisons=[Comparison(**row) for row in artifact.read_json(COMPARISONS)],
         counts=summary["counts"],
         groups=[GroupMean(**row) for row in summary.get("groups", ())],
+        subsets=[
+            Subset(**row | {"summaries": [MeasureSummary(**mean) for mean in row["summaries"]]})
+            for row in summary.get("subsets", ())
+        ],
     )
 
 
@@ -169,6 +205,9 @@ def show(artifact: Artifact) -> None:
     show_table(title, columns, rows)
     if result.comparisons:
         prose(marks(result))
+    for subset in result.subsets:
+        show_table(f"{result.split}, {subset.name}: means over {subset.num_queries:,} queries", *subset_rows(subset))
+        prose(subset.meaning)
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     if absent := max((counts.get("judgments_not_in_corpus", 0) for counts in result.counts.values()), default=0):
@@ -191,49 +230,28 @@ def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
         )
 
 
-def _score_part(
-    folder: Folder, name: str, settings: EvaluateConfig, split: str, data: Dataset, corpus: Corpus, run: Run, part: str
-) -> Mapping[str, Part]:
-    """The values of the queries of one part of one run: a column a measure, null where it does not concern a query.
+@dataclass(frozen=True)
+class _QueriesApart:
+    """The queries of a split, and what tells some of them apart; small and picklable."""
 
-    Judged queries without results are added by :func:`_finish`.
-    """
-    ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
-    query_ids = pa.array(list(ranking), type=pa.string())
-    qrels = relevance_by_query(of_queries(data.judgments(split), query_ids))
-    values = score_queries(parse_measures(settings.scored_measures), qrels, ranking)
-    queries = of_queries(data.queries(split), query_ids)
-    if settings.answer_cutoffs:
-        answered = _answer_values(settings, corpus, queries, ranking)
-        labels = map(answer_label, settings.answer_cutoffs)
-        values |= {
-            label: {query_id: accuracies[label] for query_id, accuracies in answered.items()} for label in labels
-        }
-    columns = {
-        label: pa.array(map(value_of_query.get, ranking), type=pa.float64()) for label, value_of_query in values.items()
-    }
-    counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
-    return {name: write_table(folder, name, pa.table({"query_id": query_ids, **columns}), counts)}
+    data: Dataset
+    corpus: Corpus
+    split: str
+    train_split: str
+    suspects: Artifact | None
 
-
-def _answer_values(
-    settings: EvaluateConfig, corpus: Corpus, queries: pa.Table, ranking: dict[str, list[str]]
-) -> dict[str, dict[str, float]]:
-    accuracies = {}
-    for query_id, answers in _answers(settings, queries).items():
-        matcher = AnswerMatcher(query_id, answers, settings.answer_match)
-        texts = corpus.texts(corpus.rows_of(ranking[query_id][: max(settings.answer_cutoffs)])).texts
-        accuracies[query_id] = accuracy_values(matcher.first_hit(texts), settings.answer_cutoffs)
-    return accuracies
-
-
-def _answers(settings: EvaluateConfig, queries: pa.Table) -> dict[str, list[str]]:
-    columns = (queries["query_id"].to_pylist(), queries["answers"].to_pylist())
-    return {
-        query_id: answers
-        for query_id, answers in zip(*columns, strict=True)
-        if counts_for_answers(query_id, answers, settings.answer_query_prefixes)
-    }
+    def subsets(self, judged: Sequence[str]) -> dict[tuple[str, str], Collection[str]]:
+        """The queries of each subset, by its name and what it means."""
+        subsets: dict[tuple[str, str], Collection[str]] = {}
+        if self.suspects is not None:
+            kept = not_flagged(self.suspects, self.split, judged)
+            num_flagged, judge = len(judged) - len(kept), self.suspects.info["judge"]
+            subsets[
+                "labels that are not flagged", FLAGGED.format(flagged=num_flagged, all=len(judged), judge=judge)
+            ] = kept
+        new = not_trained_on(self.data, self.corpus, self.split, self.train_split)
+        subsets["positives that are new", NEW.format(split=self.train_split)] = new
+        return {key: queries for key, queries in subsets.items() if MIN_SUBSET <= len(queries) < len(judged)}
 
 
 def _finish(
@@ -241,8 +259,7 @@ def _finish(
     values: Folder,
     settings: EvaluateConfig,
     seed: int,
-    split: str,
-    data: Dataset,
+    apart: _QueriesApart,
     scored: Mapping[str, tuple[list[str], int]],
     provenance: list[tuple[str, str]],
 ) -> Mapping[str, Part]:
@@ -250,9 +267,10 @@ def _finish(
 
     ``scored`` has the parts of each system, and how many queries of its run the split has not.
     """
+    data, split = apart.data, apart.split
     judged = pc.unique(data.judgments(split)["query_id"]).to_pylist()
     absent = data.absent(split).num_rows
-    answered = list(_answers(settings, data.queries(split))) if settings.answer_cutoffs else []
+    answered = list(answered_queries(settings, data.queries(split))) if settings.answer_cutoffs else []
     if not judged and not answered:
         raise DataError(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments, and no query's answers count "
@@ -261,17 +279,17 @@ def _finish(
     expected = dict.fromkeys(parse_measures(settings.measures), judged)
     if answered:
         expected |= {answer_label(cutoff): answered for cutoff in settings.answer_cutoffs}
-    worlds = _groups(data.queries(split), judged)
+    worlds = group_queries(data.queries(split), judged)
     per_query: dict[str, Values] = {}
     groups: list[GroupMean] = []
     counts: dict[str, dict[str, int]] = {}
     for system, (names, elsewhere) in scored.items():
         table = pa.concat_tables([read_parquet(values.localize(name)) for name in names])
-        per_query[system] = {label: _filled(label, ids, table) for label, ids in expected.items()}
+        per_query[system] = {label: fill_in(label, ids, table) for label, ids in expected.items()}
         further: Values = {}
         if settings.linking_depth:
             first, among = (
-                _filled(label, judged, table) for label in parse_measures(linking_measures(settings.linking_depth))
+                fill_in(label, judged, table) for label in parse_measures(linking_measures(settings.linking_depth))
             )
             per_query[system] |= accuracies(first, worlds.get("partition", {}))
             further = normalised(first, among, settings.linking_depth)
@@ -287,7 +305,11 @@ def _finish(
             **({"judgments_not_in_corpus": absent} if absent else {}),
         }
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
-    result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups)
+    subsets = [
+        Subset(name, meaning, len(queries), summarize(_of_queries(per_query, queries), settings, seed))
+        for (name, meaning), queries in apart.subsets(judged).items()
+    ]
+    result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups, subsets)
     picture = bar_plot(result)
     summary = {
         "split": split,
@@ -295,6 +317,7 @@ def _finish(
         "measures": as_rows(result.summaries),
         "counts": counts,
         **({"groups": as_rows(groups)} if groups else {}),
+        **({"subsets": as_rows(subsets)} if subsets else {}),
     }
     contents: dict[str, bytes | str] = {
         SUMMARY: as_json(summary),
@@ -305,14 +328,16 @@ def _finish(
     return {PER_QUERY: write_table(folder, PER_QUERY, _per_query_table(per_query))} | write_contents(folder, contents)
 
 
-def _groups(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The partition and the category of each judged query, where the data set tells them."""
-    queries = of_queries(queries, judged)
-    ids = queries["query_id"].to_pylist()
+def _of_queries(per_query: Mapping[str, Values], queries: Collection[str]) -> dict[str, Values]:
+    """The values of some of the queries; without measures that concern none of them."""
+    wanted = set(queries)
     return {
-        name: dict(zip(ids, queries[name].fill_null("none").to_pylist(), strict=True))
-        for name in GROUPINGS
-        if queries[name].null_count < len(queries)
+        system: {
+            label: some
+            for label, values in measures.items()
+            if (some := {query_id: value for query_id, value in values.items() if query_id in wanted})
+        }
+        for system, measures in per_query.items()
     }
 
 
@@ -325,9 +350,3 @@ def _per_query_table(per_query: dict[str, Values]) -> pa.Table:
     ]
     columns = zip(zip(*rows, strict=True), _VALUES.types, strict=True)
     return pa.Table.from_arrays([pa.array(column, type=kind) for column, kind in columns], schema=_VALUES)
-
-
-def _filled(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
-    """The value of each query, in their order; 0 where the run has no result."""
-    scores = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
-    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in scores if value is not None}

@@ -1,4 +1,4 @@
-"""Margins of a split's pairs, each by the model that has not seen it.
+"""Margins of a split's pairs, each by a model that has not seen it.
 
 Artefact ``margins``::
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _RANGE_PAIRS = 2_000
 #: Passages of a fold that random ones are drawn from, at most: every worker encodes them.
 POOL_SIZE = 4_096
+#: Passages that random ones are drawn from, at least, where the split is held out: others of the corpus fill it up.
+MIN_POOL_SIZE = 64
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class FoldsJob:
 
     Args:
         split: that is measured.
-        data, corpus, folds: the pairs.
+        data, corpus: the pairs.
+        folds: the fold of each query; None if no model has seen any query of the split.
         output: where the parts go.
         scorings: one a fold, by the model that has not seen it.
         num_random: passages that each pair is measured against.
@@ -66,7 +69,7 @@ class FoldsJob:
     split: str
     data: Dataset
     corpus: Corpus
-    folds: Artifact
+    folds: Artifact | None
     output: Folder
     scorings: tuple[Scoring, ...]
     num_random: int
@@ -80,8 +83,8 @@ def measure_folds(
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    folds: Artifact,
     models: Mapping[str, Artifact],
+    folds: Artifact | None = None,
     *,
     split: str,
     num_random: int,
@@ -93,14 +96,15 @@ def measure_folds(
     """Perplexity of every pair and of a random one in its place, by the model of its fold.
 
     The random passages are annotated passages of the fold, without the query's positives and their copies: one more
-    than ``num_random`` is drawn for each pair, and takes the positive's place against the same others.
+    than ``num_random`` is drawn for each pair, and takes the positive's place against the same others. Queries of a
+    split that was held out are shared out among the models, and all annotated passages of the split are drawn from.
 
     Args:
         making: the ``margins`` artefact.
         pool: where pairs are scored.
         dataset, corpus: the pairs.
-        folds: the fold of each query.
         models: that have not seen a fold, by its number.
+        folds: the fold of each query; None if no model has seen any query of the split.
         split: the split.
         num_random: passages that each pair is measured against; fewer where a fold has not so many.
         num_draws: how often they are drawn for each pair.
@@ -141,7 +145,7 @@ class MeasureFolds:
         pairs = SplitPairs.of(self.data, self.corpus, job.split)
         noise = pairs.qrels["noise"]
         self.truth_is_known = noise.null_count < len(noise)
-        self.fold_N = fold_of_queries(job.folds, job.split, pairs.qrels["query_id"].to_pylist())
+        self.fold_N = self._fold_of(pairs)
         self.fold_of = dict(zip(pairs.qrels["query_id"].to_pylist(), self.fold_N.tolist(), strict=True))
         self.text_of = dict(zip(pairs.qrels["query_id"].to_pylist(), pairs.text_N.tolist(), strict=True))
         # Of all queries with the same text: what one of them has, or was dropped for it, is random for none of them.
@@ -154,6 +158,12 @@ class MeasureFolds:
         self.content_M = np.concatenate([pairs.content_N, contents])[order]
         self.folds = [self._fold(fold, pairs) for fold in range(len(job.scorings))]
 
+    def _fold_of(self, pairs: SplitPairs) -> IntArray:
+        """Which model measures each pair: copies of a query have the same."""
+        if self.job.folds is not None:
+            return fold_of_queries(self.job.folds, self.job.split, pairs.qrels["query_id"].to_pylist())
+        return (pairs.text_N % np.uint64(len(self.job.scorings))).astype(np.int64)
+
     def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
         import torch
 
@@ -161,10 +171,15 @@ class MeasureFolds:
 
         scorer = self.job.scorings[fold].open()
         assert isinstance(scorer, DualEncoderScorer)
-        contents, first = np.unique(pairs.content_N[self.fold_N == fold], return_index=True)
-        rows = pairs.row_N[self.fold_N == fold][first]
+        is_held_out = self.job.folds is None
+        row_N = pairs.row_N if is_held_out else pairs.row_N[self.fold_N == fold]
+        rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
+        if is_held_out and len(row_N) < MIN_POOL_SIZE:
+            others = rng.permutation(len(self.corpus))[: MIN_POOL_SIZE - len(row_N)]
+            row_N = np.concatenate([row_N, others])
+        contents, first = np.unique(self.corpus.content_hashes(row_N), return_index=True)
+        rows = row_N[first]
         if len(contents) > POOL_SIZE:
-            rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
             chosen = np.sort(rng.choice(len(contents), POOL_SIZE, replace=False))
             contents, rows = contents[chosen], rows[chosen]
         texts = self.corpus.texts(rows)

@@ -14,6 +14,9 @@ from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.noise.judges.people import PEOPLE
 
+#: Who judges the pairs of a run whose config has no judges, and the candidates of one that mines some.
+PAIRS_JUDGE, NEGATIVES_JUDGE = "npc", "margin"
+
 
 class JudgeConfig(Config):
     """What ``raydr judge`` does. Scores are made with the workers and the arithmetic of the section ``encode``."""

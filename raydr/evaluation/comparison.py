@@ -32,6 +32,16 @@ class MeasureSummary:
 
 
 @dataclass(frozen=True)
+class Subset:
+    """Means over some of the queries: which these are, what that means, and how many."""
+
+    name: str
+    meaning: str
+    num_queries: int
+    summaries: list[MeasureSummary]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One system against another on one measure; ``difference`` is system minus baseline.
 
@@ -92,7 +102,7 @@ def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair
     return comparisons
 
 
-def as_rows(rows: list[MeasureSummary] | list[Comparison] | list[GroupMean]) -> list[dict[str, Any]]:
+def as_rows(rows: list[MeasureSummary] | list[Comparison] | list[GroupMean] | list[Subset]) -> list[dict[str, Any]]:
     """Return plain dicts, for JSON."""
     return [asdict(row) for row in rows]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from raydr.evaluation.comparison import Comparison, MeasureSummary
+from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset
 from raydr.evaluation.linking import GroupMean
 from raydr.pages.html import Page, measure_name, number
 from raydr.pages.plots import metric_bars
@@ -33,6 +33,7 @@ class EvaluationResult:
     comparisons: list[Comparison] = field(default_factory=list)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     groups: list[GroupMean] = field(default_factory=list)
+    subsets: list[Subset] = field(default_factory=list)
 
     @property
     def systems(self) -> list[str]:
@@ -68,6 +69,12 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
         rows.append(row)
     names = [f"{name} ({letters[name]})" for name in result.systems] if result.comparisons else result.systems
     return ["measure", "queries", *names], rows
+
+
+def subset_rows(subset: Subset, intervals: bool = False) -> Table:
+    """One row a measure, one column a system, of some of the queries."""
+    columns, rows = measure_rows(EvaluationResult("", 0, subset.summaries), intervals)
+    return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
 
 
 def telling_measure(measures: Sequence[str]) -> str:
@@ -184,6 +191,9 @@ def transposed(table: Table) -> Table:
 def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
     """All tables, each with a heading and a caption."""
     yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
+    for subset in result.subsets:
+        heading = f"{subset.name}: {subset.num_queries:,} queries".capitalize()
+        yield heading, subset.meaning, subset_rows(subset, intervals=True)
     if result.comparisons:
         caption = (
             "difference of means, paired randomisation test (two-sided), Holm's correction over all pairs of a measure"

@@ -106,7 +106,9 @@ def compare_configs(
     runs = {
         split: {name: search.of_model(base, model, name, split) for name, model in models.items()} for split in splits
     }
-    evaluations = {split: evaluation(base, split, model_runs, f"{label}-{split}") for split, model_runs in runs.items()}
+    evaluations = {
+        split: evaluation(base, split, model_runs, label=f"{label}-{split}") for split, model_runs in runs.items()
+    }
     made = session.make(*evaluations.values(), anew=[])
     session.prune(node for target in evaluations.values() for node in target.ancestors().values())
     compared = []

@@ -20,6 +20,7 @@ from raydr.artefacts.ranker import cross_encoder
 from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.artefacts.reranked_run import reranked
 from raydr.artefacts.train_progress import Watcher
+from raydr.config.judge import PAIRS_JUDGE
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
 from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
@@ -349,8 +350,21 @@ class Recipe:
         return [*own, *(name for name in there if name not in own)]
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
-        node = evaluation(self.context, split, {system: self.search(split, system) for system in systems})
-        return self.named(f"evaluation/{split}", node)
+        runs = {system: self.search(split, system) for system in systems}
+        return self.named(f"evaluation/{split}", evaluation(self.context, split, runs, self.suspects(split, systems)))
+
+    def suspects(self, split: str, systems: Sequence[str]) -> Node | None:
+        """Verdicts on the labels of a split that is held out of the training pairs, which may be as noisy as they are.
+
+        Returns:
+            None if the split came with the data, or no training of the systems measures pairs by models of folds.
+        """
+        config, names = self.config, {name for system in systems for name in split_scope(system)[0].split("+")}
+        trainings = [self.context.of(config.variant(name)) for name in (TRAINED, *config.variants) if name in names]
+        measured = any(cross_fitting.margins_of(context, context.training()) for context in trainings)
+        if split not in config.data.hold_out or not measured:
+            return None
+        return self.verdicts(config.judge.judge(PAIRS_JUDGE), split)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
         """A report of what judges say; the model is that which they ask, where they ask one."""

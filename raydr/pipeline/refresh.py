@@ -189,7 +189,7 @@ class _Refresh:
                         systems[system] = run
         splits = [split for split, systems in runs.items() if len(systems) > 1]
         for split in splits:
-            node = evaluation(self.session.recipe.context, split, runs[split], f"compare-{split}")
+            node = evaluation(self.session.recipe.context, split, runs[split], label=f"compare-{split}")
             self.session.make(self.session.recipe.named(f"refresh/comparison/{split}", node), moving=True)
         return splits
 

@@ -13,6 +13,7 @@ from raydr.artefacts.audit import show as print_audit
 from raydr.artefacts.diagnosis import diagnosis
 from raydr.artefacts.judged import known_clean
 from raydr.artefacts.places import TRAINED, UNTRAINED, Places
+from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
 from raydr.console import output, say, show_summary, warn
 from raydr.errors import ConfigError
@@ -80,10 +81,6 @@ def judge(
         targets = [node for node in (*judged, result.pairs) if node is not None]
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         return session.make(*targets, anew=[*verdicts, *targets])
-
-
-#: Who judges the pairs of a run whose config has no judges, and the candidates of one that mines some.
-PAIRS_JUDGE, NEGATIVES_JUDGE = "npc", "margin"
 
 
 @takes_config

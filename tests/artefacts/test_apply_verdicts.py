@@ -28,20 +28,25 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 
 
 def make_verdicts(
-    path: Path, subject: str, of: Artifact, judge: str, parts: dict[str, list[tuple[str, str, str]]]
+    path: Path,
+    subject: str,
+    of: Artifact,
+    judge: str,
+    parts: dict[str, list[tuple[str, str, str]]],
+    split: str = "train",
 ) -> Artifact:
     """A ``verdicts`` artefact; parts are by number, rows (query, passage, action)."""
     role = "negatives" if subject == "negatives" else "dataset"
     identity = Identity(kind="verdicts", config={"judge": judge}, inputs={role: of.fingerprint})
     with begin(str(path), identity) as making:
         assert isinstance(making, Building)
-        named = {f"verdicts/train/part-{number}.parquet": rows for number, rows in parts.items()}
+        named = {f"verdicts/{split}/part-{number}.parquet": rows for number, rows in parts.items()}
         for name, rows in named.items():
             weight = {"keep": 1.0, "down_weight": 0.5}
             values = [(*row[:2], judge, 0.0, row[2], weight.get(row[2], 0.0), None) for row in rows]
             table = pa.Table.from_pylist([dict(zip(VERDICTS.names, row, strict=True)) for row in values], VERDICTS)
             making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_parquet(t, p)))
-        return making.finish({"judge": judge, "subject": subject, "split": "train"})
+        return making.finish({"judge": judge, "subject": subject, "split": split})
 
 
 def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from made_artefacts import make_corpus, make_dataset
 from made_evaluation import make_run
 from made_stage import make
 
+from artefacts.test_apply_verdicts import make_verdicts
 from artefacts.test_prepare import run as prepared
-from raydr.artefacts import evaluation as stage
+from raydr.artefacts import query_values
 from raydr.artefacts.evaluation import evaluate, load_result, show
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
@@ -188,7 +189,7 @@ def test_both_pools_write_the_same_bytes(data: Data, tmp_path: Path) -> None:
 def test_resumed_equals_uninterrupted(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted in the third of three parts: the two that were scored are not scored again."""
     run = run_of(tmp_path / "run", ranked_rows())
-    score, calls = stage.score_queries, []
+    score, calls = query_values.score_queries, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(arguments)
@@ -196,12 +197,48 @@ def test_resumed_equals_uninterrupted(data: Data, tmp_path: Path, monkeypatch: p
             raise KeyboardInterrupt
         return score(*arguments)
 
-    monkeypatch.setattr(stage, "score_queries", interrupted)
+    monkeypatch.setattr(query_values, "score_queries", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluation_of(data, {"s": run}, tmp_path / "out")
     resumed = evaluation_of(data, {"s": run}, tmp_path / "out")
     assert len(calls) == 4
     assert resumed.manifest.parts == evaluation_of(data, {"s": run}, tmp_path / "other").manifest.parts
+
+
+def test_flagged_labels_and_new_positives_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """100 queries: those below 30 have a wrong label, which nothing finds; the positives of the even ones are known."""
+    names = [f"q{at:02d}" for at in range(100)]
+    # Passages of even numbers are there twice, under another id: positives are compared by their content.
+    passages = [{"passage_id": f"p{at:02d}", "title": "", "text": f"text {at}"} for at in range(100)]
+    passages += [{"passage_id": f"copy{at:02d}", "title": "", "text": f"text {at}"} for at in range(0, 100, 2)]
+    corpus = make_corpus(tmp_path / "corpus", passages)
+    qrels = [{"query_id": f"q{at:02d}", "passage_id": f"p{at:02d}"} for at in range(100)]
+    trained_on = [{"query_id": f"t{at:02d}", "passage_id": f"copy{at:02d}"} for at in range(0, 100, 2)]
+    tables = {
+        "queries": {
+            "dev": [{"query_id": name, "text": name} for name in names],
+            "train": [{"query_id": row["query_id"], "text": row["query_id"]} for row in trained_on],
+        },
+        "qrels": {"dev": qrels, "train": trained_on},
+    }
+    dataset = make_dataset(tmp_path / "dataset", corpus, tables).artifact
+    actions = [(f"q{at:02d}", f"p{at:02d}", "drop" if at < 30 else "keep") for at in range(100)]
+    suspects = make_verdicts(tmp_path / "verdicts", "pairs", dataset, "npc", {"00000-00000": actions}, split="dev")
+    run = run_of(tmp_path / "run", [(f"q{at:02d}", f"p{at if at >= 30 else 99 - at:02d}", 1.0) for at in range(100)])
+    settings = EvaluateConfig(measures=["R@1"], bootstrap_samples=100, permutations=100)
+    arguments = (dataset, corpus.artifact, {"s": run}, suspects)
+    made = make(tmp_path / "out", "evaluation", evaluate, *arguments, settings=settings, split="dev", seed=0)
+    result = load_result(made)
+    assert result.summaries[0].mean == 0.7
+    [flagged, new] = result.subsets
+    assert (flagged.num_queries, flagged.summaries[0].mean) == (70, 1.0)
+    assert "30 of 100 labels are probably wrong, by judge npc" in flagged.meaning
+    assert (new.num_queries, new.summaries[0].mean) == (50, 0.7)
+    show(made)
+    printed, page = " ".join(capsys.readouterr().err.split()), made.folder.localize("report.html")
+    for text in (printed, Path(page).read_text()):
+        assert "30 of 100 labels are probably wrong" in text
+        assert "No positive of these queries is a positive of a query of train" in text
 
 
 def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:

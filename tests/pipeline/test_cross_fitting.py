@@ -12,6 +12,7 @@ from made_stage import interrupt
 from small_runs import recipe_of, small_run
 
 import raydr
+from raydr.artefacts import cross_fitting
 from raydr.artefacts import margins as measure_folds
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.folds import fold_of_queries
@@ -239,6 +240,34 @@ def test_margins_are_shared_by_what_trains_on_the_same_pairs(configure: Any) -> 
     shared = margins_node(configure(cross_fit=own)).key
     assert margins_node(configure(train=faster | {"batch_size": 4}, cross_fit=own)).key == shared
     assert margins_node(configure(train={"num_workers": 2})).key == base
+
+
+def test_labels_that_are_held_out_of_noisy_pairs_are_judged_by_models_that_were_not_trained_on_them(
+    configure: Any,
+) -> None:
+    config = configure(
+        data={"hold_out": {"held": 0.3}, "test_splits": ["held"]},
+        variants={"npc": {"pair_detection": DETECTION}},
+        inject_noise=None,
+        judge={"judges": [], "model": "untrained"},
+    )
+    [made] = raydr.evaluate(config, system=["bm25", "npc"])
+    recipe = recipe_of(config)
+    node = recipe.evaluation("held", ["bm25", "npc"]).inputs["suspects"]
+    measured = node.inputs["margins"]
+    assert "folds" not in measured.inputs
+    assert {key: model.key for key, model in measured.inputs.items() if key.startswith("models/")} == {
+        key: model.key
+        for key, model in cross_fitting.margins(recipe.context, "train").inputs.items()
+        if key.startswith("models/")
+    }
+    places = Places.of(config.workdir)
+    judged, held = opened(places, node), Dataset(places.open("dataset", "dataset")).qrels("held")
+    assert judged.info["verdicts"] == len(held)
+    assert made.manifest.made_from[node.key] == judged.manifest.digest
+    # Nobody detects, or the split came with the data: nothing is judged.
+    assert "suspects" not in recipe.evaluation("held", ["bm25", "trained"]).inputs
+    assert "suspects" not in recipe.evaluation("test", ["bm25", "npc"]).inputs
 
 
 def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: Any) -> None:

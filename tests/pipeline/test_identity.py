@@ -43,8 +43,8 @@ CONTENT = {
     "data.leaked_queries": "dataset",
     "data.skip_own_id": "dataset run",
     "data.part_rows": "corpus dataset",
-    "data.train_split": "dataset run embeddings negatives negatives_statistics verdicts model cross_encoder audit "
-    "folds margins ranker_scores diagnosis",
+    "data.train_split": "dataset evaluation run embeddings negatives negatives_statistics verdicts model "
+    "cross_encoder audit folds margins ranker_scores diagnosis",
     "data.dev_split": "model run fusion_weights diagnosis cross_encoder",
     "data.test_splits": "embeddings run evaluation",
     "inject_noise": "dataset",

@@ -1,0 +1,120 @@
+"""Values of single queries: of those that a part of a run has, of the others, and which queries are looked at apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raydr.artefacts.folds import SplitPairs
+from raydr.artefacts.run import Run, by_query
+from raydr.artefacts.verdict_tables import VERDICTS
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.schema import read_parquet
+from raydr.data.tables import of_queries, relevance_by_query
+from raydr.distributed.parts import write_table
+from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
+from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.linking import GROUPINGS
+from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+from raydr.store.manifest import Part
+
+
+def score_part(
+    folder: Folder, name: str, settings: EvaluateConfig, split: str, data: Dataset, corpus: Corpus, run: Run, part: str
+) -> Mapping[str, Part]:
+    """The values of the queries of one part of one run: a column a measure, null where it does not concern a query.
+
+    Judged queries without results are added by :func:`_finish`.
+    """
+    ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
+    query_ids = pa.array(list(ranking), type=pa.string())
+    qrels = relevance_by_query(of_queries(data.judgments(split), query_ids))
+    values = score_queries(parse_measures(settings.scored_measures), qrels, ranking)
+    queries = of_queries(data.queries(split), query_ids)
+    if settings.answer_cutoffs:
+        answered = _answer_values(settings, corpus, queries, ranking)
+        labels = map(answer_label, settings.answer_cutoffs)
+        values |= {
+            label: {query_id: accuracies[label] for query_id, accuracies in answered.items()} for label in labels
+        }
+    columns = {
+        label: pa.array(map(value_of_query.get, ranking), type=pa.float64()) for label, value_of_query in values.items()
+    }
+    counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
+    return {name: write_table(folder, name, pa.table({"query_id": query_ids, **columns}), counts)}
+
+
+def _answer_values(
+    settings: EvaluateConfig, corpus: Corpus, queries: pa.Table, ranking: dict[str, list[str]]
+) -> dict[str, dict[str, float]]:
+    accuracies = {}
+    for query_id, answers in answered_queries(settings, queries).items():
+        matcher = AnswerMatcher(query_id, answers, settings.answer_match)
+        texts = corpus.texts(corpus.rows_of(ranking[query_id][: max(settings.answer_cutoffs)])).texts
+        accuracies[query_id] = accuracy_values(matcher.first_hit(texts), settings.answer_cutoffs)
+    return accuracies
+
+
+def answered_queries(settings: EvaluateConfig, queries: pa.Table) -> dict[str, list[str]]:
+    columns = (queries["query_id"].to_pylist(), queries["answers"].to_pylist())
+    return {
+        query_id: answers
+        for query_id, answers in zip(*columns, strict=True)
+        if counts_for_answers(query_id, answers, settings.answer_query_prefixes)
+    }
+
+
+def group_queries(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The partition and the category of each judged query, where the data set tells them."""
+    queries = of_queries(queries, judged)
+    ids = queries["query_id"].to_pylist()
+    return {
+        name: dict(zip(ids, queries[name].fill_null("none").to_pylist(), strict=True))
+        for name in GROUPINGS
+        if queries[name].null_count < len(queries)
+    }
+
+
+def fill_in(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
+    """The value of each query, in their order; 0 where the run has no result."""
+    scores = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
+    return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in scores if value is not None}
+
+
+def not_flagged(suspects: Artifact, split: str, judged: Sequence[str]) -> list[str]:
+    """The queries none of whose annotated pairs a judge flags.
+
+    Args:
+        suspects: ``verdicts`` on the pairs of the split.
+        split: the split.
+        judged: the queries with a judgment.
+    """
+    tables = [
+        read_parquet(suspects.local(name), ["query_id", "action"]) for name in suspects.parts(f"{VERDICTS}/{split}")
+    ]
+    flagged = {
+        query_id
+        for table in tables
+        for query_id in table.filter(pc.not_equal(table["action"], "keep"))["query_id"].to_pylist()
+    }
+    return [query_id for query_id in judged if query_id not in flagged]
+
+
+def not_trained_on(data: Dataset, corpus: Corpus, split: str, train_split: str) -> list[str]:
+    """The queries none of whose positives is, by its content, a positive of a training query.
+
+    Returns:
+        Their ids; none if the data set has no training split.
+    """
+    if train_split not in data.splits or train_split == split:
+        return []
+    pairs = SplitPairs.of(data, corpus, split)
+    is_known_N = np.isin(pairs.content_N, SplitPairs.of(data, corpus, train_split).content_N)
+    known = set(pairs.qrels["query_id"].filter(pa.array(is_known_N)).to_pylist())
+    return [query_id for query_id in dict.fromkeys(pairs.qrels["query_id"].to_pylist()) if query_id not in known]

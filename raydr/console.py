@@ -58,6 +58,22 @@ def output() -> Console:
     return _SafeConsole(highlight=False, width=None if sys.stdout.isatty() else _WHOLE_LINE)
 
 
+def print_indented(out: Console, text: str | Text, columns: int, max_chars: int | None = None) -> None:
+    """Print a text under its heading: broken between words, without spaces behind the lines.
+
+    Args:
+        out: where.
+        text: of any number of lines.
+        columns: in front of each line.
+        max_chars: of the text; what comes after them is left out.
+    """
+    if isinstance(text, str):
+        text = Text(shown(text if max_chars is None or len(text) <= max_chars else f"{text[:max_chars]}..."))
+    for line in text.wrap(out, max(20, out.width - columns)):
+        line.rstrip()
+        out.print(Text(" " * columns * bool(line)) + line)
+
+
 def shown(text: str) -> str:
     """Text from data as a terminal may have it.
 

@@ -36,6 +36,10 @@ class RefreshConfig(Config):
     num_rounds: int = Field(default=3, ge=1)
     """Rounds of training, encoding, searching and mining."""
 
+    num_hard_negatives: int = Field(default=1, ge=0)
+    """Mined negatives drawn for each query and epoch, where ``train.num_hard_negatives`` is 0; with 0 here too no round
+    mines any."""
+
     judges: list[str] | None = None
     """Judges of every round's candidates or pairs, by name; those of ``judge.judges`` if null."""
 

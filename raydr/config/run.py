@@ -238,9 +238,11 @@ class RunConfig(Config):
         """
         changes = arm.at(number)
         negatives = merged((self.negatives or NegativesConfig()).model_dump(), changes.negatives)
+        train = self.train.model_dump()
+        train["num_hard_negatives"] = train["num_hard_negatives"] or arm.num_hard_negatives
         changed = {
             "negatives": NegativesConfig.model_validate(negatives),
-            "train": TrainConfig.model_validate(merged(self.train.model_dump(), changes.train)),
+            "train": TrainConfig.model_validate(merged(train, changes.train)),
             "ranker": RankerConfig.model_validate(merged(self.ranker.model_dump(), changes.ranker)),
         }
         return self.model_copy(update={**changed, "variants": {}})

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
-from raydr.console import counted, shown
+from raydr.console import counted, print_indented, shown
 
 #: Characters of a passage that are shown.
 MAX_TEXT = 600
@@ -77,9 +76,8 @@ def _print_passage(passage: ExplainedPassage, console: Console) -> None:
         head.append(f"  [{passage.judgment['noise']} on purpose{instead}]", style="yellow")
     console.print(head)
     for line in [*_provenance_lines(passage.provenance), *map(_verdict_line, passage.verdicts)]:
-        console.print(Padding(line, (0, 0, 0, 4), expand=False))
-    text = passage.text if len(passage.text) <= MAX_TEXT else f"{passage.text[:MAX_TEXT]}..."
-    console.print(Padding(Text(shown(text)), (0, 0, 1, 4), expand=False))
+        print_indented(console, line, 4)
+    print_indented(console, passage.text, 4, MAX_TEXT)
 
 
 def _provenance_lines(places: Sequence[Mapping[str, Any]]) -> list[Text]:

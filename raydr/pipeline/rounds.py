@@ -157,8 +157,8 @@ class _Arm:
     def _verdicts(self, context: Context, judge: Judge, last: Round | None, mined: Node | None) -> Node:
         if judge.subject == "negatives" and mined is None:
             raise ConfigError(
-                f"refresh.judges: {judge.name} judges hard negatives, and with train.num_hard_negatives 0 nothing is "
-                "mined; set it to 1 or more, or leave the judge out"
+                f"refresh.judges: {judge.name} judges hard negatives, and with refresh.num_hard_negatives 0 nothing "
+                "is mined; set it to 1 or more, or leave the judge out"
             )
         judging = VerdictNodes(
             context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import copy
 import functools
 import inspect
@@ -224,6 +225,27 @@ def _ended_by_sigterm() -> Iterator[list[int]]:
 
 
 @contextmanager
+def _not_swallowed() -> Iterator[None]:
+    """An interrupt comes again where Python ignores it, as in a destructor that garbage collection calls."""
+    before = sys.unraisablehook
+
+    def again(ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            before(ignored)
+            return
+        # Not from here: this too is called where interrupts are ignored.
+        timer = threading.Timer(0.01, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
 def exit_status(what: str) -> Iterator[None]:
     """Run a block as a command.
 
@@ -237,7 +259,7 @@ def exit_status(what: str) -> Iterator[None]:
 
     signals = list[int]()
     try:
-        with _ended_by_sigterm() as signals:
+        with _not_swallowed(), _ended_by_sigterm() as signals:
             yield
     except RaydrError as error:
         from raydr.console import prose

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from raydr.artefacts.bm25 import open_bm25
-from raydr.artefacts.places import BM25, Places, vectors_name
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.places import BM25, TRAINED, Places, vectors_name
 from raydr.artefacts.run import Run, export_trec
 from raydr.config.run import RunConfig, check_retriever, is_ranker
-from raydr.console import output, shown
+from raydr.console import output, print_indented, say, shown, warn
 from raydr.data.corpus import Corpus
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.models.encode_config import TOKEN_BUDGET
-from raydr.pipeline.session import open_session
+from raydr.pipeline.session import Session, open_session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.verbs.command import Again, DryRun, Model, TestSplit, TrainSplit, takes_config
@@ -81,8 +81,7 @@ def show_hits(query: str, hits: Sequence[Hit]) -> None:
             (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", shown(hit.title)
         )
         out.print(head)
-        text = hit.text if len(hit.text) <= 400 else f"{hit.text[:400]}..."
-        out.print(Padding(Text(shown(text)), (0, 0, 1, 5), expand=False))
+        print_indented(out, hit.text, 5, 400)
 
 
 @takes_config
@@ -124,16 +123,18 @@ def search(
 
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
-        made = session.make(session.recipe.search(split, model))
-        if trec and made:
-            write_trec(made[0], trec, tag=model)
-        return made
+        return _make_run(session, session.recipe.search(split, model), model, trec)
 
 
-def write_trec(run: Artifact, file: str, tag: str) -> None:
-    """Write a run as a TREC file."""
-    folder, _, name = file.rpartition("/")
-    export_trec(Run(run), Folder(folder or ".").absolute(), name, tag=tag)
+def _make_run(session: Session, run: Node, system: str, trec: str) -> list[Artifact]:
+    """Make a run, and write it as a TREC file too where that is asked for."""
+    made = session.make(run)
+    if trec and made:
+        folder, _, name = trec.rpartition("/")
+        target = Folder(folder or ".").absolute()
+        export_trec(Run(made[0]), target, name, tag=system)
+        say(f"the run of {system} in TREC format: {target.path(name)}")
+    return made
 
 
 @takes_config
@@ -239,9 +240,14 @@ def rerank(
     """
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
-        made = session.make(session.recipe.reranked(split, system, by))
-        if trec and made:
-            write_trec(made[0], trec, tag=made[0].info["system"])
+        by = by or config.rerank.model
+        run = session.recipe.reranked(split, system, by)
+        ranker = session.recipe.names.get(f"models/{by}")
+        if ranker is not None and session.inventory.state(ranker) != "done":
+            say(f"rerank: there is no {by} yet, it is trained first; --by {TRAINED} takes the retriever in its place")
+        made = _make_run(session, run, f"{system}+{by}", trec)
+        for remark in session.inventory.open(ranker).info.get("remarks", []) if made and ranker is not None else []:
+            warn(f"{remark}; the reranked run is not likely to be better than {system}'s")
         return made
 
 
@@ -260,7 +266,4 @@ def fuse(
     """
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
-        made = session.make(session.recipe.search(split, FUSED))
-        if trec and made:
-            write_trec(made[0], trec, tag=FUSED)
-        return made
+        return _make_run(session, session.recipe.search(split, FUSED), FUSED, trec)

@@ -161,14 +161,21 @@ def test_a_comparison_is_made_again_for_another_baseline(planned, beir_folder, t
     assert made[0].key != made[1].key
 
 
+def test_rounds_mine_and_draw_negatives_where_the_config_draws_none(planned):
+    [arm] = planned(train={"num_hard_negatives": 0}, refresh={"num_rounds": 2})
+    assert [(each.mined is not None, each.config.train.num_hard_negatives) for each in arm.rounds] == [(True, 1)] * 2
+    [own] = planned(train={"num_hard_negatives": 3}, refresh={"num_rounds": 1, "num_hard_negatives": 2})
+    assert own.rounds[0].config.train.num_hard_negatives == 3
+
+
 def test_judges_that_nothing_is_mined_for_are_refused(planned):
-    nothing_mined: dict[str, Any] = {"train": {"num_hard_negatives": 0}}
+    nothing_mined: dict[str, Any] = {"num_rounds": 1, "num_hard_negatives": 0}
     with pytest.raises(ConfigError, match=r"refresh.judges: margin judges hard negatives"):
-        planned(**nothing_mined, refresh={"num_rounds": 1, "judges": ["npc", "margin"]})
+        planned(train={"num_hard_negatives": 0}, refresh=nothing_mined | {"judges": ["npc", "margin"]})
     with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1 and the run mines no"):
         planned(
-            **nothing_mined,
-            refresh={"num_rounds": 1, "judges": ["pair_classifier"]},
+            train={"num_hard_negatives": 0},
+            refresh=nothing_mined | {"judges": ["pair_classifier"]},
             judge={"classifier": {"num_hard_negatives": 1}},
         )
 
@@ -176,7 +183,7 @@ def test_judges_that_nothing_is_mined_for_are_refused(planned):
 def test_pairs_are_judged_where_nothing_is_mined(planned):
     [arm] = planned(
         train={"num_hard_negatives": 0},
-        refresh={"num_rounds": 2, "judges": ["npc", "pair_classifier"]},
+        refresh={"num_rounds": 2, "num_hard_negatives": 0, "judges": ["npc", "pair_classifier"]},
         judge={"classifier": {"num_hard_negatives": 0}},
     )
     assert not [label for label in labels([arm]) if "mine" in label]

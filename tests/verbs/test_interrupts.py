@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM end a command wherever they come."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+#: A signal comes while garbage is collected, where Python ignores whatever is raised; then there is work without end.
+IN_A_DESTRUCTOR = """
+import os, sys
+from raydr.verbs.command import exit_status
+
+class Connection:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        for _ in range(1000):
+            pass
+
+with exit_status("command"):
+    Connection()
+    print("begun", flush=True)
+    while True:
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "message"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+)
+def test_a_signal_that_falls_into_a_destructor_ends_the_command(number: int, status: int, message: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_A_DESTRUCTOR, str(int(number))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.stdout == "begun\n", "the signal was not ignored where it came"
+    assert ended.returncode == status
+    assert ended.stderr.startswith(f"{message}: what is finished is kept")

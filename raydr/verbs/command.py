@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: From what a verb returns to the verb that acts on it, settings for that, and what for.
-NextStep = Callable[[Any], tuple[str, list[str], str]]
+#: From what a verb returns to the verb that acts on it, settings for that, and what for; None if nothing does.
+NextStep = Callable[[Any], tuple[str, list[str], str] | None]
 
 ConfigFile = Annotated[
     str,
@@ -60,7 +60,6 @@ TestSplit = Annotated[str, typer.Option("--split", help="Split of the data set; 
 _NEXT = {
     "inject_noise": "train",
     "mine": "train",
-    "judge": "train",
     "train": "evaluate",
     "encode": "evaluate",
     "index": "evaluate",
@@ -69,7 +68,6 @@ _NEXT = {
     "fuse": "evaluate",
     "import_run": "evaluate",
     "import_vectors": "evaluate",
-    "evaluate": "report",
 }
 
 
@@ -122,8 +120,9 @@ def command(
         if show is not None:
             show(result)
         if result and then is not None:
-            verb, more, purpose = then(result)
-            tell_next(verb, config, [*(set_ or []), *more], purpose)
+            if step := then(result):
+                verb, more, purpose = step
+                tell_next(verb, config, [*(set_ or []), *more], purpose)
         elif result and function.__name__ in _NEXT:
             tell_next(_NEXT[function.__name__], config, set_)
 

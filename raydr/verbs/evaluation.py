@@ -11,13 +11,14 @@ import typer
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import PICTURE, REPORT, evaluation, load_result
 from raydr.artefacts.evaluation import show as show_evaluation
-from raydr.artefacts.places import TRAINED, Places
+from raydr.artefacts.places import TRAINED, UNTRAINED, Places
 from raydr.config.run import GivenConfig, RunConfig
 from raydr.console import say, show_summary, show_table, warn
 from raydr.data.dataset import Dataset
 from raydr.errors import ClusterError, ConfigError, FingerprintError, RaydrError
 from raydr.evaluation.benchmark import Checked, check_known
 from raydr.ops.report import write_report
+from raydr.pages.evaluation import telling_measure
 from raydr.pipeline.session import CONFIG_FILE, Session, open_session
 from raydr.store.artifact import Artifact
 from raydr.tracking.tracker import DATABASE, Store
@@ -89,6 +90,16 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     if made:
         _tell_of_equal_models(session)
     return Evaluations(made)
+
+
+def next_after_evaluate(made: Evaluations) -> tuple[str, list[str], str]:
+    """A diagnosis where the training has brought nothing, else the page of all results."""
+    result = load_result(made[0])
+    measure = telling_measure([summary.measure for summary in result.summaries])
+    mean = {summary.system: summary.mean for summary in result.summaries if summary.measure == measure}
+    if TRAINED in mean and mean[TRAINED] <= mean.get(UNTRAINED, -1):
+        return "diagnose", [], f"{TRAINED} is no better than the checkpoint that it starts from"
+    return "report", [], ""
 
 
 def _evaluate_others(session: Session, splits: list[str], systems: list[str] | None, error: RaydrError) -> None:

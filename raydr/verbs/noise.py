@@ -83,6 +83,18 @@ def judge(
         return session.make(*targets, anew=[*verdicts, *targets])
 
 
+def next_after_judge(made: list[Artifact]) -> tuple[str, list[str], str] | None:
+    """The training on what the judges have left; None of pairs that are known to be clean."""
+    roles = [role.partition("/") for artifact in made for role in artifact.manifest.identity.inputs]
+    names = list(dict.fromkeys(name for kind, _, name in roles if kind == "verdicts"))
+    if not names:
+        return None
+    own = [rule["name"] for rule in made[0].manifest.run_config["judge"]["judges"]]
+    settings = [] if own == names else [f"judge.judges=[{','.join(names)}]"]
+    left = [artifact.info["judgments_after"] for artifact in made if "judgments_after" in artifact.info]
+    return "train", settings, f"to train on the {left[0]:,} pairs that are left" if left else "to train on what is left"
+
+
 @takes_config
 def audit(
     config: RunConfig,

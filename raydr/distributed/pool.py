@@ -1,7 +1,7 @@
 """Where the parts of an artefact are made: by Ray's workers, or in this very process.
 
-A stage says what one part takes and is given a pool; it does not know which. The same functions run in both, so the
-bytes are the same.
+A stage says what one part takes and is given a pool; it does not know which. The same functions run in both: on as many
+threads of torch the bytes are the same.
 """
 
 from __future__ import annotations

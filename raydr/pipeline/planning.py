@@ -9,7 +9,7 @@ from typing import Literal
 
 from raydr.artefacts.declaration import Existing, Node, Resources
 from raydr.artefacts.places import Places
-from raydr.console import warn
+from raydr.console import counted, warn
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.errors import DamagedError, FingerprintError
 from raydr.store.artifact import DONE, PLAN, Artifact
@@ -130,7 +130,12 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
     """Why a node has to be made."""
     state = inventory.state(node)
     if state == "begun":
-        return f"was interrupted, {inventory.num_parts_done(node)} parts are there"
+        num_done = inventory.num_parts_done(node)
+        return (
+            f"was interrupted, {counted(num_done, 'part')} done"
+            if num_done
+            else "was interrupted before its first part"
+        )
     if state == "stale":
         return f"{', '.join(ancestor.label for ancestor in inventory.outdated(node))} was made again"
     if node.key in again:

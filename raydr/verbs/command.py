@@ -244,6 +244,14 @@ def _not_swallowed() -> Iterator[None]:
         sys.unraisablehook = before
 
 
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, the system, PyTorch or Ray says that there was no memory left; each has its own words."""
+    # The class of Ray's error is known without the import of Ray, which may not be loaded.
+    named = isinstance(error, MemoryError) or "OutOfMemoryError" in {kind.__name__ for kind in type(error).__mro__}
+    text = str(error).lower()
+    return named or any(words in text for words in ("allocate memory", "out of memory", "bad_alloc"))
+
+
 @contextmanager
 def exit_status(what: str) -> Iterator[None]:
     """Run a block as a command.
@@ -265,6 +273,18 @@ def exit_status(what: str) -> Iterator[None]:
 
         prose(f"error: {error}", "red")
         sys.exit(error.exit_code)
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
+        from raydr.console import prose
+
+        reason = " ".join(str(error).split())[-300:] or "no more could be had"
+        prose(
+            f"error: memory has run out ({reason}). What is finished is kept. Less is held with smaller batches "
+            "(train.batch_size, encode.token_budget) and fewer workers (encode.max_actors, ray.num_cpus)",
+            "red",
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         from raydr.console import prose
         from raydr.distributed.cluster import step_threads

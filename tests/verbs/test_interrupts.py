@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from raydr.verbs.command import exit_status
+
 #: A signal comes while garbage is collected, where Python ignores whatever is raised; then there is work without end.
 IN_A_DESTRUCTOR = """
 import os, sys
@@ -41,3 +43,24 @@ def test_a_signal_that_falls_into_a_destructor_ends_the_command(number: int, sta
     assert ended.stdout == "begun\n", "the signal was not ignored where it came"
     assert ended.returncode == status
     assert ended.stderr.startswith(f"{message}: what is finished is kept")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: ..."),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ],
+)
+def test_memory_that_runs_out_ends_the_command_with_a_line(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="1"), exit_status("command"):
+        raise error
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.startswith("error: memory has run out (")
+    assert "train.batch_size" in shown
+    with pytest.raises(RuntimeError, match="a bug"), exit_status("command"):
+        raise RuntimeError("a bug")

@@ -7,9 +7,9 @@ from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.resources import num_gpus_here
 
 #: Rows that are read without a model in the time that one takes with it, roughly.
-_LIGHT_ROWS = 20
+_LIGHT_ROWS = 5
 #: Rows that a GPU reads with a model in the time that a processor takes for one, roughly; and rows of what it searches.
-_GPU_ROWS, _GPU_LIGHT_ROWS = 50, 10
+_GPU_ROWS, _GPU_LIGHT_ROWS = 10, 4
 
 
 def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) -> Pool:

@@ -68,10 +68,10 @@ class RayConfig(Config):
     object_store_gib: float = Field(default=1.0, gt=0)
     """Shared memory for Ray's objects."""
 
-    in_process_rows: int = Field(default=1_000, ge=0)
-    """What reads at most so many texts with a model, or 20 times as many rows without one, runs in this process and
-    starts no Ray, where that would be a local one. On the machine's only GPU 50 times as many with a model, and 10
-    times as many without. 0 always takes Ray."""
+    in_process_rows: int = Field(default=20_000, ge=0)
+    """Work that reads at most so many texts with a model, or 5 times as many rows without a model, runs in this process
+    and starts no Ray, where that would be a local one. The machine's only GPU takes 10 times as many with a model, and
+    4 times as many without. 0 always takes Ray."""
 
     temp_dir: str = ""
     """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""

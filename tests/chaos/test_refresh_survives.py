@@ -62,7 +62,7 @@ def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Ki
     with tempfile.TemporaryDirectory(prefix="rc", ignore_cleanup_errors=True) as ray_folder:
         config = write_config(folder, beir_folder, checkpoint, ray_folder, **refresh)
         command = [sys.executable, "-m", "raydr", "refresh", str(config)]
-        unhurt = [*command, "--set", "ray.in_process_rows=1000"] if small_here else []
+        unhurt = [*command, "--set", "ray.in_process_rows=20000"] if small_here else []
         made = folder / "work"
         monkey = Monkey(command, seconds, list(kills), ray_folder, lambda: shutil.rmtree(made), unhurt, SEED)
         monkey.run()

@@ -30,7 +30,7 @@ def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("rows", "gpus", "there", "here"),
-    [(1_000, 0, 0, True), (1_001, 0, 0, False), (50_000, 0.5, 1, True), (50_001, 0.5, 1, False)]
+    [(1_000, 0, 0, True), (1_001, 0, 0, False), (10_000, 0.5, 1, True), (10_001, 0.5, 1, False)]
     # Of several GPUs Ray could give a worker the one that this process has taken; and one may be only stated.
     + [(10, 1, 2, False), (10, 1, 0, False)],
 )

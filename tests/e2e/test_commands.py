@@ -47,7 +47,7 @@ def raydr(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_path):
     """Killed in training and run again, it goes on; that nothing differs then is what tests/chaos looks at."""
     # A process alone trains so quickly that there must be more to interrupt.
-    here = ["--set", "ray.in_process_rows=20000", "--set", "train.num_epochs=80"]
+    here = ["--set", "train.num_epochs=80"]
     stopped = leave_in_training(config_file, tmp_path / "work", signal.SIGINT, here)
     assert stopped.returncode == 130
     assert "the same command goes on from there" in stopped.stderr

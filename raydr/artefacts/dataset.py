@@ -180,11 +180,18 @@ def _tell_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
         if data.leaked_queries == "leave_out":
             say(f"{leaked}: left out of the training")
             continue
-        shown = "".join(f"\n  {asked!r:.100} is held out as {held_out!r:.100}" for asked, held_out in check.leaked)
+        shown = "".join(
+            f"\n  {_shortened(query)} is held out {'word for word' if query == other else f'as {_shortened(other)}'}"
+            for query, other in check.leaked
+        )
         warn(
             f"LEAKAGE: {leaked}. Measures there will be too high: set data.leaked_queries: leave_out to train without "
             f"them. For example:{shown}"
         )
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 200 else f"{text[:200]}...")
 
 
 def _tell_of_absent_passages(splits: Mapping[str, Mapping[str, int]]) -> None:

@@ -151,7 +151,7 @@ class Step:
         }
         rows = torch.arange(tokens["query"].num_rows)
         hashes = rows + 1
-        batch = Batch(rows.numpy(), padded["query"], padded["passage"], hashes, hashes[:, None], None, 0)
+        batch = Batch(rows.numpy(), padded["query"], padded["passage"], hashes, hashes[:, None], 0)
         return batch.to(self.device)
 
     def __call__(self, batch: Batch) -> float:

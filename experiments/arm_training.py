@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from raydr.artefacts.margins import load_margins
 from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.examples import load_examples
 from raydr.data.tables import pairs_of
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.models.config import Side
@@ -25,6 +25,7 @@ from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
+from raydr.noise.margins import read_margins
 from raydr.noise.perplexity import Perplexities
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -32,7 +33,7 @@ from raydr.training.checkpoint import Progress, Save
 from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
-from raydr.training.run import TrainingInputs, build_setup, build_trainer
+from raydr.training.run import TrainingInputs, build_trainer
 from raydr.training.trainer import Trainer
 from raydr.training.training import Training
 
@@ -116,11 +117,9 @@ class PreparedArm:
 
     def detector(self) -> PairDetector:
         """What measures the pairs, whatever the arm trains with."""
-        setup = self.trainer.setup
-        examples = setup.batches.examples
-        return PairDetector(
-            examples, self.data.corpus, self.tokenizers, PairDetectionConfig(), setup.config, setup.seed
-        )
+        trainer, detection = self.trainer, PairDetectionConfig()
+        examples = trainer.batches.examples
+        return PairDetector(examples, self.data.corpus, self.tokenizers, detection, trainer.config, trainer.seed)
 
 
 @dataclass(frozen=True)
@@ -160,14 +159,15 @@ def prepare_arm(
         train = (train[0], train[1].filter(pc.is_null(train[1]["noise"])), _dropped(train[2], false))
     if options.drop_at_random:
         train = (*train[:2], _dropped_at_random(train[2], np.random.default_rng(training.seed)))
-    margins = None if data.margins is None else load_margins(data.margins)
+    margins = None if data.margins is None else read_margins(data.margins)
     dev = data.dataset.training_tables(training.dev_split)
-    inputs = TrainingInputs(data.corpus, train, dev, margins=margins, scope=training.scope)
+    examples = load_examples(*train, data.corpus, training.scope)
+    inputs = TrainingInputs(data.corpus, examples, dev, margins=margins)
     model, tokenizers = DualEncoder.from_config(training.model, training.seed), build_tokenizers(training.model)
     model = model.to(torch.device("cuda" if training.train.use_gpu else "cpu"))
     dtype = torch_dtype(training.train.dtype)
-    setup = build_setup(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
-    return PreparedArm(build_trainer(setup), data, tokenizers)
+    trainer = build_trainer(training.train, training.seed, model, tokenizers, inputs, dtype, AfterEpoch(after_epoch))
+    return PreparedArm(trainer, data, tokenizers)
 
 
 def run_arm(
@@ -186,7 +186,7 @@ def run_arm(
     last: dict[str, torch.Tensor] = {}
 
     def measure(epoch: int) -> Perplexities:
-        measured.append(detector.measure(setup.model, 0 if options.keep_perplexities else epoch, setup.dtype))
+        measured.append(detector.measure(trainer.model, 0 if options.keep_perplexities else epoch, trainer.dtype))
         return measured[-1]
 
     def examine(epoch: int) -> None:
@@ -210,8 +210,8 @@ def run_arm(
             last.update({key: value.detach().cpu().clone() for key, value in state.items()})
 
     arm = prepare_arm(training, data, after_epoch, options)
-    trainer, setup = arm.trainer, arm.trainer.setup
-    detector, is_noise = arm.detector(), setup.batches.examples.is_noise
+    trainer = arm.trainer
+    detector, is_noise = arm.detector(), trainer.batches.examples.is_noise
     if options.keep_perplexities:
         measure(0)
     progress = trainer.run()
@@ -233,12 +233,12 @@ def run_arm(
 
 def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tensor]) -> dict[str, dict[str, float]]:
     """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
-    setup, model = arm.trainer.setup, arm.trainer.model
+    trainer, model = arm.trainer, arm.trainer.model
     everything = DevConfig(max_queries=10**9, random_passages=len(arm.data.corpus))
     tables = arm.data.dataset.training_tables(test["split"])
-    retrieval = DevRetrieval(tables, arm.data.corpus, arm.tokenizers, everything, setup.seed)
+    retrieval = DevRetrieval(tables, arm.data.corpus, arm.tokenizers, everything, trainer.seed)
     arm.trainer.learner.optimization.put_back(state)
-    ranking = retrieval.rank_passages(model, setup.dtype, test["top_k"])
+    ranking = retrieval.rank_passages(model, trainer.dtype, test["top_k"])
     assert ranking is not None
     return score_queries(parse_measures(test["measures"]), retrieval.dev.qrels, ranking)
 

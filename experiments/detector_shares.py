@@ -17,13 +17,12 @@ import numpy as np
 from experiments.arguments import command, load_config, numbers, run_parser
 from experiments.results import Table, write_results
 from raydr.artefacts import cross_fitting
-from raydr.artefacts.margins import load_margins
 from raydr.config.run import RunConfig
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.detectors.base import Detection, Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
-from raydr.noise.margins import Margins
+from raydr.noise.margins import Margins, read_margins
 from raydr.pipeline.session import open_session
 
 DETECTORS: dict[str, Detector] = {"local_fdr": LocalFdrDetector(), "anchored": AnchoredDetector()}
@@ -49,7 +48,7 @@ def measured(config: RunConfig, shares: Sequence[float], seeds: Sequence[int]) -
         changed = config.model_copy(update={"inject_noise": noise, "seed": seed})
         with open_session(changed) as session:
             [margins] = session.make(cross_fitting.margins(session.recipe.context, config.data.train_split))
-        yield share, seed, load_margins(margins)
+        yield share, seed, read_margins(margins)
 
 
 def examined(share: float, seed: int, margins: Margins) -> Iterator[dict[str, Any]]:

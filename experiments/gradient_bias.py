@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from experiments.results import Table, write_results
-from raydr.losses.base import Candidates, Loss
+from raydr.losses.base import LOG_DRAW_PROB, Candidates, Loss
 from raydr.losses.corrected_nce import CorrectedNCE
 from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Sampler
@@ -171,7 +171,7 @@ def loss_per_label(
         positive_Q=torch.zeros(len(columns_QC), dtype=torch.int64),
         excluded_QC=torch.zeros(columns_QC.shape, dtype=torch.bool),
         hard_QC=hard_QC,
-        log_draw_prob_QC=torch.tensor(np.array([log_probs for _, log_probs in drawn]), dtype=torch.float32),
+        signals={LOG_DRAW_PROB: torch.tensor(np.array([log_probs for _, log_probs in drawn]), dtype=torch.float32)},
     )
     return loss.compute(candidates, epoch=0).per_query_Q.reshape(len(labels), settings.draws).mean(dim=1)
 

@@ -20,7 +20,6 @@ from raydr.artefacts.evidence_samples import (
     open_retriever,
     weight_size,
 )
-from raydr.artefacts.margins import load_margins
 from raydr.data.examples import load_examples
 from raydr.data.leakage import find_copies, find_leaks
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
@@ -30,6 +29,7 @@ from raydr.models.config import SIDES
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.negatives.samplers.base import CandidateList
 from raydr.noise.detectors.local_fdr import p_values
+from raydr.noise.margins import read_margins
 from raydr.seeding import query_rng
 from raydr.store.artifact import Artifact
 
@@ -141,7 +141,7 @@ def _other_kind(
 
 def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
     """p of the pairs that are trained on, each by the model that has not seen it."""
-    measured = load_margins(margins)
+    measured = read_margins(margins)
     p_N = np.empty(len(measured.fold_N))
     for fold in np.unique(measured.fold_N):
         mine_N = measured.fold_N == fold

@@ -25,7 +25,7 @@ from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import MISMATCHED
-from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.schema import read_arrow
 from raydr.data.tables import of_queries
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
@@ -33,7 +33,6 @@ from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.errors import DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
-from raydr.noise.margins import Margins
 from raydr.noise.perplexity import perplexities
 from raydr.seeding import query_rng, stable_hash64
 from raydr.store.artifact import Artifact, Building
@@ -120,11 +119,6 @@ def measure_folds(
     items = range_items(f"measures/{split}/", dataset.sizes(f"qrels/{split}"), _RANGE_PAIRS)
     feed_parts(making, pool, Feed(MeasureFolds, job, settings), items, "cross-fit: margins", "rows")
     return {"split": split, "num_folds": len(scorings), "pairs": sum(making.done[name].rows for name in items)}
-
-
-def load_margins(margins: Artifact) -> Margins:
-    """All of a ``margins`` artefact, in the order of the judgments."""
-    return Margins.of(pa.concat_tables([read_parquet(margins.local(name)) for name in margins.parts("measures")]))
 
 
 @dataclass(frozen=True)

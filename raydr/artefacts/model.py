@@ -14,14 +14,13 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts.context import Context, trainers
 from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.train_progress import Watcher, show_history, training_here, training_on_ray
-from raydr.artefacts.train_worker import TrainingJob, train_worker
+from raydr.artefacts.train_progress import TrackedReports, show_history, training_here, training_on_ray
 from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.corpus import Corpus
@@ -39,10 +38,8 @@ from raydr.tracking.tracker import Tracker
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import TeacherConfig
+from raydr.training.reports import Watcher
 from raydr.training.training import OptionalInputs, Training
-
-if TYPE_CHECKING:
-    pass
 
 
 def trained(
@@ -186,12 +183,16 @@ def train(
     miner = negatives.info.get("miner") if negatives is not None else None
     for advice in training_advice(training, miner) if start is None and until is None else []:
         warn(advice)
+    # A verb whose model is there must not take the seconds that importing PyTorch does.
+    from raydr.training.run import TrainingJob, train_worker
+
     settings = training.train
     view = training_here if trains_here(pool, settings) else training_on_ray
     optional = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
     state, handle = None if warmup is None else warmup(), None if tracker is None else tracker.handle()
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
-        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, handle, watching, state, until)
+        reports = TrackedReports(watching, handle)
+        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, reports, state, until)
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}

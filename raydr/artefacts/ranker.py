@@ -27,7 +27,6 @@ from raydr.data.examples import load_examples
 from raydr.data.partitions import Scope
 from raydr.data.schema import RUNS
 from raydr.data.tables import choose_queries, of_queries
-from raydr.distributed.member import WorkerContext
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
 from raydr.errors import ConfigError, DataError, ModelError
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from raydr.models.cross_encoder import PairTokenizer
     from raydr.training.checkpoint import Progress, Save
     from raydr.training.cross_encoder import CrossEncoderTrainer
+    from raydr.training.process import WorkerProcess
     from raydr.training.ranker_dev import RankerDev
 
 #: An easy question, its title and passage: how likely a language model must be to answer it by yes or no.
@@ -250,12 +250,12 @@ def _save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
     publish_files(output, lambda path: model.save(path, tokenizer, settings.predicts))
 
 
-def train_worker(job: CrossEncoderJob, member: WorkerContext) -> dict[str, Any]:
+def train_worker(job: CrossEncoderJob, process: WorkerProcess) -> dict[str, Any]:
     """Train on this worker's share of each batch; returns the outcome."""
-    trainer, tokenizer = _set_up(job, member)
+    trainer, tokenizer = _set_up(job, process)
     progress = trainer.run()
-    member.wait()
-    if member.rank == 0:
+    process.wait()
+    if process.rank == 0:
         publish_files(job.output, lambda path: trainer.model.save(path, tokenizer, job.settings.predicts))
     return {
         "history": [row.model_dump() for row in progress.history],
@@ -291,7 +291,7 @@ def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
     return RankerDev(rows, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
 
 
-def _set_up(job: CrossEncoderJob, member: WorkerContext) -> tuple[CrossEncoderTrainer, PairTokenizer]:
+def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderTrainer, PairTokenizer]:
     """The trainer in the state that it goes on from, and the model's tokenizer."""
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype
@@ -299,14 +299,14 @@ def _set_up(job: CrossEncoderJob, member: WorkerContext) -> tuple[CrossEncoderTr
 
     def report(progress: Progress, copy: Callable[[], Save]) -> None:
         facts = {"epoch": progress.epoch, "global_step": progress.global_step}
-        member.report(facts | progress.history[-1].metrics, copy)
+        process.report(facts | progress.history[-1].metrics, copy)
 
     settings = job.settings
     origin = settings.model
     if job.start is not None:
         origin = origin.model_copy(update={"checkpoint": job.start.local_folder()})
     tokenizer = PairTokenizer(origin)
-    model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(member.device)
+    model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(process.device)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = settings.model
     examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus, job.scope)
@@ -319,10 +319,10 @@ def _set_up(job: CrossEncoderJob, member: WorkerContext) -> tuple[CrossEncoderTr
         job.corpus,
         torch_dtype(settings.dtype),
         report,
-        wrap=member.wrap,
+        wrap=process.wrap,
         dev=_dev(job, tokenizer),
     )
-    with member.last_state() as folder:
+    with process.last_state() as folder:
         if folder is not None:
             trainer.resume(folder)
     return trainer, tokenizer

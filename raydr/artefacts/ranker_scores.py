@@ -23,7 +23,7 @@ from raydr.component import Neutral
 from raydr.console import show_summary
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.schema import read_arrow
 from raydr.data.tables import relevant
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
@@ -137,8 +137,3 @@ class ScorePart:
             scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
         scores = pa.array((self.scale * scores_P).astype(np.float32))
         return written(batch, job.output, table.append_column("score", scores))
-
-
-def read_ranker_scores(scores: Artifact, split: str) -> pa.Table:
-    """All scores of a split."""
-    return pa.concat_tables([read_parquet(scores.local(name)) for name in scores.parts(f"scores/{split}")])

@@ -1,18 +1,18 @@
-"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere."""
+"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere, and figures in MLflow."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from raydr.console import ProgressBar, progress_bar, say, show_table
 from raydr.distributed.cluster import start_ray
-
-if TYPE_CHECKING:
-    from raydr.training.checkpoint import Progress
+from raydr.tracking.tracker import NullTracker, Tracker, TrackerHandle
+from raydr.training.checkpoint import Progress
+from raydr.training.reports import Watcher, epoch_line
 
 
 def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> None:
@@ -25,31 +25,43 @@ def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Colle
     show_table(title, ["epoch", *names], rows)
 
 
-class Watcher(Protocol):
-    """Whom a training worker tells how far it is; goes to the worker with its arguments."""
+@dataclass(frozen=True)
+class TrackedReports:
+    """Reports a training to a watcher and to MLflow.
+
+    Args:
+        watcher: shows the progress.
+        tracker: records figures; none are recorded if None.
+    """
+
+    watcher: Watcher
+    tracker: TrackerHandle | None
+
+    @contextmanager
+    def open(self) -> Iterator[TrackedReport]:
+        """Open the report in the process of rank 0."""
+        with nullcontext(NullTracker()) if self.tracker is None else self.tracker.open() as tracker:
+            yield TrackedReport(self.watcher, tracker)
+
+
+@dataclass(frozen=True)
+class TrackedReport:
+    """The report of :class:`TrackedReports` in the process of rank 0."""
+
+    watcher: Watcher
+    tracker: Tracker
 
     def tell(self, message: str) -> None:
-        """A line for people."""
+        self.watcher.tell(message)
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        """After every step; ``num_steps`` are those of an epoch."""
+        self.watcher.step(progress, num_steps)
 
     def epoch(self, progress: Progress) -> None:
-        """After every epoch."""
+        self.watcher.epoch(progress)
 
-
-#: Metrics of an epoch that its line leaves out, or has in words.
-_NOT_SHOWN = ("loss", "filled", "skipped_steps", "seconds", "grad_norm")
-
-
-def _epoch_line(progress: Progress) -> str:
-    metrics = progress.history[-1].metrics
-    filled, skipped = metrics.get("filled", 0.0), metrics.get("skipped_steps", 0.0)
-    shown = {"loss": metrics["loss"]}
-    shown |= {key: value for key, value in metrics.items() if key not in _NOT_SHOWN}
-    line = f"epoch {progress.epoch}: " + ", ".join(f"{key} {value:.4f}" for key, value in shown.items())
-    line += f"; {filled:,.0f} negatives filled at random" if filled else ""
-    return line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else "")
+    def log(self, figures: Mapping[str, float], step: int) -> None:
+        self.tracker.log_metrics(figures, step)
 
 
 def _how_far(progress: Progress, num_steps: int) -> tuple[int, int]:
@@ -72,7 +84,7 @@ class ConsoleWatcher:
         self.bar.set(num_done, an_epoch * self.num_epochs)
 
     def epoch(self, progress: Progress) -> None:
-        say(_epoch_line(progress))
+        say(epoch_line(progress))
 
 
 @contextmanager
@@ -113,7 +125,7 @@ class BoardWatcher:
         self.board.step.remote(*_how_far(progress, num_steps))
 
     def epoch(self, progress: Progress) -> None:
-        self.board.tell.remote(_epoch_line(progress))
+        self.board.tell.remote(epoch_line(progress))
 
 
 @contextmanager

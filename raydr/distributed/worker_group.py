@@ -9,29 +9,38 @@ from __future__ import annotations
 import errno
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raydr.console import say
 from raydr.distributed.cluster import start_ray
 from raydr.distributed.failures import root_cause
-from raydr.distributed.member import (
-    RayTrainProcess,
-    SingleProcess,
-    Worker,
-    WorkerContext,
-    checkpoint_folder,
-    drop_all_but_last,
-)
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError, ModelError, TrainingError
 from raydr.store.artifact import Building
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, publish_files
+from raydr.training.checkpoint import (
+    PROGRESS,
+    Save,
+    checkpoint_folder,
+    drop_all_but_last,
+    local_state,
+    state_name,
+    whole_states,
+)
 from raydr.training.config import TrainConfig
 
+# A verb must not take the seconds that importing PyTorch and Ray Train does.
 if TYPE_CHECKING:
+    import torch
+    from ray.train import Checkpoint
     from ray.train.torch import TorchTrainer
+    from torch import nn
+
+    from raydr.training.process import Worker, WorkerProcess
 
 #: Ray Train's file beside the checkpoints that says which it knows.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
@@ -63,9 +72,11 @@ def run_workers(
     if trains_here(pool, settings):
         import torch
 
+        from raydr.training.process import TorchProcess
+
         device = torch.device("cuda" if settings.use_gpu else "cpu")
-        with closing(SingleProcess(states / making.identity.fingerprint, device)) as member:
-            outcome = _work(worker, job, member, pool.num_threads(settings.cpus_per_worker))
+        with closing(TorchProcess(states / making.identity.fingerprint, device)) as process:
+            outcome = _work(worker, job, process, pool.num_threads(settings.cpus_per_worker))
     else:
         outcome = _run_group(worker, job, making.identity.fingerprint, states, settings, what)
     if "error" in outcome:
@@ -73,22 +84,100 @@ def run_workers(
     return outcome
 
 
-def _work(worker: Worker, job: Any, member: WorkerContext, num_threads: int | None) -> dict[str, Any]:
+def _work(worker: Worker, job: Any, process: WorkerProcess, num_threads: int | None) -> dict[str, Any]:
     from raydr.models.precision import torch_threads
 
     with torch_threads(num_threads):
         # Returned and not raised: Ray Train would start the group again, and all workers would come to the same.
         try:
-            return worker(job, member)
+            return worker(job, process)
         except (ConfigError, DataError, ModelError, TrainingError) as error:
             return {"error": str(error)}
         except OSError as error:
             # The others of a group would wait for this one at the end of the epoch.
-            if error.errno != errno.ENOSPC or member.num_ranks > 1:
+            if error.errno != errno.ENOSPC or process.num_ranks > 1:
                 raise
             return {
                 "error": f"{error.strerror or error}: free some space; the same command goes on from the last state"
             }
+
+
+class RayTrainProcess:
+    """A worker of Ray Train; made in the worker.
+
+    Args:
+        states: the folder that Ray Train keeps the group's checkpoints in.
+    """
+
+    def __init__(self, states: Folder) -> None:
+        import ray.train
+        from ray.train.torch import get_device
+
+        self.states = states
+        self.context = ray.train.get_context()
+        self.rank: int = self.context.get_world_rank()
+        self.num_ranks: int = self.context.get_world_size()
+        self.device: torch.device = get_device()
+        self.written = threading.Event()
+        self.written.set()
+        self.failure: Exception | None = None
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        from ray.train.torch import prepare_model
+
+        from raydr.training.collectives import DDP_SETTINGS
+
+        wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
+        return wrapped
+
+    @contextmanager
+    def last_state(self) -> Iterator[Path | None]:
+        from raydr.training.collectives import broadcast_object
+
+        # Not by Ray Train's list, which lags behind. Rank 0 looks: what is left of a killed group may still write one.
+        yield local_state(self.states, broadcast_object(whole_states(self.states)))
+
+    def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
+        import ray.train
+        from ray.train import CheckpointUploadMode
+
+        if self.rank:
+            ray.train.report(metrics)
+            return
+        # One at a time: a slow store must fill neither this node's disk nor its memory.
+        self.wait()
+        storage, name, save = self.context.get_storage(), state_name(metrics["global_step"]), copy()
+        self.written.clear()
+        ray.train.report(
+            metrics,
+            checkpoint=ray.train.Checkpoint(storage.build_checkpoint_path_from_name(name), storage.storage_filesystem),
+            checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
+            checkpoint_upload_fn=partial(self._keep, save, name),
+            # There is one, and it is where it is to stay.
+            delete_local_checkpoint_after_upload=False,
+        )
+
+    def kept(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return self.written.is_set()
+
+    def wait(self) -> None:
+        self.written.wait()
+        self.kept()
+
+    def _keep(self, save: Save, name: str, checkpoint: Checkpoint, ray_name: str) -> Checkpoint:
+        """Write a state where Ray Train keeps them, in a thread of Ray's, under the name that a process alone gives it
+        too: either goes on from the other's.
+        """
+        try:
+            publish_files(self.states / name, save, last=PROGRESS)
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self.written.set()
+        return checkpoint
 
 
 def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +263,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def forget_list(states: Folder) -> None:
-    """Let Ray Train begin without its list of checkpoints; members know the last state themselves.
+    """Let Ray Train begin without its list of checkpoints; processs know the last state themselves.
 
     It writes the list in place, so that a full disk, a kill or a machine that dies may leave half of it; a process
     alone may have gone on and removed what the list names. It starts with neither. States before the last go, which it

@@ -138,6 +138,7 @@ class ContrastiveLoss(nn.Module):
             scores_QC=scores_QC,
             positive_Q=torch.arange(num_queries, device=scores_QC.device),
             excluded_QC=_known_positives(columns).to(scores_QC.device),
+        ).with_signals(
             teacher_scores_QC=taught_QC,
             clean_Q=labels.to(scores_QC) if labels is not None and self.loss.reads_pair_flags else None,
         )

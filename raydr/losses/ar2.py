@@ -31,7 +31,7 @@ class AR2(Loss):
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[0.0, 0.0, 5.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 3, dtype=torch.bool),
-    ...                         ranker_scores_QC=torch.tensor([[0.0, 0.0, float("nan")]]))
+    ...                         signals={"ranker_scores_QC": torch.tensor([[0.0, 0.0, float("nan")]])})
     >>> # log ½ · log ½ twice, and −log ½
     >>> [round(AR2(adversarial_weight=w).compute(candidates, 0).per_query_Q.item(), 4) for w in (1.0, 0.0)]
     [0.9609, 0.6931]

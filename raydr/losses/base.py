@@ -1,14 +1,14 @@
-"""The input and output of a loss.
+"""The input and the output of a loss.
 
-Every loss works on one matrix of scores between the queries and all their candidates (hard negatives,
-in-batch passages, passages gathered from the other workers). The mask decides once, before any loss, which
-candidates count. It excludes for a query its known positives, passages identical to these, and passages that a
-judge dropped.
+Every loss reads one matrix of scores: the queries of a step against all their candidates. Candidates are a query's hard
+negatives, the passages of other queries, and those of the other workers. One mask is computed before any loss. It
+excludes for a query its known positives, passages identical to these, and passages that a judge dropped.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -19,25 +19,30 @@ from raydr.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
+#: Signals, by their names in :attr:`Candidates.signals`. :mod:`raydr.training.signals` supplies them.
+#: float32, (Q, C): log q(passage | query) with which a hard negative was drawn; NaN elsewhere.
+LOG_DRAW_PROB = "log_draw_prob_QC"
+#: float32, (Q, C): the scores of the EMA teacher, without gradient.
+TEACHER_SCORES = "teacher_scores_QC"
+#: float32, (Q, C): a ranker's scores of the positive and of the query's own hard negatives; NaN elsewhere.
+RANKER_SCORES = "ranker_scores_QC"
+#: float32, (Q,): ŷ, 0 for a training pair that the noise detector flags and 1 for others, or its p(clean).
+CLEAN = "clean_Q"
+
 
 @dataclass(frozen=True)
 class Candidates:
-    """Scores of Q queries against C candidate passages, and what is known about each cell.
+    """Scores of Q queries against C candidate passages, with masks and signals.
 
     Args:
         scores_QC: scale · sim(query, passage), float32, before any masking.
         positive_Q: int64, the column of each query's annotated positive.
         excluded_QC: bool, True where the candidate must not count for the query. Never True at the positive.
         hard_QC: bool, True where the candidate is one of the query's own hard negatives.
-        further_QC: bool, True where the candidate is a further positive of the query in this step, for a loss of
-            several; like all known positives it is excluded. None: each query has one positive.
+        further_QC: bool, True where the candidate is a further positive of the query in this step, for a loss that
+            reads several. Such cells are excluded, as all known positives are. None: each query has one positive.
         log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
-        log_draw_prob_QC: float32, log q(passage | query) with which a hard negative was drawn, or None.
-        teacher_scores_QC: float32, the same scores under the EMA teacher, without gradient, or None.
-        ranker_scores_QC: float32, a ranker's scores of the positive and of the query's own hard negatives, NaN where
-            there is none, or None.
-        clean_Q: float32, ŷ: 0 where the noise detector flagged the training pair and 1 elsewhere, or the probability
-            that it is clean; None: all are clean.
+        signals: what else is known of queries and cells, by name. A signal that this step lacks is not in it.
     """
 
     scores_QC: Tensor
@@ -46,13 +51,19 @@ class Candidates:
     hard_QC: Tensor | None = None
     further_QC: Tensor | None = None
     log_weight_QC: Tensor | None = None
-    log_draw_prob_QC: Tensor | None = None
-    teacher_scores_QC: Tensor | None = None
-    ranker_scores_QC: Tensor | None = None
-    clean_Q: Tensor | None = None
+    signals: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def signal(self, name: str) -> Tensor | None:
+        """Return a signal, shape (Q,) or (Q, C) as its name says; None if this step lacks it."""
+        return self.signals.get(name)
+
+    def with_signals(self, **signals: Tensor | None) -> Candidates:
+        """Return the candidates with these signals in place of those of the same names; None removes a signal."""
+        merged = {**self.signals, **signals}
+        return replace(self, signals={name: tensor for name, tensor in merged.items() if tensor is not None})
 
     def logits_QC(self) -> Tensor:
-        """Scores in float32 with weights applied and excluded cells at −inf."""
+        """Return the scores in float32 with weights applied and excluded cells at −inf."""
         logits_QC = self.scores_QC.float()
         if self.log_weight_QC is not None:
             logits_QC = logits_QC + self.log_weight_QC
@@ -78,22 +89,22 @@ class Loss(Component):
     package: ClassVar[str] = "raydr.losses"
     kind: ClassVar[str] = "loss"
     reads_pair_flags: ClassVar[bool] = False
-    """True if the loss reads ``clean_Q``, the flags of mismatched pairs."""
+    """True if the loss reads the signal ``clean_Q``, the flags of mismatched pairs."""
 
     reads_draw_probabilities: ClassVar[bool] = False
-    """True if the loss reads ``log_draw_prob_QC``, which only some samplers know."""
+    """True if the loss reads the signal ``log_draw_prob_QC``, which only some samplers know."""
 
     reads_ranker_scores: ClassVar[bool] = False
-    """True if the loss reads ``ranker_scores_QC``: a ranker scores all candidates before training."""
+    """True if the loss reads the signal ``ranker_scores_QC``: a ranker scores all candidates before training."""
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the loss reads ``teacher_scores_QC``: the trainer then keeps an EMA teacher."""
+        """Whether the loss reads the signal ``teacher_scores_QC``: the trainer then keeps an EMA teacher."""
         return False
 
     @property
     def teacher_every(self) -> int:
-        """Steps from one use of the teacher to the next; other steps have no ``teacher_scores_QC``."""
+        """Steps from one use of the teacher to the next; other steps lack ``teacher_scores_QC``."""
         return 1
 
     @property
@@ -157,9 +168,9 @@ def with_ranker_scores(candidates: Candidates, temperature: float) -> tuple[Cand
     Raises:
         ConfigError: the candidates have no scores of a ranker.
     """
-    if candidates.ranker_scores_QC is None:
-        raise ConfigError("a loss that learns from a ranker has no scores of it: score the candidates first")
-    unknown_QC = candidates.ranker_scores_QC.isnan()
+    scores_QC = candidates.signal(RANKER_SCORES)
+    if scores_QC is None:
+        raise ConfigError("the loss reads a ranker's scores, and the step has none: score the candidates first")
+    unknown_QC = scores_QC.isnan()
     student = replace(candidates, excluded_QC=candidates.excluded_QC | unknown_QC)
-    ranker_scores_QC = candidates.ranker_scores_QC.float().masked_fill(unknown_QC, 0.0) / temperature
-    return student, replace(student, scores_QC=ranker_scores_QC)
+    return student, replace(student, scores_QC=scores_QC.float().masked_fill(unknown_QC, 0.0) / temperature)

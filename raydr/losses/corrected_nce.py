@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from raydr.errors import ConfigError
-from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
+from raydr.losses.base import LOG_DRAW_PROB, Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
 
 
 class CorrectedNCE(Loss):
@@ -27,7 +27,7 @@ class CorrectedNCE(Loss):
     >>> hard_QC = torch.tensor([[False, True, True]])
     >>> candidates = Candidates(scores_QC=torch.tensor([[1.0, 0.5, 0.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 3, dtype=torch.bool), hard_QC=hard_QC,
-    ...                         log_draw_prob_QC=torch.full((1, 3), 0.5).log())  # m·q = 1: nothing to correct
+    ...                         signals={"log_draw_prob_QC": torch.full((1, 3), 0.5).log()})  # m·q = 1
     >>> round(CorrectedNCE().compute(candidates, epoch=0).per_query_Q.item(), 4)
     0.6803
     """
@@ -37,7 +37,7 @@ class CorrectedNCE(Loss):
     reads_draw_probabilities = True
 
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
-        hard_QC, log_draw_prob_QC = candidates.hard_QC, candidates.log_draw_prob_QC
+        hard_QC, log_draw_prob_QC = candidates.hard_QC, candidates.signal(LOG_DRAW_PROB)
         if hard_QC is None or log_draw_prob_QC is None:
             raise ConfigError(
                 "loss corrected_nce needs hard negatives with known draw probabilities; "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from raydr.errors import ConfigError
-from raydr.losses.base import Candidates, Loss, LossOutput, log_softmax_QC
+from raydr.losses.base import TEACHER_SCORES, Candidates, Loss, LossOutput, log_softmax_QC
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,9 +38,10 @@ def student_teacher_divergence(
         direction: which distribution comes first.
         temperature: divisor of the teacher's scores.
     """
-    if candidates.teacher_scores_QC is None:
-        raise ConfigError("a loss with a teacher has no teacher scores: keep a teacher in training, or use loss nce")
-    teacher = replace(candidates, scores_QC=candidates.teacher_scores_QC.detach())
+    teacher_scores_QC = candidates.signal(TEACHER_SCORES)
+    if teacher_scores_QC is None:
+        raise ConfigError("the loss reads a teacher, and the step has no teacher scores: keep a teacher, or use nce")
+    teacher = replace(candidates, scores_QC=teacher_scores_QC.detach())
     log_teacher_QC = log_softmax_QC(teacher.logits_QC() / temperature)
     if direction == "student_teacher":
         return kl_divergence(log_student_QC, log_teacher_QC)
@@ -60,7 +61,7 @@ class Distillation(Loss):
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[2.0, 0.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 2, dtype=torch.bool),
-    ...                         teacher_scores_QC=torch.tensor([[0.0, 0.0]]))
+    ...                         signals={"teacher_scores_QC": torch.tensor([[0.0, 0.0]])})
     >>> round(Distillation(direction="student_teacher").compute(candidates, epoch=0).per_query_Q.item(), 4)
     0.3278
     """

@@ -24,7 +24,7 @@ class MarginMSE(Loss):
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[3.0, 1.0, 5.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 3, dtype=torch.bool),
-    ...                         ranker_scores_QC=torch.tensor([[6.0, 1.0, float("nan")]]))
+    ...                         signals={"ranker_scores_QC": torch.tensor([[6.0, 1.0, float("nan")]])})
     >>> MarginMSE().compute(candidates, epoch=0).per_query_Q.item()  # (2 - 5)²
     9.0
     """

@@ -6,7 +6,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
+from raydr.losses.base import (
+    CLEAN,
+    TEACHER_SCORES,
+    Candidates,
+    Loss,
+    LossOutput,
+    gather_positive,
+    log_softmax_QC,
+)
 from raydr.losses.distillation import Direction, student_teacher_divergence
 
 
@@ -18,7 +26,7 @@ class NPC(Loss):
     queries, flagged ones included.
 
     Ablations: without ``use_consistency`` flagged pairs are only left out (detection without correction); without a
-    detector ``clean_Q`` is None and every pair keeps its contrastive loss (correction without detection).
+    detector there is no ``clean_Q`` and every pair keeps its contrastive loss (correction without detection).
 
     Shapes: scores and teacher scores (Q, C), clean flags (Q,) → loss (Q,).
     Source: Zhang et al. (EMNLP Findings 2023); KL of student from teacher is our reading of it.
@@ -27,7 +35,7 @@ class NPC(Loss):
     >>> scores_QC = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> candidates = Candidates(scores_QC=scores_QC, positive_Q=torch.tensor([0, 0]),
     ...                         excluded_QC=torch.zeros(2, 2, dtype=torch.bool),
-    ...                         teacher_scores_QC=scores_QC, clean_Q=torch.tensor([True, False]))
+    ...                         signals={"teacher_scores_QC": scores_QC, "clean_Q": torch.tensor([True, False])})
     >>> [round(value, 4) for value in NPC(warmup_epochs=1).compute(candidates, epoch=1).per_query_Q.tolist()]
     [0.3133, 0.0]
     """
@@ -70,10 +78,11 @@ class NPC(Loss):
         if epoch < self.warmup_epochs:
             return LossOutput(nce_Q, metrics)
         loss_Q = nce_Q
-        if candidates.clean_Q is not None:
-            loss_Q = loss_Q * candidates.clean_Q.to(nce_Q.dtype)
-            metrics["clean_share"] = candidates.clean_Q.float().mean()
-        left_out = self.consistency_every > 1 and candidates.teacher_scores_QC is None
+        clean_Q = candidates.signal(CLEAN)
+        if clean_Q is not None:
+            loss_Q = loss_Q * clean_Q.to(nce_Q.dtype)
+            metrics["clean_share"] = clean_Q.float().mean()
+        left_out = self.consistency_every > 1 and candidates.signal(TEACHER_SCORES) is None
         if self.needs_teacher and not left_out:
             consistency_Q = student_teacher_divergence(log_probs_QC, candidates, self.direction)
             consistency_Q = self.consistency_every * consistency_Q

@@ -26,7 +26,7 @@ class RankerKL(Loss):
     >>> import torch
     >>> candidates = Candidates(scores_QC=torch.tensor([[0.0, 0.0, 5.0]]), positive_Q=torch.tensor([0]),
     ...                         excluded_QC=torch.zeros(1, 3, dtype=torch.bool),
-    ...                         ranker_scores_QC=torch.tensor([[2.0, 0.0, float("nan")]]))
+    ...                         signals={"ranker_scores_QC": torch.tensor([[2.0, 0.0, float("nan")]])})
     >>> round(RankerKL().compute(candidates, epoch=0).per_query_Q.item(), 4)
     0.3278
     """

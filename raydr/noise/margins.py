@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from raydr.component import Config
+from raydr.data.schema import read_parquet
 from raydr.models.config import ModelConfig
 from raydr.models.training_config import OptimizerConfig
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
+from raydr.store.artifact import Artifact
 
 
 class CrossFitConfig(Config):
@@ -138,3 +140,8 @@ def detect_over_draws(
         reason="",
         share_mismatched=float(np.mean(shares)),
     )
+
+
+def read_margins(margins: Artifact) -> Margins:
+    """Read a ``margins`` artefact, in the order of the judgments."""
+    return Margins.of(pa.concat_tables([read_parquet(margins.local(name)) for name in margins.parts("measures")]))

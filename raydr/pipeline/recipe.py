@@ -19,7 +19,6 @@ from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.artefacts.ranker import cross_encoder
 from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.artefacts.reranked_run import reranked
-from raydr.artefacts.train_progress import Watcher
 from raydr.config.judge import PAIRS_JUDGE
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
 from raydr.data.partitions import split_scope
@@ -30,6 +29,7 @@ from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
 from raydr.pipeline.systems import fuse_runs
+from raydr.training.reports import Watcher
 from raydr.training.training import OptionalInputs, Training
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from raydr.data.corpus import Corpus
 from raydr.data.examples import Examples
-from raydr.data.training_signals import GuideOfExamples, PairScores
 from raydr.errors import ConfigError, DataError
 from raydr.models.batching import PaddedGroups, move, pad_in_groups
 from raydr.models.config import Side
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.negatives.samplers.base import CandidateList
 from raydr.seeding import query_rng, stable_hash64
-from raydr.training.config import GuideConfig, TrainConfig
+from raydr.training.config import TrainConfig
+from raydr.training.signals import BatchSignal, DrawnBatch, Signal
 
 #: What one more pass through the encoder costs, in tokens, by kind of device (docs/performance.md): a few
 #: milliseconds of starting kernels.
@@ -29,24 +29,6 @@ GROUP_OVERHEAD = {"cpu": 64, "cuda": 4096}
 
 #: Content hash of an empty place: its query has so many negatives less, and nobody else has it as a candidate.
 ABSENT = 0
-
-
-@dataclass(frozen=True)
-class GuideView:
-    """A guide's vectors of a batch's texts, and the rule that they serve.
-
-    Args:
-        query_QD: float32, its vectors of the queries.
-        passage_PD: float32, its vectors of the passages.
-        rule: what it leaves out.
-    """
-
-    query_QD: Tensor
-    passage_PD: Tensor
-    rule: GuideConfig
-
-    def to(self, device: torch.device) -> GuideView:
-        return replace(self, query_QD=move(self.query_QD, device), passage_PD=move(self.passage_PD, device))
 
 
 @dataclass(frozen=True)
@@ -61,13 +43,8 @@ class Batch:
         passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
         forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
             the query's own positive.
-        log_draw_prob_P: float32, log-probability with which each negative was drawn (NaN if unknown), or None.
         num_filled: negatives drawn at random from the corpus because a candidate list was too short.
-        weighted_hash_QW: int64, content hashes of the passages that a judge has down-weighted for each query, drawn
-            or not, padded with 0; None if no query has one.
-        weighted_log_QW: float32, their log weights, padded with 0.
-        ranker_score_P: float32, a ranker's score of each passage, NaN where there is none, or None.
-        guide: another model's view of it, or None.
+        signals: what else is known of its queries and passages.
         num_fillers: places at the end that only make the shares of all ranks equally large: nobody learns from these
             queries, and their passages are nobody's candidates.
         num_positives: places of positives that each query has.
@@ -80,12 +57,8 @@ class Batch:
     passages: PaddedGroups
     passage_hash_P: Tensor
     forbidden_QF: Tensor
-    log_draw_prob_P: Tensor | None
     num_filled: int
-    weighted_hash_QW: Tensor | None = None
-    weighted_log_QW: Tensor | None = None
-    ranker_score_P: Tensor | None = None
-    guide: GuideView | None = None
+    signals: tuple[BatchSignal, ...] = ()
     num_fillers: int = 0
     weight: float = 1.0
     num_positives: int = 1
@@ -96,9 +69,9 @@ class Batch:
         tensors: dict[str, Any] = {
             name: move(tensor, device) for name, tensor in vars(self).items() if isinstance(tensor, Tensor)
         }
-        guide = None if self.guide is None else self.guide.to(device)
         queries, passages = self.queries.to(device), self.passages.to(device)
-        return replace(self, queries=queries, passages=passages, guide=guide, **tensors)
+        signals = tuple(signal.to(device) for signal in self.signals)
+        return replace(self, queries=queries, passages=passages, signals=signals, **tensors)
 
 
 def epoch_order(num_examples: int, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -126,7 +99,18 @@ def steps_per_epoch(num_examples: int, batch_size: int, section: str = "train") 
 
 @dataclass
 class BatchMaker:
-    """Builds the batches of one rank."""
+    """Makes the batches of one rank.
+
+    Args:
+        examples: the training queries.
+        corpus: the passages.
+        tokenizers: one a side.
+        config: of the training.
+        seed: of the run.
+        rank, num_ranks: which share of each batch it makes.
+        group_overhead: tokens that one more pass through the encoder costs, see :data:`GROUP_OVERHEAD`.
+        signals: what else is known of the examples.
+    """
 
     examples: Examples
     corpus: Corpus
@@ -136,8 +120,7 @@ class BatchMaker:
     rank: int
     num_ranks: int
     group_overhead: int = GROUP_OVERHEAD["cpu"]
-    ranker: PairScores | None = None
-    guide: GuideOfExamples | None = None
+    signals: Sequence[Signal] = ()
 
     def __post_init__(self) -> None:
         self.num_steps = steps_per_epoch(len(self.examples), self.config.batch_size)
@@ -169,71 +152,38 @@ class BatchMaker:
 
     def make(self, query_rows: NDArray[np.int64], epoch: int, num_fillers: int = 0) -> Batch:
         """Make a batch of some queries, drawn for an epoch, and of ``num_fillers`` places that only fill it."""
-        examples, num_queries = self.examples, len(query_rows)
+        num_queries, num_positives = len(query_rows), self.config.loss.num_positives_at_once
         query_rows = np.concatenate([query_rows, query_rows[:1].repeat(num_fillers)])
-        drawn = [self._draw(int(at), epoch) for at in query_rows]
-        rows = np.concatenate([draw.rows for draw in drawn])
+        draws = [self._draw(int(at), epoch) for at in query_rows]
+        drawn = DrawnBatch(
+            query_rows=query_rows,
+            passage_rows=np.stack([draw.rows for draw in draws]),
+            is_listed=np.stack([draw.is_listed for draw in draws]),
+            log_draw_prob=np.stack([draw.log_probs for draw in draws]),
+            num_positives=num_positives,
+        )
+        rows = drawn.passage_rows.ravel()
         hashes = self.corpus.content_hashes(rows).view(np.int64).copy()
-        hashes[np.concatenate([draw.absent for draw in drawn])] = ABSENT
+        hashes[np.concatenate([draw.absent for draw in draws])] = ABSENT
         hashes[num_queries * self.config.passages_per_query :] = ABSENT
         texts = self.corpus.texts(rows)
-        query_tokens = self.tokenizers["query"](None, [examples.texts[at] for at in query_rows])
+        query_tokens = self.tokenizers["query"](None, [self.examples.texts[at] for at in query_rows])
         passage_tokens = self.tokenizers["passage"](texts.titles, texts.texts)
-        forbidden = [np.asarray(examples.forbidden[int(at)], dtype=np.int64) for at in query_rows]
+        forbidden = [np.asarray(self.examples.forbidden[int(at)], dtype=np.int64) for at in query_rows]
         width = max(len(hashes) for hashes in forbidden)
         padded = np.stack([np.pad(hashes, (0, width - len(hashes)), mode="edge") for hashes in forbidden])
-        log_probs = np.concatenate([draw.log_probs for draw in drawn])
-        weighted_hash_QW, weighted_log_QW = self._down_weighted(query_rows)
+        signals = [signal.of(drawn) for signal in self.signals]
         return Batch(
             query_rows=query_rows,
             queries=self._pad(query_tokens, "query"),
             passages=self._pad(passage_tokens, "passage"),
             passage_hash_P=torch.from_numpy(hashes),
             forbidden_QF=torch.from_numpy(padded),
-            log_draw_prob_P=torch.from_numpy(log_probs) if all(draw.has_probs for draw in drawn) else None,
-            num_filled=sum(draw.num_missing for draw in drawn[:num_queries]),
-            weighted_hash_QW=weighted_hash_QW,
-            weighted_log_QW=weighted_log_QW,
-            ranker_score_P=self._ranker_scores(query_rows, drawn),
-            guide=self._guide(query_rows, rows),
+            num_filled=sum(draw.num_missing for draw in draws[:num_queries]),
+            signals=tuple(signal for signal in signals if signal is not None),
             num_fillers=num_fillers,
-            num_positives=self.config.loss.num_positives_at_once,
+            num_positives=num_positives,
         )
-
-    def _ranker_scores(self, query_rows: NDArray[np.int64], drawn: list[_Draw]) -> Tensor | None:
-        """Return the ranker's scores of each query's positive and drawn candidates; NaN in the other places."""
-        if self.ranker is None:
-            return None
-        width, first = self.config.passages_per_query, self.config.loss.num_positives_at_once
-        num_drawn_Q = np.array([len(draw.places) for draw in drawn])
-        place_G = np.arange(width)
-        asked_QG = (place_G == 0) | ((place_G >= first) & (place_G < first + num_drawn_Q[:, None]))
-        scores_QG = np.full(asked_QG.shape, np.nan, dtype=np.float32)
-        query_QG = np.broadcast_to(query_rows[:, None], asked_QG.shape)
-        scores_QG[asked_QG] = self.ranker.of(query_QG[asked_QG], np.stack([draw.rows for draw in drawn])[asked_QG])
-        return torch.from_numpy(scores_QG.reshape(-1))
-
-    def _guide(self, query_rows: NDArray[np.int64], rows: NDArray[np.int64]) -> GuideView | None:
-        if self.guide is None or self.config.guide is None:
-            return None
-        vectors = self.guide.of_queries(query_rows), self.guide.of_passages(rows)
-        query_QD, passage_PD = (torch.from_numpy(vectors_ND.astype(np.float32)) for vectors_ND in vectors)
-        return GuideView(query_QD, passage_PD, self.config.guide)
-
-    def _down_weighted(self, query_rows: NDArray[np.int64]) -> tuple[Tensor | None, Tensor | None]:
-        """Return content hashes and log weights of all passages that judges weigh less for each query."""
-        examples = self.examples
-        lighter = [np.flatnonzero(np.asarray(examples.weights[int(at)]) != 1) for at in query_rows]
-        width = max(len(places) for places in lighter)
-        if not width:
-            return None, None
-        hashes = np.zeros((len(lighter), width), dtype=np.int64)
-        logs = np.zeros((len(lighter), width), dtype=np.float32)
-        for line, (at, places) in enumerate(zip(query_rows.tolist(), lighter, strict=True)):
-            rows = np.asarray(examples.negatives[at])[places]
-            hashes[line, : len(places)] = self.corpus.content_hashes(rows).view(np.int64)
-            logs[line, : len(places)] = np.log(np.asarray(examples.weights[at])[places])
-        return torch.from_numpy(hashes), torch.from_numpy(logs)
 
     def _pad(self, tokens: Tokens, side: Side) -> PaddedGroups:
         return pad_in_groups(tokens, self.tokenizers[side].pad_id, self.group_overhead, self.config.cache_tokens)
@@ -247,14 +197,17 @@ class BatchMaker:
         rows[1 : 1 + len(further)] = further
         # Something has to be encoded in empty places: they hold the positive.
         absent[1 + len(further) : first] = True
+        is_listed = np.zeros(first + num, np.bool_)
+        is_listed[0] = True
         log_probs = np.full(first + num, np.nan, np.float32)
         if not num:
-            return _Draw(rows, absent, log_probs, np.zeros(0, np.int64), has_probs=False, num_missing=0)
+            return _Draw(rows, absent, is_listed, log_probs, num_missing=0)
         rng = query_rng(self.seed, epoch, query_id, "negatives")
         positive_score = float(examples.positive_scores[at])
         known = CandidateList(examples.scores[at], None if np.isnan(positive_score) else positive_score)
         drawn = self.config.sampler.sample(known, num, rng)
         end = first + len(drawn.indices)
+        is_listed[first:end] = True
         rows[first:end] = examples.negatives[at][drawn.indices]
         last = first + num - drawn.num_absent
         rows[end:last] = random_rows(examples, self.corpus, at, last - end, rng)
@@ -262,20 +215,25 @@ class BatchMaker:
         log_probs[end:] = -np.log(len(examples.pool(at)))
         if drawn.log_draw_prob is not None:
             log_probs[first:end] = drawn.log_draw_prob
-        has_probs = not np.isnan(log_probs[first:]).any()
-        return _Draw(rows, absent, log_probs, drawn.indices, has_probs, drawn.num_missing)
+        return _Draw(rows, absent, is_listed, log_probs, drawn.num_missing)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """One query's passages: corpus rows (positives first), which places are empty, log draw probabilities; and which
-    places of its candidate list the first negatives have."""
+    """One query's passages, G of them, positives first.
+
+    Args:
+        rows: their rows in the corpus.
+        absent: which places are empty.
+        is_listed: as of :class:`~raydr.training.signals.DrawnBatch`.
+        log_probs: log-probabilities of the draws; NaN where they are unknown.
+        num_missing: negatives that the candidate list lacked.
+    """
 
     rows: NDArray[np.int64]
     absent: NDArray[np.bool_]
+    is_listed: NDArray[np.bool_]
     log_probs: NDArray[np.float32]
-    places: NDArray[np.int64]
-    has_probs: bool
     num_missing: int
 
 

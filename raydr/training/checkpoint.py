@@ -1,4 +1,9 @@
-"""The state of a training on disk: weights, optimiser and progress, to resume in the middle of an epoch."""
+"""The state of a training on disk: weights, optimiser and progress, to resume in the middle of an epoch.
+
+::
+
+    ARTEFACT.training/KEY/step-000000120/    a state after that many optimiser steps; its progress file is written last
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raydr.component import Config
+from raydr.store.folder import Folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -99,3 +105,36 @@ def save_progress(folder: Path, progress: Progress) -> None:
 
 def load_progress(folder: Path) -> Progress:
     return Progress.model_validate_json((folder / PROGRESS).read_text(encoding="utf-8"))
+
+
+def checkpoint_folder(output: Folder) -> Folder:
+    """Return the folder of the states of a training, beside its output."""
+    return Folder(f"{output.url.rstrip('/')}.training")
+
+
+def state_name(global_step: int) -> str:
+    """Return the name of the state after that many optimiser steps."""
+    return f"step-{global_step:09d}"
+
+
+def whole_states(states: Folder) -> list[str]:
+    """Return the names of the states that are complete, the last step last."""
+    return [name for name in _state_names(states) if states.exists(f"{name}/{PROGRESS}")]
+
+
+def local_state(states: Folder, names: list[str]) -> Path | None:
+    """Return a local folder with the last of these states; None if there are none."""
+    return Path((states / names[-1]).localize_all()) if names else None
+
+
+def drop_all_but_last(states: Folder) -> None:
+    """Remove all states but the last complete one."""
+    last = whole_states(states)[-1:]
+    for name in _state_names(states):
+        if name not in last:
+            states.remove(name)
+
+
+def _state_names(states: Folder) -> list[str]:
+    """Return the names of all states, complete or not, by step; other files beside them are ignored."""
+    return sorted({name.split("/")[0] for name in states.files() if "/" in name})

@@ -17,7 +17,7 @@ from raydr.training.config import CoTeachingConfig
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures
-from raydr.training.trainer import Setup, Trainer
+from raydr.training.trainer import Trainer
 
 #: Folder of the second network's state.
 _PEER = "peer"
@@ -31,10 +31,11 @@ class CoTeachingTrainer(Trainer):
     Source: Han et al., Co-teaching (NeurIPS 2018).
     """
 
-    def __init__(self, setup: Setup, coteaching: CoTeachingConfig) -> None:
-        super().__init__(setup)
-        self.coteaching = coteaching
-        self.peer = self.learner_of(copy.deepcopy(setup.model))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.config.coteaching is not None
+        self.coteaching: CoTeachingConfig = self.config.coteaching
+        self.peer = self.learner_of(copy.deepcopy(self.model))
 
     @property
     def chosen(self) -> Learner:
@@ -60,9 +61,9 @@ class CoTeachingTrainer(Trainer):
                 for learner, loss in zip(both, losses, strict=True):
                     learner.backward(loss / self.config.accumulation_steps, quiet)
         figures: Figures = {**first.metrics, "keep_share": torch.tensor(keep_share)}
-        if self.setup.batches.examples.is_noise.any():
+        if self.batches.examples.is_noise.any():
             kept = masks[0].cpu().numpy()
-            is_noise = self.setup.batches.examples.is_noise[batch.query_rows[kept]]
+            is_noise = self.batches.examples.is_noise[batch.query_rows[kept]]
             figures |= {_KEPT: torch.tensor(kept.mean()), _KEPT_NOISE: torch.tensor(is_noise.sum() / len(kept))}
         return losses[0], figures
 
@@ -83,7 +84,7 @@ class CoTeachingTrainer(Trainer):
         return means
 
     def measure(self, dev: DevRetrieval) -> tuple[float, dict[str, float]]:
-        values = [dev.measure(learner.model, self.setup.dtype) for learner in (self.learner, self.peer)]
+        values = [dev.measure(learner.model, self.dtype) for learner in (self.learner, self.peer)]
         self.progress = self.progress.changed(better_network=int(values[1] > values[0]))
         name = f"dev {self.config.dev.measure}"
         return max(values), {name: max(values), f"{name}, the other network": min(values)}

@@ -1,34 +1,45 @@
-"""From tables to a trainer: the part of training that is the same under Ray Train, torchrun or in a notebook."""
+"""A training of a retriever, from artefacts to a saved model: the same under Ray Train, torchrun and in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import nn
 
 from raydr.data.corpus import Corpus
-from raydr.data.examples import load_examples
-from raydr.data.partitions import Scope
+from raydr.data.dataset import Dataset
+from raydr.data.examples import Examples, load_examples
 from raydr.data.schema import SplitTables
-from raydr.data.training_signals import GuideVectors, join_ranker_scores
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_attention, recompute_activations
-from raydr.models.config import Side
-from raydr.models.dual_encoder import DualEncoder
+from raydr.models.config import ModelConfig, Side
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.learning import choose_what_learns
+from raydr.models.precision import torch_dtype
 from raydr.models.tokens import TextTokenizer
-from raydr.noise.margins import Margins
+from raydr.noise.margins import Margins, read_margins
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder, publish_files
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
-from raydr.training.collectives import num_ranks, rank
+from raydr.training.checkpoint import PROGRESS
+from raydr.training.collectives import num_ranks, rank, send_gradients
 from raydr.training.config import TrainConfig
-from raydr.training.coteaching import CoTeachingTrainer
+from raydr.training.coteaching import CoTeachingTrainer, require_dropout
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
-from raydr.training.trainer import Listener, Setup, Trainer
+from raydr.training.process import WorkerProcess
+from raydr.training.reports import Listener, NoReport, Report, Reports, WorkerListener
+from raydr.training.signal_sources import read_signals, signals_of_examples
+from raydr.training.signals import Signal
+from raydr.training.trainer import Trainer
+from raydr.training.training import OptionalInputs, Training
 
 
 @dataclass(frozen=True)
@@ -37,26 +48,22 @@ class TrainingInputs:
 
     Args:
         corpus: the passages.
-        train: the training pairs.
-        dev: what is measured on; None if nothing is.
-        ranker_scores: (query_id, passage_id, score) of what is learnt; None if no ranker teaches.
-        scope: the partitions that a query's random negatives are drawn from.
-        margins: cross-fitted ones of the pairs, where the detection reads them.
-        guide: the vectors of a guide, where ``train.guide`` is set.
-        trusted: pairs that people have called right; None if they have looked at none.
+        examples: the training queries.
+        dev: queries, judgments and candidates of the dev split; None if nothing is measured.
+        signals: what else is known of the examples.
+        margins: cross-fitted margins of the pairs, where the detection reads them.
+        trusted: pairs that people have confirmed; None if there are none.
     """
 
     corpus: Corpus
-    train: SplitTables
-    dev: SplitTables | None
-    ranker_scores: pa.Table | None = None
-    scope: Scope = "own"
+    examples: Examples
+    dev: SplitTables | None = None
+    signals: Sequence[Signal] = ()
     margins: Margins | None = None
-    guide: GuideVectors | None = None
     trusted: pa.Table | None = None
 
 
-def build_setup(
+def build_trainer(
     config: TrainConfig,
     seed: int,
     model: DualEncoder,
@@ -64,57 +71,184 @@ def build_setup(
     inputs: TrainingInputs,
     dtype: torch.dtype,
     listener: Listener,
-    wrap: Callable[[nn.Module], nn.Module] | None = None,
-) -> Setup:
-    """Make the setup of a :class:`~raydr.training.trainer.Trainer`.
+    wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
+) -> Trainer:
+    """Make a trainer, of two networks where ``train.coteaching`` is set.
 
     Args:
         config: settings of training.
-        seed: the run's seed.
+        seed: of the run.
         model: the student, on its device.
         tokenizers: one a side.
-        inputs: corpus and tables.
+        inputs: the data.
         dtype: arithmetic of the forward pass.
-        listener: what happens outside.
-        wrap: makes a module data-parallel, for example ``DistributedDataParallel``; None for a single process.
+        listener: is called after steps, detections and epochs.
+        wrap: makes a module data-parallel, for example ``DistributedDataParallel``.
+
+    Raises:
+        ConfigError: the settings do not fit the model or the data.
     """
-    corpus = inputs.corpus
-    choose_attention(model, next(model.parameters()).device.type, dtype)
+    corpus, examples, device = inputs.corpus, inputs.examples, next(model.parameters()).device.type
+    choose_attention(model, device, dtype)
     choose_what_learns(model, config.optimizer, seed, "train.optimizer")
     if config.recompute_activations:
         recompute_activations(model)
-    examples = load_examples(*inputs.train, corpus, inputs.scope)
-    overhead = GROUP_OVERHEAD[next(model.parameters()).device.type]
-    ranker = None
-    if inputs.ranker_scores is not None:
-        ranker = join_ranker_scores(examples, inputs.ranker_scores, corpus)
-    if config.guide is not None and inputs.guide is None:
-        raise ConfigError("train.guide is set, and no vectors of a guide were given")
-    guide = None if inputs.guide is None else inputs.guide.beside(examples.query_ids)
-    batches = BatchMaker(examples, corpus, tokenizers, config, seed, rank(), num_ranks(), overhead, ranker, guide)
-    dev = None
-    if inputs.dev is not None:
-        dev = DevRetrieval(inputs.dev, corpus, tokenizers, config.dev, seed)
-    detector: PairDetector | CrossFittedDetector | None = None
-    detection = config.detection
-    if detection is not None and detection.margins == "cross_fitted":
-        if inputs.margins is None:
-            raise ConfigError(
-                f"the loss {config.loss.name} reads flags of cross-fitted margins, and none were given: give margins, "
-                "or set train.pair_detection.margins to model"
-            )
-        detector = CrossFittedDetector(examples, corpus, inputs.margins, detection, config.positive, seed)
-    elif detection is not None:
-        detector = PairDetector(examples, corpus, tokenizers, detection, config, seed)
-    trusted = frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus)
-    return Setup(config, model, wrap or _alone, batches, dev, detector, dtype, seed, listener, trusted)
+    signals = [*signals_of_examples(examples, corpus), *inputs.signals]
+    batches = BatchMaker(
+        examples, corpus, tokenizers, config, seed, rank(), num_ranks(), GROUP_OVERHEAD[device], signals
+    )
+    trainer = Trainer if config.coteaching is None else CoTeachingTrainer
+    return trainer(
+        config=config,
+        model=model,
+        batches=batches,
+        dtype=dtype,
+        seed=seed,
+        listener=listener,
+        wrap=wrap,
+        dev=None if inputs.dev is None else DevRetrieval(inputs.dev, corpus, tokenizers, config.dev, seed),
+        detector=_detector(config, seed, tokenizers, inputs),
+        trusted=frozenset() if inputs.trusted is None else trusted_rows(inputs.trusted, corpus),
+    )
 
 
-def build_trainer(setup: Setup) -> Trainer:
-    """Make the trainer, of two networks where ``train.coteaching`` is set."""
-    coteaching = setup.config.coteaching
-    return Trainer(setup) if coteaching is None else CoTeachingTrainer(setup, coteaching)
+def _detector(
+    config: TrainConfig, seed: int, tokenizers: dict[Side, TextTokenizer], inputs: TrainingInputs
+) -> PairDetector | CrossFittedDetector | None:
+    detection, examples, corpus = config.detection, inputs.examples, inputs.corpus
+    if detection is None:
+        return None
+    if detection.margins == "model":
+        return PairDetector(examples, corpus, tokenizers, detection, config, seed)
+    if inputs.margins is None:
+        raise ConfigError(
+            f"the loss {config.loss.name} reads flags of cross-fitted margins, and the training has no margins: give "
+            "them, or set train.pair_detection.margins to model"
+        )
+    return CrossFittedDetector(examples, corpus, inputs.margins, detection, config.positive, seed)
 
 
-def _alone(model: nn.Module) -> nn.Module:
-    return model
+@dataclass(frozen=True)
+class TrainingJob:
+    """What every worker of a training reads; picklable.
+
+    Args:
+        training: its settings.
+        data, corpus: the training pairs and the passages.
+        optional: the other inputs.
+        output: the folder of the model.
+        reports: opened by rank 0.
+        warmup: the state that training begins with; None: the start.
+        until: epochs after which the state is the output, and no model; None: the model.
+    """
+
+    training: Training
+    data: Dataset
+    corpus: Corpus
+    optional: OptionalInputs[Artifact]
+    output: Folder
+    reports: Reports
+    warmup: Artifact | None = None
+    until: int | None = None
+
+
+def train_worker(job: TrainingJob, process: WorkerProcess) -> dict[str, Any]:
+    """Train on this rank's share of each batch; rank 0 saves the model.
+
+    Args:
+        job: the training.
+        process: this rank.
+
+    Returns:
+        ``history``, ``detections``, ``best_epoch``, ``num_examples``, ``num_steps`` of an epoch, ``world_size``,
+        ``dim`` of the vectors, and ``weights``: the sum of each tensor.
+
+    Raises:
+        ConfigError, DataError, ModelError: the settings, the data or the checkpoint cannot be used.
+        TrainingError: the gradients are not finite.
+    """
+    with nullcontext(NoReport()) if process.rank else job.reports.open() as report:
+        # Until now it may have waited for its CPUs and GPUs.
+        report.tell(f"training begins, workers: {process.num_ranks}")
+        return _train(job, process, report)
+
+
+def _train(job: TrainingJob, process: WorkerProcess, report: Report) -> dict[str, Any]:
+    training, train = job.training, job.training.train
+    listener = WorkerListener(report, process, job.output)
+    origin = _origin(training.model, job.optional.start)
+    tokenizers = build_tokenizers(origin)
+    model = DualEncoder.from_config(origin, training.seed).to(process.device)
+    if train.coteaching is not None:
+        require_dropout(model)
+    # What is saved with the model names the checkpoint of the run, not a folder of this node.
+    model.config = training.model
+    inputs = _read_inputs(job)
+    listener.query_ids = inputs.examples.query_ids
+    trainer = build_trainer(
+        train,
+        training.seed,
+        model,
+        tokenizers,
+        inputs,
+        torch_dtype(train.dtype),
+        listener,
+        wrap=lambda module: send_gradients(process.wrap(module), train.gradients),
+    )
+    if training.with_optimizer:
+        trainer.learner.optimization.take_moments(Path(origin.checkpoint))
+    _resume(trainer, process, report, job.warmup)
+    progress = trainer.run(job.until)
+    process.wait()
+    listener.tell_epochs()
+    weights = {key: float(value.double().sum()) for key, value in model.state_dict().items()}
+    if process.rank == 0 and job.until is not None:
+        publish_files(job.output, trainer.copy(), last=PROGRESS)
+    elif process.rank == 0:
+        publish_files(job.output, lambda path: model.save(path, tokenizers))
+        if training.keep_optimizer:
+            publish_files(job.output, trainer.chosen.optimization.save_moments)
+    return {
+        "history": [row.model_dump() for row in progress.history],
+        "detections": progress.detections,
+        "best_epoch": progress.best_epoch,
+        "num_examples": len(inputs.examples),
+        "num_steps": trainer.num_steps,
+        "world_size": process.num_ranks,
+        "dim": model.dim,
+        "weights": weights,
+    }
+
+
+def _read_inputs(job: TrainingJob) -> TrainingInputs:
+    training, data, optional, corpus = job.training, job.data, job.optional, job.corpus
+    split = training.train_split
+    examples = load_examples(*data.training_tables(split, optional.negatives), corpus, training.scope)
+    return TrainingInputs(
+        corpus=corpus,
+        examples=examples,
+        # Mined candidates are of the training split alone.
+        dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
+        signals=read_signals(optional, split, training.train.guide, examples, corpus),
+        margins=None if optional.margins is None else read_margins(optional.margins),
+        trusted=data.trusted(split),
+    )
+
+
+def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
+    """Return the model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
+    if start is None:
+        return config
+    return config.model_copy(update={"checkpoint": start.local_folder(), "passage_checkpoint": ""})
+
+
+def _resume(trainer: Trainer, process: WorkerProcess, report: Report, warmup: Artifact | None) -> None:
+    """Resume an interrupted training, or begin with the state of the warm-up epochs that trainings share."""
+    with process.last_state() as folder:
+        if folder is not None:
+            trainer.resume(folder)
+            report.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
+            return
+    if warmup is not None:
+        trainer.resume(Path(warmup.local_folder()))
+        report.tell(f"going on from the shared warm-up, epochs: {trainer.progress.epoch}")

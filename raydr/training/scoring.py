@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from raydr.losses.base import Candidates
+from raydr.losses.base import TEACHER_SCORES, Candidates
 from raydr.models.config import ModelConfig
-from raydr.training.batches import ABSENT, Batch, GuideView
+from raydr.training.batches import ABSENT, Batch
 from raydr.training.collectives import gather, gather_with_grad, rank
+from raydr.training.signals import BatchSignal, Cells
 
 
 @dataclass(frozen=True)
@@ -49,33 +49,31 @@ class Encodings:
 
 @dataclass(frozen=True)
 class BatchView:
-    """All that a loss sees of a batch: encodings, and what is known about its texts and pairs.
+    """A batch as a loss reads it: encodings, masks and signals.
 
     Args:
         student: by the network that learns.
         batch: this rank's share.
         hash_C: content hashes of the passages of all ranks.
-        guide_CD: the guide's vectors of them, or None.
+        signals: of the batch, gathered.
         in_batch_negatives: if False, only a query's own hard negatives count.
         teacher: by the teacher, or None.
-        clean_Q: float32, what the noise detector found about each pair, or None.
     """
 
     student: Encodings
     batch: Batch
     hash_C: Tensor
-    guide_CD: Tensor | None
+    signals: tuple[BatchSignal, ...]
     in_batch_negatives: bool = True
     teacher: Encodings | None = None
-    clean_Q: Tensor | None = None
 
     @classmethod
     def gathered(
         cls, student: Encodings, batch: Batch, in_batch_negatives: bool = True, teacher: Encodings | None = None
     ) -> BatchView:
         """Return the view with what is known of the passages of all ranks; each rank calls this once for a batch."""
-        guide_CD = None if batch.guide is None else gather(batch.guide.passage_PD)
-        return cls(student, batch, gather(batch.passage_hash_P), guide_CD, in_batch_negatives, teacher)
+        signals = tuple(signal.gathered() for signal in batch.signals)
+        return cls(student, batch, gather(batch.passage_hash_P), signals, in_batch_negatives, teacher)
 
     def first(self, dim: int) -> BatchView:
         """Return the view of the vectors' first dimensions, the teacher's too."""
@@ -83,14 +81,14 @@ class BatchView:
         return replace(self, student=self.student.first(dim), teacher=teacher)
 
     def candidates(self, rows: slice = slice(None)) -> Candidates:
-        """Return this rank's queries against the passages of all ranks: scores and masks.
+        """Return this rank's queries against the passages of all ranks.
 
         Args:
             rows: the queries, all by default.
 
         Returns:
-            The candidates with known positives, passages identical to one, dropped passages and empty places
-            excluded for each query, in-batch and cross-rank ones included.
+            Scores, masks and signals. Known positives, passages identical to one, dropped passages and empty places
+            are excluded for each query, whichever rank and query brings them.
         """
         batch = self.batch
         scores_QC = self.student.scores_QC(rows)
@@ -109,51 +107,12 @@ class BatchView:
             excluded_QC |= forbidden_Q.unsqueeze(1) == self.hash_C.unsqueeze(0)
         if not self.in_batch_negatives:
             excluded_QC |= ~hard_QC
-        if batch.guide is not None and self.guide_CD is not None:
-            excluded_QC |= _like_positives(batch.guide, rows, self.guide_CD, first_Q)
         excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
-
-        log_draw_prob_QC = None
-        if batch.log_draw_prob_P is not None:
-            drawn_QG = batch.log_draw_prob_P.view(num_queries, group)[rows, batch.num_positives :]
-            log_draw_prob_QC = torch.full_like(scores_QC, math.nan)
-            log_draw_prob_QC[hard_QC] = drawn_QG.reshape(-1)
-        teacher_scores_QC = None
+        candidates = Candidates(scores_QC, first_Q, excluded_QC, hard_QC, further_QC)
         if self.teacher is not None:
             with torch.no_grad():
-                teacher_scores_QC = self.teacher.scores_QC(rows)
-        ranker_scores_QC = None
-        if batch.ranker_score_P is not None:
-            known_QG = batch.ranker_score_P.view(num_queries, group)[rows]
-            ranker_scores_QC = torch.full_like(scores_QC, math.nan).scatter(1, own_QG, known_QG)
-        return Candidates(
-            scores_QC=scores_QC,
-            positive_Q=first_Q,
-            excluded_QC=excluded_QC,
-            hard_QC=hard_QC,
-            further_QC=further_QC,
-            log_weight_QC=_log_weights(batch, rows, self.hash_C, scores_QC),
-            log_draw_prob_QC=log_draw_prob_QC,
-            teacher_scores_QC=teacher_scores_QC,
-            ranker_scores_QC=ranker_scores_QC,
-            clean_Q=None if self.clean_Q is None else self.clean_Q[rows],
-        )
-
-
-def _like_positives(guide: GuideView, rows: slice, passage_CD: Tensor, first_Q: Tensor) -> Tensor:
-    """Return which candidates the guide scores higher than a query's positive less the margin."""
-    guide_QC = guide.query_QD[rows] @ passage_CD.T
-    return guide_QC > guide.rule.limits(guide_QC.gather(1, first_Q.unsqueeze(1)))
-
-
-def _log_weights(batch: Batch, rows: slice, hash_C: Tensor, scores_QC: Tensor) -> Tensor | None:
-    """Return the log weights of passages that a judge has down-weighted for a query; 0 for others."""
-    if batch.weighted_hash_QW is None or batch.weighted_log_QW is None:
-        return None
-    log_weight_QC = torch.zeros_like(scores_QC)
-    weighted_hash_QW, weighted_log_QW = batch.weighted_hash_QW[rows], batch.weighted_log_QW[rows]
-    columns = zip(weighted_hash_QW.unbind(dim=1), weighted_log_QW.unbind(dim=1), strict=True)
-    for hash_Q, log_Q in columns:
-        same_QC = hash_Q.unsqueeze(1) == hash_C.unsqueeze(0)
-        log_weight_QC = torch.where(same_QC, log_Q.unsqueeze(1), log_weight_QC)
-    return log_weight_QC
+                candidates = candidates.with_signals(**{TEACHER_SCORES: self.teacher.scores_QC(rows)})
+        cells = Cells(rows, own_QG, self.hash_C)
+        for signal in self.signals:
+            candidates = signal.put(candidates, cells)
+        return candidates

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.errors import ConfigError, TrainingError
-from raydr.losses.base import LossOutput
+from raydr.losses.base import CLEAN, LossOutput
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
@@ -24,67 +23,63 @@ from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progr
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector, PairFlags, describe_detection, keep_trusted
+from raydr.training.detection import PairDetector, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures, StepClock, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.optimization import seed_step
+from raydr.training.reports import Listener
 from raydr.training.scoring import BatchView
+from raydr.training.signals import QuerySignal
 from raydr.training.tiles import loss_in_tiles
 
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
 _SINCE = "since_checkpoint"
 
 
-class Listener(Protocol):
-    """Callbacks of a training. Every rank calls every method the same number of times."""
-
-    def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
-        """Report an optimiser step; ``metrics`` is empty except every ``log_steps``."""
-
-    def on_detection(self, progress: Progress, flags: PairFlags) -> None:
-        """Report a detection of mismatched pairs."""
-
-    def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
-        """Report that the state should be saved; ``copy`` copies it at once, and only rank 0 calls the result."""
-
-
 #: What learns of a network by name, on the CPU.
 State = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Setup:
-    """The parts that a trainer works with."""
+@dataclass(eq=False)
+class Trainer:
+    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it.
+
+    Args:
+        config: of the training.
+        model: the student, on its device.
+        batches: of this rank.
+        dtype: arithmetic of the forward pass.
+        seed: of the run.
+        listener: is called after steps, detections and epochs.
+        wrap: makes a network data-parallel, where there are several ranks.
+        dev: measures the network after each epoch; None if nothing does.
+        detector: flags mismatched pairs; None if nothing does.
+        trusted: pairs that people have confirmed, by query id and corpus row: no detector flags them.
+
+    Raises:
+        ConfigError: ``train.matryoshka_dims`` do not fit the model.
+    """
 
     config: TrainConfig
     model: DualEncoder
-    #: Makes a network data-parallel, if there are several ranks.
-    wrap: Callable[[nn.Module], nn.Module]
     batches: BatchMaker
-    dev: DevRetrieval | None
-    detector: PairDetector | CrossFittedDetector | None
     dtype: torch.dtype
     seed: int
     listener: Listener
-    #: Pairs that people have called right, by query id and corpus row: no detector flags them.
+    wrap: Callable[[nn.Module], nn.Module]
+    dev: DevRetrieval | None = None
+    detector: PairDetector | CrossFittedDetector | None = None
     trusted: frozenset[tuple[str, int]] = frozenset()
 
-
-class Trainer:
-    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it."""
-
-    def __init__(self, setup: Setup) -> None:
-        self.setup = setup
-        self.config = setup.config
-        self.model = setup.model
-        self.device = next(setup.model.parameters()).device
-        self.num_steps = setup.batches.num_steps
+    def __post_init__(self) -> None:
+        self.device = next(self.model.parameters()).device
+        self.num_steps = self.batches.num_steps
         self.clock = StepClock(self.device)
-        _check_dims(setup)
-        self.learner = self.learner_of(setup.model)
+        _check_dims(self.config, self.model)
+        self.learner = self.learner_of(self.model)
         self.progress = Progress()
-        #: The flags of ``progress`` as they were last used, and as an array.
+        #: ŷ of ``progress.clean`` as an array, and the list that it was made of.
         self._clean: tuple[list[float], NDArray[np.float32]] | None = None
         self.best: State | None = None
         #: Sums over the steps that are not in ``progress`` yet, on the device.
@@ -94,7 +89,7 @@ class Trainer:
     def learner_of(self, network: DualEncoder) -> Learner:
         """Make a network's learner, with an optimiser for the whole training."""
         total = self.num_steps * self.config.num_epochs
-        return Learner(network, self.setup.wrap(network), self.config, self.setup.dtype, total, self.clock)
+        return Learner(network, self.wrap(network), self.config, self.dtype, total, self.clock)
 
     def resume(self, folder: Path) -> None:
         """Resume from a checkpoint."""
@@ -133,7 +128,7 @@ class Trainer:
         self._prepare_epoch()
         epoch, first_step = self.progress.epoch, self.progress.step
         self.start_epoch()
-        coming = self.setup.batches.epoch(epoch, first_step)
+        coming = self.batches.epoch(epoch, first_step)
         for step in range(first_step, self.num_steps):
             self.clock.start(self._is_logged(step + 1))
             started = time.perf_counter()
@@ -157,18 +152,18 @@ class Trainer:
         warm = epoch >= loss.num_warmup_epochs
         if loss.needs_teacher and warm and self.learner.teacher is None:
             self.learner.start_teacher()
-        detector = self.setup.detector
+        detector = self.detector
         if detector is None or not warm or self.progress.step:
             return
         if detector.once and self.progress.clean is not None:
             return
-        examples = self.setup.batches.examples
-        flags = detector.detect(self.model, epoch, self.setup.dtype)
-        flags = keep_trusted(flags, self.setup.trusted, examples, epoch, self.setup.seed, self.config.positive)
+        examples = self.batches.examples
+        flags = detector.detect(self.model, epoch, self.dtype)
+        flags = keep_trusted(flags, self.trusted, examples, epoch, self.seed, self.config.positive)
         row = describe_detection(flags, epoch, examples.is_noise)
         trust = flags.trust_N(detector.config.weights).tolist()
         self.progress = self.progress.changed(clean=trust, detections=[*self.progress.detections, row])
-        self.setup.listener.on_detection(self.progress, flags)
+        self.listener.on_detection(self.progress, flags)
 
     def _step(self, batches: list[Batch]) -> Figures:
         sums: Figures = {}
@@ -188,7 +183,7 @@ class Trainer:
                     raise self._not_finite(batches, mean_loss)
             self.take_step()
         sums["grad_norm"] = norm.double() if finite else 0.0
-        if self.setup.dtype == torch.float16:
+        if self.dtype == torch.float16:
             sums["skipped_steps"] = float(not finite)
         return sums
 
@@ -219,7 +214,7 @@ class Trainer:
 
     def forward(self, learner: Learner, batch: Batch, step: int, number: int = 0) -> LossOutput:
         """Compute the loss of a batch; ``number`` separates networks that draw dropout of their own."""
-        seed_step(self.setup.seed, step, rank(), number)
+        seed_step(self.seed, step, rank(), number)
         view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
             config = self.config
@@ -235,14 +230,14 @@ class Trainer:
         if self._clean is None or self._clean[0] is not self.progress.clean:
             self._clean = self.progress.clean, np.asarray(self.progress.clean, dtype=np.float32)
         clean_Q = torch.from_numpy(self._clean[1][batch.query_rows]).to(self.device)
-        return replace(view, clean_Q=clean_Q)
+        return replace(view, signals=(*view.signals, QuerySignal(CLEAN, clean_Q)))
 
     def share_flagged(self) -> float | None:
         """Return the share of pairs that the last detection flagged; None before the first."""
         return self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
 
     def _not_finite(self, batches: list[Batch], loss: float) -> TrainingError:
-        ids = [self.setup.batches.examples.query_ids[at] for batch in batches for at in batch.query_rows]
+        ids = [self.batches.examples.query_ids[at] for batch in batches for at in batch.query_rows]
         return TrainingError(
             f"the gradients are not finite (loss {loss}) in epoch {self.progress.epoch + 1}, "
             f"step {self.progress.step + 1} of {self.num_steps}; rank {rank()}'s queries: {', '.join(ids[:8])}"
@@ -260,12 +255,12 @@ class Trainer:
             due = logged.pop(_SINCE) >= 60 * (self.config.checkpoint_minutes or math.inf)
             logged["learning_rate"] = self.learner.optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
-        self.setup.listener.on_step(self.progress, self.num_steps, logged)
+        self.listener.on_step(self.progress, self.num_steps, logged)
         every = self.config.checkpoint_steps
         if (due or (every and step % every == 0)) and step < self.num_steps:
             self._kept_at = time.monotonic()
             self.progress = self.progress.changed(sums=numbers_over_ranks(self._take_sums(), self.device))
-            self.setup.listener.on_checkpoint(self.progress, self.copy)
+            self.listener.on_checkpoint(self.progress, self.copy)
 
     def _take_sums(self) -> dict[str, float]:
         """Take the sums of the epoch's steps so far, with those of the checkpoint that was resumed."""
@@ -288,10 +283,10 @@ class Trainer:
             history=[*progress.history, EpochRow(epoch=progress.epoch, metrics=metrics)],
             finished=progress.epoch + 1 >= self.config.num_epochs,
         )
-        if self.setup.dev is not None:
-            self._validate(self.setup.dev)
+        if self.dev is not None:
+            self._validate(self.dev)
         self._kept_at = time.monotonic()
-        self.setup.listener.on_checkpoint(self.progress, self.copy)
+        self.listener.on_checkpoint(self.progress, self.copy)
 
     def _validate(self, dev: DevRetrieval) -> None:
         """Measure the network on dev after an epoch, and decide whether training ends."""
@@ -306,7 +301,7 @@ class Trainer:
 
     def measure(self, dev: DevRetrieval) -> tuple[float, dict[str, float]]:
         """Return the dev measure that chooses the epoch, and the figures for the history."""
-        value = dev.measure(self.model, self.setup.dtype)
+        value = dev.measure(self.model, self.dtype)
         return value, {f"dev {self.config.dev.measure}": value}
 
     def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
@@ -326,9 +321,9 @@ class Trainer:
         return save
 
 
-def _check_dims(setup: Setup) -> None:
-    dims, score = setup.config.matryoshka_dims, setup.model.config.score.name
+def _check_dims(config: TrainConfig, model: DualEncoder) -> None:
+    dims, score = config.matryoshka_dims, model.config.score.name
     if dims and score != "dual":
         raise ConfigError(f"train.matryoshka_dims is for model.score dual, and it is {score}: leave it empty")
-    if dims and max(dims) > setup.model.dim:
-        raise ConfigError(f"train.matryoshka_dims has {max(dims)}, and the vectors have {setup.model.dim} dimensions")
+    if dims and max(dims) > model.dim:
+        raise ConfigError(f"train.matryoshka_dims has {max(dims)}, and the vectors have {model.dim} dimensions")

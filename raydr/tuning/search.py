@@ -27,12 +27,12 @@ from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule
 from ray.tune.search.optuna import OptunaSearch
 
 from raydr.console import ProgressBar, progress_bar, say
-from raydr.distributed.member import checkpoint_folder
 from raydr.errors import TuningError
 from raydr.seeding import stable_hash64
 from raydr.store.artifact import Building
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import Tracker
+from raydr.training.checkpoint import checkpoint_folder
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.report import Row, Trial, best_trial
 from raydr.tuning.settings import Parameter, as_text

@@ -19,11 +19,9 @@ from ray.tune import Trainable
 from raydr.artefacts.context import Context, Facts
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.places import Places
-from raydr.artefacts.train_progress import Watcher
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import ray_session
 from raydr.distributed.failures import interrupt, root_cause, worker_errors
-from raydr.distributed.member import checkpoint_folder
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.distributed.resources import cluster_capacity
@@ -36,6 +34,8 @@ from raydr.pipeline.rounds import lay_out
 from raydr.pipeline.running import Runner
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker
+from raydr.training.checkpoint import checkpoint_folder
+from raydr.training.reports import Watcher
 from raydr.tuning.report import Row, rows_of
 from raydr.tuning.space import with_values
 

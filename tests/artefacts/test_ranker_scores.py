@@ -11,15 +11,15 @@ import pytest
 from made_stage import interrupt, make
 
 from artefacts.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_inputs, make_negatives, negatives_of
-from raydr.artefacts.ranker_scores import KIND, read_ranker_scores, score_candidates
+from raydr.artefacts.ranker_scores import KIND, score_candidates
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
-from raydr.data.training_signals import join_ranker_scores
 from raydr.distributed.pool import Pool
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.store.artifact import Artifact
+from raydr.training.signal_sources import RankerScores, read_ranker_scores
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def test_every_pair_that_may_be_learnt_has_the_score_that_losses_see(
     assert len(table) == made.info["num_pairs"] == NUM_QUERIES * (1 + DEPTH - 1)
     data, corpus = Dataset(inputs.dataset), Corpus(inputs.corpus)
     examples = load_examples(*data.training_tables("train", judged), corpus)
-    joined = join_ranker_scores(examples, table, corpus)
+    joined = RankerScores.join(table, examples, corpus)
     scorer = DualEncoderScorer(inputs.model.folder.root, "float32", "cpu", 4096)
     each = np.zeros(1, dtype=np.int64)
     for rows in (examples.positives, examples.negatives):
         for at in (0, 11, 29):
-            for row, score in zip(rows[at], joined.of(np.full(len(rows[at]), at), rows[at]), strict=True):
+            for row, score in zip(rows[at], joined.scores_of(np.full(len(rows[at]), at), rows[at]), strict=True):
                 alone = scorer.score([examples.texts[at]], corpus.texts(np.array([row])), each, each)[0]
                 assert score == pytest.approx(20 * alone, abs=1e-3)
 

@@ -147,7 +147,7 @@ def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoin
 @pytest.mark.parametrize("labels", [{}, {"market": "on-demand", "group": "train"}])
 def test_workers_are_placed_by_the_labels_of_nodes(labels, tmp_path):
     settings = TrainConfig.model_validate({"num_workers": 2, "node_labels": labels})
-    trainer = _trainer(lambda job, member: {}, None, "name", Folder(str(tmp_path)), settings)
+    trainer = _trainer(lambda job, process: {}, None, "name", Folder(str(tmp_path)), settings)
     assert trainer.scaling_config.label_selector == (labels or None)
     assert trainer.scaling_config.num_workers == 2
 
@@ -174,7 +174,7 @@ class Spot:
         raise WorkerGroupError("a worker", {0: error})
 
     def train(self, states: Path) -> dict[str, Any]:
-        return _run_group(lambda job, member: {}, None, "name", Folder(str(states)), TrainConfig(), "the model")
+        return _run_group(lambda job, process: {}, None, "name", Folder(str(states)), TrainConfig(), "the model")
 
 
 def test_the_loss_of_nodes_is_no_failure_of_a_training_however_often(monkeypatch, tmp_path):

@@ -105,7 +105,7 @@ def test_clean_training_has_no_planted_candidate(data: ArmData, tiny_checkpoint:
     training = training_with(tiny_checkpoint)
     for clean in (False, True):
         arm = begin_arm(training, data, clean_only=clean)
-        examples = arm.trainer.setup.batches.examples
+        examples = arm.trainer.batches.examples
         planted = arm.data.corpus.rows_of([f"s{at:02d}" for at in range(NUM)])
         has_it = [int(planted[at]) in examples.negatives[at] for at in range(NUM)]
         assert has_it == [not (clean and at % 2 == 0) for at in range(NUM)]
@@ -124,13 +124,13 @@ def test_the_control_of_a_filter_leaves_as_many_of_each_query_but_others(
         for control in (False, True)
     ]
     # What judges took away has no weight; what the control gives back has all of it.
-    assert all((arm.trainer.setup.batches.examples.weights.values == 1).all() for arm in arms)
+    assert all((arm.trainer.batches.examples.weights.values == 1).all() for arm in arms)
     # What judges relabelled is a positive, what the control takes away is not.
-    num_positives = [{len(one) for one in arm.trainer.setup.batches.examples.positives} for arm in arms]
+    num_positives = [{len(one) for one in arm.trainer.batches.examples.positives} for arm in arms]
     assert num_positives == [{2}, {1}]
-    left, at_random = ([arm.trainer.setup.batches.examples.negatives[at] for at in range(NUM)] for arm in arms)
+    left, at_random = ([arm.trainer.batches.examples.negatives[at] for at in range(NUM)] for arm in arms)
     assert [len(one) for one in left] == [len(one) for one in at_random] == [1] * NUM
-    candidates = begin_arm(training_with(tiny_checkpoint), data).trainer.setup.batches.examples.negatives
+    candidates = begin_arm(training_with(tiny_checkpoint), data).trainer.batches.examples.negatives
     assert all(set(one) < set(candidates[at]) for at, one in enumerate(at_random))
     same = [one.tolist() == other.tolist() for one, other in zip(left, at_random, strict=True)]
     assert 0 < sum(same) < NUM / 2 + 4

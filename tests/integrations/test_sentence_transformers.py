@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Both:
 @pytest.fixture
 def both(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> Both:
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
-    batches = trainer.setup.batches
+    batches = trainer.batches
     [batch] = next(batches.epoch(0, 0))
     corpus = batches.corpus
     row_of = {
@@ -80,7 +80,7 @@ def own(both: Both, loss: Loss, epoch: int, clean: list[float] | None) -> Tensor
     """The loss as raydr's trainer has it."""
     candidates = both.trainer.view(both.trainer.learner, both.batch).candidates()
     flags = None if clean is None else torch.tensor(clean)
-    return loss.compute(replace(candidates, clean_Q=flags), epoch).per_query_Q.mean()
+    return loss.compute(candidates.with_signals(clean_Q=flags), epoch).per_query_Q.mean()
 
 
 def test_the_robust_loss_is_that_of_raydr(both: Both) -> None:

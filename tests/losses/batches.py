@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from raydr.losses.base import Candidates
+from raydr.losses.base import CLEAN, LOG_DRAW_PROB, RANKER_SCORES, TEACHER_SCORES, Candidates
 
 
 def random_candidates(
@@ -24,10 +24,12 @@ def random_candidates(
         positive_Q=positive_Q,
         excluded_QC=excluded_QC,
         hard_QC=hard_QC,
-        log_draw_prob_QC=torch.where(hard_QC, -torch.rand(shape, generator=generator) * 4, float("nan")),
-        teacher_scores_QC=3 * torch.randn(shape, generator=generator),
-        clean_Q=torch.rand(num_queries, generator=generator) < 0.5,
-        ranker_scores_QC=(3 * torch.randn(shape, generator=generator)).masked_fill(unknown_QC, float("nan")),
+        signals={
+            LOG_DRAW_PROB: torch.where(hard_QC, -torch.rand(shape, generator=generator) * 4, float("nan")),
+            TEACHER_SCORES: 3 * torch.randn(shape, generator=generator),
+            CLEAN: torch.rand(num_queries, generator=generator) < 0.5,
+            RANKER_SCORES: (3 * torch.randn(shape, generator=generator)).masked_fill(unknown_QC, float("nan")),
+        },
     )
 
 
@@ -46,7 +48,7 @@ def gradient(candidates: Candidates, per_query_Q: torch.Tensor) -> torch.Tensor:
 
 def scored(candidates: Candidates, query: int) -> list[int]:
     """The columns of a query's candidates that a ranker has scored and that count."""
-    unknown_C = candidates.ranker_scores_QC[query].isnan() | candidates.excluded_QC[query]
+    unknown_C = candidates.signals["ranker_scores_QC"][query].isnan() | candidates.excluded_QC[query]
     return torch.nonzero(~unknown_C).squeeze(1).tolist()
 
 

@@ -15,7 +15,7 @@ def reference_loop(candidates, weight, factor, temperature):
     for query, positive in enumerate(candidates.positive_Q.tolist()):
         columns, weights_QC = scored(candidates, query), candidates.log_weight_QC
         w = {c: 1.0 if weights_QC is None else math.exp(weights_QC[query, c].item()) for c in columns}
-        scores, z = candidates.scores_QC[query].tolist(), candidates.ranker_scores_QC[query].tolist()
+        scores, z = candidates.scores_QC[query].tolist(), candidates.signals["ranker_scores_QC"][query].tolist()
         student = {c: w[c] * math.exp(scores[c]) for c in columns}
         teacher = {c: w[c] * math.exp(z[c] / temperature) for c in columns}
         total = 0.0
@@ -53,14 +53,14 @@ def test_the_adversary_seeks_what_fools_the_ranker():
     scores_QC = torch.zeros(1, 3, requires_grad=True)
     taught_QC = torch.zeros(1, 3)
     taught_QC[0, fooled], taught_QC[0, sure] = 5.0, -5.0
-    moved = replace(candidates, scores_QC=scores_QC, ranker_scores_QC=taught_QC)
+    moved = replace(candidates, scores_QC=scores_QC).with_signals(ranker_scores_QC=taught_QC)
     gradient_QC = gradient(moved, AR2(adversarial_weight=1.0).compute(moved, 0).per_query_Q)
     assert gradient_QC[0, fooled] < 0 < gradient_QC[0, sure]
 
 
 def test_extreme_scores_stay_finite():
     candidates = random_candidates()
-    extreme = replace(candidates, ranker_scores_QC=candidates.ranker_scores_QC * 300)
+    extreme = candidates.with_signals(ranker_scores_QC=candidates.signals["ranker_scores_QC"] * 300)
     output = AR2().compute(extreme, 0).per_query_Q
     assert torch.isfinite(output).all()
     assert torch.isfinite(gradient(candidates, output)).all()

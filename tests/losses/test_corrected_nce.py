@@ -25,7 +25,7 @@ def test_equals_reference_loop():
             if candidates.excluded_QC[query, c]:
                 continue
             if candidates.hard_QC[query, c]:
-                score -= math.log(num_drawn * math.exp(candidates.log_draw_prob_QC[query, c]))
+                score -= math.log(num_drawn * math.exp(candidates.signals["log_draw_prob_QC"][query, c]))
             total += math.exp(score)
         expected.append(math.log(total) - scores[positive])
     got = CorrectedNCE().compute(candidates, 0).per_query_Q
@@ -34,7 +34,7 @@ def test_equals_reference_loop():
 
 def test_gradient_is_finite_with_masks_and_unknown_probabilities_off_the_hard_cells():
     candidates = random_candidates()
-    assert candidates.log_draw_prob_QC.isnan().any()
+    assert candidates.signals["log_draw_prob_QC"].isnan().any()
     gradient_QC = gradient(candidates, CorrectedNCE().compute(candidates, 0).per_query_Q)
     assert torch.isfinite(gradient_QC).all()
     assert (gradient_QC[candidates.excluded_QC] == 0).all()
@@ -46,10 +46,11 @@ def test_without_hard_cells_it_is_nce():
     torch.testing.assert_close(CorrectedNCE().compute(plain, 0).per_query_Q, NCE().compute(candidates, 0).per_query_Q)
 
 
-@pytest.mark.parametrize("field", ["hard_QC", "log_draw_prob_QC"])
-def test_missing_probabilities_are_an_error(field):
-    with pytest.raises(ConfigError, match="with_replacement"):
-        CorrectedNCE().compute(replace(random_candidates(), **{field: None}), 0)
+def test_missing_probabilities_are_an_error():
+    candidates = random_candidates()
+    for lacking in (replace(candidates, hard_QC=None), candidates.with_signals(log_draw_prob_QC=None)):
+        with pytest.raises(ConfigError, match="with_replacement"):
+            CorrectedNCE().compute(lacking, 0)
 
 
 def test_correction_makes_the_denominator_unbiased():
@@ -72,7 +73,7 @@ def test_correction_makes_the_denominator_unbiased():
         positive_Q=torch.zeros(num_draws, dtype=torch.int64),
         excluded_QC=torch.zeros(scores_QC.shape, dtype=torch.bool),
         hard_QC=hard_QC,
-        log_draw_prob_QC=torch.tensor(np.hstack([np.zeros((num_draws, 1)), np.array(log_q)])),
+        signals={"log_draw_prob_QC": torch.tensor(np.hstack([np.zeros((num_draws, 1)), np.array(log_q)]))},
     )
     true_sum = np.exp(scores).sum()
     estimates = {

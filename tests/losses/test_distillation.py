@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ def reference_loop(candidates, direction, temperature):
     for query in range(len(candidates.positive_Q)):
         counted = [c for c in range(candidates.scores_QC.shape[1]) if not candidates.excluded_QC[query, c]]
         distributions = []
-        for matrix in (candidates.scores_QC, candidates.teacher_scores_QC):
+        for matrix in (candidates.scores_QC, candidates.signals["teacher_scores_QC"]):
             powers = [math.exp(matrix[query, c].item() / temperature) for c in counted]
             distributions.append([power / sum(powers) for power in powers])
         if direction == "teacher_student":
@@ -34,8 +33,8 @@ def test_equals_reference_loop(direction, temperature):
 @pytest.mark.parametrize("direction", ["student_teacher", "teacher_student"])
 def test_gradient_is_finite_with_masks_and_does_not_reach_the_teacher(direction):
     candidates = with_weights(random_candidates())
-    teacher_scores_QC = candidates.teacher_scores_QC.clone().requires_grad_()
-    output = Distillation(direction=direction).compute(replace(candidates, teacher_scores_QC=teacher_scores_QC), 0)
+    teacher_scores_QC = candidates.signals["teacher_scores_QC"].clone().requires_grad_()
+    output = Distillation(direction=direction).compute(candidates.with_signals(teacher_scores_QC=teacher_scores_QC), 0)
     output.per_query_Q.mean().backward()
     assert teacher_scores_QC.grad is None
     gradient_QC = candidates.scores_QC.grad
@@ -47,7 +46,7 @@ def test_gradient_is_finite_with_masks_and_does_not_reach_the_teacher(direction)
 @pytest.mark.parametrize("direction", ["student_teacher", "teacher_student"])
 def test_zero_at_the_teacher_and_shift_invariant(direction):
     candidates = random_candidates()
-    same = replace(candidates, teacher_scores_QC=candidates.scores_QC.detach() + 7.0)
+    same = candidates.with_signals(teacher_scores_QC=candidates.scores_QC.detach() + 7.0)
     output = Distillation(direction=direction).compute(same, 0).per_query_Q
     torch.testing.assert_close(output, torch.zeros_like(output), atol=1e-5, rtol=0)
     torch.testing.assert_close(gradient(candidates, output), torch.zeros_like(candidates.scores_QC), atol=1e-5, rtol=0)
@@ -55,7 +54,7 @@ def test_zero_at_the_teacher_and_shift_invariant(direction):
 
 def test_extreme_scores_stay_finite():
     candidates = random_candidates()
-    extreme = replace(candidates, teacher_scores_QC=-300.0 * candidates.scores_QC.detach())
+    extreme = candidates.with_signals(teacher_scores_QC=-300.0 * candidates.scores_QC.detach())
     for direction in ("student_teacher", "teacher_student"):
         output = Distillation(direction=direction).compute(extreme, 0).per_query_Q
         assert torch.isfinite(output).all()
@@ -64,4 +63,4 @@ def test_extreme_scores_stay_finite():
 
 def test_no_teacher_is_an_error():
     with pytest.raises(ConfigError, match="teacher"):
-        Distillation().compute(replace(random_candidates(), teacher_scores_QC=None), 0)
+        Distillation().compute(random_candidates().with_signals(teacher_scores_QC=None), 0)

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ def reference_loop(candidates, temperature=1.0):
     """Query by query, candidate by candidate, in Python floats."""
     values = []
     for query, positive in enumerate(candidates.positive_Q.tolist()):
-        scores, taught = candidates.scores_QC[query].tolist(), candidates.ranker_scores_QC[query].tolist()
+        scores, taught = candidates.scores_QC[query].tolist(), candidates.signals["ranker_scores_QC"][query].tolist()
         total = weights = 0.0
         for c in scored(candidates, query):
             if c == positive:
@@ -38,8 +37,8 @@ def test_equals_reference_loop_with_gradients(weighted, temperature):
 
 def test_zero_where_margins_agree_whatever_the_level():
     candidates = random_candidates()
-    same_QC = (candidates.scores_QC.detach() + 7.0).where(~candidates.ranker_scores_QC.isnan(), float("nan"))
-    output = MarginMSE().compute(replace(candidates, ranker_scores_QC=same_QC), 0).per_query_Q
+    same_QC = (candidates.scores_QC.detach() + 7.0).where(~candidates.signals["ranker_scores_QC"].isnan(), float("nan"))
+    output = MarginMSE().compute(candidates.with_signals(ranker_scores_QC=same_QC), 0).per_query_Q
     torch.testing.assert_close(output, torch.zeros(5), atol=1e-9, rtol=0)
 
 
@@ -47,13 +46,13 @@ def test_nce_beside_it_sees_all_candidates_and_a_query_without_scored_negatives_
     candidates = random_candidates()
     alone, nce = (loss.compute(candidates, 0).per_query_Q for loss in (MarginMSE(), NCE()))
     torch.testing.assert_close(MarginMSE(nce_weight=0.5).compute(candidates, 0).per_query_Q, alone + 0.5 * nce)
-    none_QC = torch.full_like(candidates.ranker_scores_QC, float("nan"))
+    none_QC = torch.full_like(candidates.signals["ranker_scores_QC"], float("nan"))
     none_QC[torch.arange(5), candidates.positive_Q] = 1.0
-    bare = MarginMSE().compute(replace(candidates, ranker_scores_QC=none_QC), 0).per_query_Q
+    bare = MarginMSE().compute(candidates.with_signals(ranker_scores_QC=none_QC), 0).per_query_Q
     torch.testing.assert_close(bare, torch.zeros(5))
     assert torch.isfinite(gradient(candidates, bare)).all()
 
 
 def test_no_scores_are_an_error():
-    with pytest.raises(ConfigError, match="has no scores of it"):
-        MarginMSE().compute(replace(random_candidates(), ranker_scores_QC=None), 0)
+    with pytest.raises(ConfigError, match="reads a ranker's scores"):
+        MarginMSE().compute(random_candidates().with_signals(ranker_scores_QC=None), 0)

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ def reference_loop(candidates, temperature=1.0):
             c: 0.0 if candidates.log_weight_QC is None else candidates.log_weight_QC[query, c].item() for c in columns
         }
         distributions = []
-        for matrix, divisor in ((candidates.ranker_scores_QC, temperature), (candidates.scores_QC, 1.0)):
+        for matrix, divisor in ((candidates.signals["ranker_scores_QC"], temperature), (candidates.scores_QC, 1.0)):
             powers = [math.exp(matrix[query, c].item() / divisor + logs[c]) for c in columns]
             distributions.append([power / sum(powers) for power in powers])
         values.append(sum(r * math.log(r / s) for r, s in zip(*distributions, strict=True)))
@@ -40,8 +39,8 @@ def test_equals_reference_loop_with_gradients(weighted, temperature):
 def test_gradient_is_that_of_ar2s_second_term():
     candidates = random_candidates()
     got_QC = gradient(candidates, RankerKL().compute(candidates, 0).per_query_Q)
-    unknown_QC = candidates.ranker_scores_QC.isnan() | candidates.excluded_QC
-    pi_QC = candidates.ranker_scores_QC.masked_fill(unknown_QC, -torch.inf).softmax(dim=1)
+    unknown_QC = candidates.signals["ranker_scores_QC"].isnan() | candidates.excluded_QC
+    pi_QC = candidates.signals["ranker_scores_QC"].masked_fill(unknown_QC, -torch.inf).softmax(dim=1)
     log_p_QC = candidates.scores_QC.masked_fill(unknown_QC, -torch.inf).log_softmax(dim=1)
     cross_entropy_Q = -(pi_QC * log_p_QC.masked_fill(unknown_QC, 0.0)).sum(dim=1)
     torch.testing.assert_close(got_QC, gradient(candidates, cross_entropy_Q))
@@ -55,16 +54,16 @@ def test_nce_beside_it_sees_all_candidates():
 
 def test_a_query_without_scored_negatives_and_extreme_scores_stay_finite():
     candidates = random_candidates()
-    none_QC = torch.full_like(candidates.ranker_scores_QC, float("nan"))
+    none_QC = torch.full_like(candidates.signals["ranker_scores_QC"], float("nan"))
     none_QC[torch.arange(5), candidates.positive_Q] = 1.0
-    output = RankerKL().compute(replace(candidates, ranker_scores_QC=none_QC), 0).per_query_Q
+    output = RankerKL().compute(candidates.with_signals(ranker_scores_QC=none_QC), 0).per_query_Q
     torch.testing.assert_close(output, torch.zeros(5))
-    extreme = replace(candidates, ranker_scores_QC=candidates.ranker_scores_QC * 300)
+    extreme = candidates.with_signals(ranker_scores_QC=candidates.signals["ranker_scores_QC"] * 300)
     output = RankerKL().compute(extreme, 0).per_query_Q
     assert torch.isfinite(output).all()
     assert torch.isfinite(gradient(candidates, output)).all()
 
 
 def test_no_scores_are_an_error():
-    with pytest.raises(ConfigError, match="has no scores of it"):
-        RankerKL().compute(replace(random_candidates(), ranker_scores_QC=None), 0)
+    with pytest.raises(ConfigError, match="reads a ranker's scores"):
+        RankerKL().compute(random_candidates().with_signals(ranker_scores_QC=None), 0)

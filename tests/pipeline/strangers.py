@@ -10,7 +10,7 @@ import numpy as np
 
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
-from raydr.losses.base import Candidates, Loss, LossOutput
+from raydr.losses.base import CLEAN, Candidates, Loss, LossOutput
 from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Drawn, Sampler
 from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit
@@ -47,7 +47,8 @@ class HalvedLoss(Loss):
 
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         loss_Q = NCE().compute(candidates, epoch).per_query_Q * self.factor
-        return LossOutput(loss_Q if candidates.clean_Q is None else loss_Q * candidates.clean_Q)
+        clean_Q = candidates.signal(CLEAN)
+        return LossOutput(loss_Q if clean_Q is None else loss_Q * clean_Q)
 
 
 class LastSampler(Sampler):

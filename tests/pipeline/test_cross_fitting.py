@@ -16,7 +16,6 @@ from raydr.artefacts import cross_fitting
 from raydr.artefacts import margins as measure_folds
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.folds import fold_of_queries
-from raydr.artefacts.margins import load_margins
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
@@ -25,6 +24,7 @@ from raydr.data.schema import read_parquet
 from raydr.errors import DataError
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
+from raydr.noise.margins import read_margins
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40
@@ -97,7 +97,7 @@ def test_no_pair_is_measured_by_a_model_that_was_trained_on_it_or_its_passage(co
         assert (training.train.loss.name, training.train.num_epochs) == ("nce", 2)
     # What the judge says is the detector's word on these margins.
     verdicts = places.open("verdicts/npc-train", "verdicts")
-    found = load_margins(opened(places, node)).detect(LocalFdrDetector())
+    found = read_margins(opened(places, node)).detect(LocalFdrDetector())
     assert [row["action"] for row in rows_of(verdicts, "verdicts/train")] == np.where(
         found.clean, "keep", "drop"
     ).tolist()
@@ -177,7 +177,7 @@ def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
     node = recipe_of(config).trained()
     places = Places.of(config.workdir)
     assert node.inputs["margins"].key == margins_node(configure(train=train)).key
-    margins = load_margins(opened(places, node.inputs["margins"]))
+    margins = read_margins(opened(places, node.inputs["margins"]))
     found = margins.detect(LocalFdrDetector())
     measured = {query_id: at for at, query_id in enumerate(margins.query_ids.to_pylist())}
     kept = read_parquet(soft.local("detection/epoch-002.parquet")).to_pylist()

@@ -6,7 +6,7 @@ import gc
 import os
 import traceback
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from multiprocessing.connection import Connection, wait
@@ -23,9 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.data.embeddings import Embeddings
 from raydr.data.examples import load_examples
 from raydr.data.schema import RUNS, SplitTables
-from raydr.data.training_signals import GuideVectors
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -34,13 +34,15 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.collectives import DDP_SETTINGS, send_gradients
-from raydr.training.config import Gradients, TrainConfig
+from raydr.training.config import Gradients, GuideConfig, TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_dev import RankerDev
-from raydr.training.run import TrainingInputs, build_setup, build_trainer
+from raydr.training.run import TrainingInputs, build_trainer
+from raydr.training.signal_sources import Guide, RankerScores
+from raydr.training.signals import Signal
 from raydr.training.trainer import Trainer
 
 
@@ -68,20 +70,21 @@ class Halves(ScoreFunction):
         return (query * passage).unflatten(-1, (2, -1)).sum(-1).amax(-1)
 
 
-class SomeGuide:
+@dataclass(frozen=True)
+class SomeVectors:
+    """Vectors that are made up."""
+
+    vectors_ND: NDArray[np.float16]
+
+    def take(self, rows: IntArray) -> NDArray[np.float16]:
+        return self.vectors_ND[rows]
+
+
+def some_guide(num_queries: int, num_passages: int, rule: GuideConfig) -> Guide:
     """A guide whose vectors are made up, by example and by corpus row."""
-
-    def __init__(self) -> None:
-        self.vectors_ND = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float16)
-
-    def beside(self, query_ids: Sequence[str]) -> SomeGuide:
-        return self
-
-    def of_queries(self, at: IntArray) -> NDArray[np.float16]:
-        return self.vectors_ND[at]
-
-    def of_passages(self, rows: IntArray) -> NDArray[np.float16]:
-        return self.vectors_ND[-1 - rows]
+    vectors_ND = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float16)
+    queries, passages = SomeVectors(vectors_ND), SomeVectors(vectors_ND[::-1][:num_passages])
+    return Guide(cast(Embeddings, queries), np.arange(num_queries), cast(Embeddings, passages), rule)
 
 
 @dataclass
@@ -124,21 +127,28 @@ def make_trainer(
     tables = {
         split: (dataset.queries(split), dataset.qrels(split), dataset.negatives(split)) for split in dataset.splits
     }
-    taught = some_ranker_scores(tables["train"]) if config.loss.reads_ranker_scores else None
-    guide = cast(GuideVectors, SomeGuide()) if config.guide is not None else None
-    inputs = TrainingInputs(Corpus.open(data[0]), tables["train"], tables["dev"], taught, guide=guide)
+    corpus = Corpus.open(data[0])
+    examples, signals = load_examples(*tables["train"], corpus), list[Signal]()
+    if config.loss.reads_ranker_scores:
+        signals.append(RankerScores.join(some_ranker_scores(tables["train"]), examples, corpus))
+    if config.guide is not None:
+        signals.append(some_guide(len(examples), len(corpus), config.guide))
+    inputs = TrainingInputs(corpus, examples, tables["dev"], signals)
     student = DualEncoder.from_config(model, seed=0).to(device)
-    wrap = partial(data_parallel, config.gradients) if dist.is_initialized() else None
-    setup = build_setup(
+    wrap = partial(data_parallel, config.gradients) if dist.is_initialized() else _alone
+    trainer = build_trainer(
         config, 0, student, build_tokenizers(model), inputs, torch_dtype(config.dtype), recorder or Recorder(), wrap
     )
-    trainer = build_trainer(setup)
     with torch.no_grad():
         # Without dropout the two networks of co-teaching would be one.
         if isinstance(trainer, CoTeachingTrainer):
             for at, parameter in enumerate(trainer.peer.model.parameters()):
                 parameter.mul_(1.2 if at % 2 else 0.8)
     return trainer
+
+
+def _alone(module: torch.nn.Module) -> torch.nn.Module:
+    return module
 
 
 def data_parallel(gradients: Gradients, module: torch.nn.Module) -> torch.nn.Module:

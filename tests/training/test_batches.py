@@ -19,7 +19,7 @@ TRAIN: dict[str, Any] = {"batch_size": 8, "num_hard_negatives": 2, "sampler": "u
 
 @pytest.fixture
 def batches(tiny_data: tuple[str, str], tiny_checkpoint: str) -> BatchMaker:
-    return make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).setup.batches
+    return make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).batches
 
 
 @pytest.mark.invariant
@@ -60,8 +60,8 @@ def test_a_loss_of_several_positives_brings_them_beside_the_negatives(
     tiny_data: tuple[str, str], tiny_checkpoint: str
 ) -> None:
     loss = {"loss": {"name": "multi_positive_nce", "num_positives": 3}}
-    setup = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss).setup
-    batches, examples = setup.batches, setup.batches.examples
+    batches = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss).batches
+    examples = batches.examples
     # The first twenty queries have two positives more, the others the one that they have.
     own = examples.positives.values
     several = [[row, (row + 60) % 120, (row + 61) % 120] if at < 20 else [row] for at, row in enumerate(own.tolist())]
@@ -78,7 +78,7 @@ def test_a_loss_of_several_positives_brings_them_beside_the_negatives(
         assert line[:3].count(ABSENT) == 3 - len(expected)
         assert ABSENT not in line[3:]
     # Negatives are those that one positive has beside it.
-    alone = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).setup.batches.make(rows, 0)
+    alone = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).batches.make(rows, 0)
     assert torch.equal(hashes_Q5[20:, 3:], alone.passage_hash_P.view(-1, 3)[20:, 1:])
     # Which ones, where there are more than places, is drawn for an epoch.
     batches.config = batches.config.model_copy(update={"loss": MultiPositiveNCE(num_positives=2)})

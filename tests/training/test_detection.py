@@ -31,7 +31,7 @@ def test_a_pairs_own_positive_is_not_among_what_it_is_measured_against(
 
     monkeypatch.setattr("raydr.training.detection.perplexities", measured)
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
-    detector, examples = trainer.setup.detector, trainer.setup.batches.examples
+    detector, examples = trainer.detector, trainer.batches.examples
     assert detector is not None
     detector.measure(trainer.model, 1, torch.float32)
     [random_NM] = seen

@@ -37,7 +37,7 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
     """With dropout too: each piece draws the same masks when it is encoded again."""
     config = model_config(tiny_checkpoint, towers=towers, dropout=dropout)
     cached = make_trainer(tiny_data, config, TRAIN | SMALL)
-    [batch] = next(cached.setup.batches.epoch(0))
+    [batch] = next(cached.batches.epoch(0))
     assert len(batch.passages.groups) > 3
     gradients = []
     for cache_tokens in (64, None):
@@ -102,7 +102,7 @@ def test_several_vectors_a_text_in_pieces(score, ragged_data, tiny_checkpoint):
     for cache_tokens in (64, None):
         trainer = make_trainer(ragged_data, config, TRAIN | {"cache_tokens": cache_tokens})
         learner = trainer.learner
-        [batch] = next(trainer.setup.batches.epoch(0))
+        [batch] = next(trainer.batches.epoch(0))
         assert len({group["input_ids"].shape[1] for group in batch.passages.groups}) > 1 or cache_tokens is None
         learner.backward(
             trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False

@@ -12,29 +12,29 @@ from pydantic import ValidationError
 from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.training.config import TrainConfig
+from raydr.training.signal_sources import RankerScores
 
 TRAIN: dict[str, Any] = {"batch_size": 8, "num_epochs": 1, "num_hard_negatives": 8, "sampler": "uniform"}
 
 
 def test_scores_stand_at_the_querys_own_candidates(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"loss": "ranker_kl"})
-    maker = trainer.setup.batches
+    maker = trainer.batches
     batch = maker.make(np.array([3, 7]), epoch=0)
     candidates = trainer.view(trainer.learner, batch).candidates()
-    ranker, examples = maker.ranker, maker.examples
-    assert ranker is not None
-    assert candidates.ranker_scores_QC is not None
-    known_QC = ~candidates.ranker_scores_QC.isnan()
+    examples = maker.examples
+    [ranker] = [signal for signal in maker.signals if isinstance(signal, RankerScores)]
+    known_QC = ~candidates.signals["ranker_scores_QC"].isnan()
     assert candidates.positive_Q.tolist() == [0, 9]
     for line, at in enumerate((3, 7)):
         own = slice(line * 9, line * 9 + 9)
         # Six candidates are there; two random passages have no score, nor has the other query's list.
         num = 1 + len(examples.negatives[at])
         assert known_QC[line].sum() == known_QC[line, own].sum() == num < 9
-        found = candidates.ranker_scores_QC[line, own][:num].tolist()
-        assert found[0] == ranker.of(np.array([at]), examples.positives[at][:1])[0]
+        found = candidates.signals["ranker_scores_QC"][line, own][:num].tolist()
+        assert found[0] == ranker.scores_of(np.array([at]), examples.positives[at][:1])[0]
         negatives = np.asarray(examples.negatives[at])
-        scores = ranker.of(np.full(len(negatives), at), negatives).tolist()
+        scores = ranker.scores_of(np.full(len(negatives), at), negatives).tolist()
         hashes = maker.corpus.content_hashes(negatives).view(np.int64).tolist()
         by_hash = dict(zip(hashes, scores, strict=True))
         assert len(set(by_hash.values())) > 1

@@ -91,7 +91,7 @@ class Scored:
 
     @cached_property
     def query_QD(self) -> np.ndarray:
-        return self.scorer.encode("query", None, self.trainer.setup.batches.examples.texts)
+        return self.scorer.encode("query", None, self.trainer.batches.examples.texts)
 
     @cached_property
     def passage_PD(self) -> np.ndarray:
@@ -123,24 +123,23 @@ def close(value: float) -> Any:
 
 
 def test_in_training(scored: Scored) -> None:
-    [batch] = next(scored.trainer.setup.batches.epoch(0))
+    [batch] = next(scored.trainer.batches.epoch(0))
     learner = scored.trainer.learner
     learner.start_teacher()
     with torch.no_grad():
         candidates = learner.encode(batch).candidates()
-    assert candidates.teacher_scores_QC is not None
-    examples = scored.trainer.setup.batches.examples
+    examples = scored.trainer.batches.examples
     positive_rows = [int(examples.positives[at][0]) for at in batch.query_rows]
     for line, query in enumerate(batch.query_rows.tolist()):
         for other, row in enumerate(positive_rows):
             expected = close(SCALE * scored.similarity(query, row))
             column = int(candidates.positive_Q[other])
             assert float(candidates.scores_QC[line, column]) == expected
-            assert float(candidates.teacher_scores_QC[line, column]) == expected
+            assert float(candidates.signals["teacher_scores_QC"][line, column]) == expected
 
 
 def test_in_dev_retrieval(scored: Scored) -> None:
-    retrieval = scored.trainer.setup.dev
+    retrieval = scored.trainer.dev
     assert retrieval is not None
     scores_QP = retrieval.scores(scored.trainer.model, torch.float32)
     assert scores_QP is not None
@@ -153,7 +152,7 @@ def test_in_dev_retrieval(scored: Scored) -> None:
 
 def test_in_detection(scored: Scored) -> None:
     """A pair's perplexity is log(1 + Σ exp(s_random − s))."""
-    detector = scored.trainer.setup.detector
+    detector = scored.trainer.detector
     assert detector is not None
     measured = detector.measure(scored.trainer.model, 1, torch.float32)
     examples = detector.examples
@@ -168,7 +167,7 @@ def test_in_detection(scored: Scored) -> None:
 
 
 def test_in_judging_negatives(scored: Scored) -> None:
-    examples = scored.trainer.setup.batches.examples
+    examples = scored.trainer.batches.examples
     query_P, passage_P = np.array([0, 1, 7, 7]), np.array([3, 0, 2, 3])
     rows = np.array([5, 17, 80, 119])
     found = scored.scorer.score(examples.texts, scored.corpus.texts(rows), query_P, passage_P)
@@ -178,7 +177,7 @@ def test_in_judging_negatives(scored: Scored) -> None:
 
 def test_in_judging_pairs(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
     """In several blocks, without passages that say what a known positive says."""
-    examples, corpus = scored.trainer.setup.batches.examples, scored.corpus
+    examples, corpus = scored.trainer.batches.examples, scored.corpus
     rows = draw_sample(scored.data, corpus, "train", NPC(num_random=30), seed=0)
     assert len(rows) == 30
     monkeypatch.setattr("raydr.noise.random_sample._BLOCK_SCORES", 3 * len(rows))
@@ -289,7 +288,7 @@ def test_scores_are_float32_whatever_encoded_the_texts(
     scores = {}
     for dtype in ("float32", "bfloat16"):
         trainer = make_trainer(ragged_data, config, TRAIN | {"dtype": dtype, "loss": "nce"})
-        [batch] = next(trainer.setup.batches.epoch(0))
+        [batch] = next(trainer.batches.epoch(0))
         learner = trainer.learner
         scores[dtype] = learner.encode(batch).candidates().scores_QC
         learner.backward(

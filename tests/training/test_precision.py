@@ -27,10 +27,9 @@ def test_a_teacher_that_is_the_student_agrees_with_it(tiny_data, tiny_checkpoint
     learner.start_teacher()
     learner.model.eval()
     with torch.no_grad():
-        candidates = learner.encode(next(trainer.setup.batches.epoch(0, 0))[0]).candidates()
-    assert candidates.teacher_scores_QC is not None
-    assert candidates.teacher_scores_QC.dtype == candidates.scores_QC.dtype == torch.float32
-    torch.testing.assert_close(candidates.teacher_scores_QC, candidates.scores_QC, rtol=0, atol=1e-5)
+        candidates = learner.encode(next(trainer.batches.epoch(0, 0))[0]).candidates()
+    assert candidates.signals["teacher_scores_QC"].dtype == candidates.scores_QC.dtype == torch.float32
+    torch.testing.assert_close(candidates.signals["teacher_scores_QC"], candidates.scores_QC, rtol=0, atol=1e-5)
     output = NPC(warmup_epochs=0).compute(candidates, epoch=0)
     assert float(output.metrics["consistency"]) == pytest.approx(0, abs=1e-6)
 

@@ -22,7 +22,7 @@ def test_gradients_are_the_same_and_less_is_kept(towers, dropout, tiny_data, tin
         trainer = make_trainer(tiny_data, config, TRAIN | changes)
         learner = trainer.learner
         learner.model.train()
-        [batch] = next(trainer.setup.batches.epoch(0))
+        [batch] = next(trainer.batches.epoch(0))
         seed_step(0, 0, 0)
         size = 0
 

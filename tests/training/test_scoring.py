@@ -11,9 +11,10 @@ from torch import Tensor
 
 from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
-from raydr.training.batches import ABSENT, Batch, GuideView
+from raydr.training.batches import ABSENT, Batch
 from raydr.training.config import GuideConfig
 from raydr.training.scoring import BatchView, Encodings
+from raydr.training.signal_sources import BatchGuide, BatchPassageWeights
 
 pytestmark = pytest.mark.invariant
 
@@ -30,6 +31,7 @@ def _second_of_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raydr.training.scoring.rank", lambda: 1)
     monkeypatch.setattr("raydr.training.scoring.gather", gathered)
     monkeypatch.setattr("raydr.training.scoring.gather_with_grad", gathered)
+    monkeypatch.setattr("raydr.training.signal_sources.gather", gathered)
 
 
 def scored(forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: bool = True, **further: Any) -> Candidates:
@@ -39,7 +41,6 @@ def scored(forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: boo
         passages=cast(Any, None),
         passage_hash_P=torch.tensor(hashes),
         forbidden_QF=torch.tensor(forbidden),
-        log_draw_prob_P=None,
         num_filled=0,
         **further,
     )
@@ -94,12 +95,13 @@ def test_only_own_negatives_count_where_the_others_are_left_out() -> None:
 def test_what_a_guide_takes_for_a_positive_is_left_out_whoever_brings_it(rule: dict[str, Any], expected: Any) -> None:
     """It finds the passages here 0.5, 0.6, 0.4 and 0 near to the first query, 0, 0, 0.3 and 0.2 to the second."""
     passage_PD = torch.tensor([[0.5, 0.0], [0.6, 0.0], [0.4, 0.3], [0.0, 0.2]])
-    guide = GuideView(torch.eye(2), passage_PD, GuideConfig.model_validate(rule))
-    assert places(scored([[5], [7]], guide=guide).excluded_QC) == expected
+    guide = BatchGuide(torch.eye(2), passage_PD, GuideConfig.model_validate(rule))
+    assert places(scored([[5], [7]], signals=(guide,)).excluded_QC) == expected
 
 
 def test_every_passage_that_weighs_less_does_so_for_its_query_whoever_brings_it() -> None:
     weights = torch.tensor([[0.5, 0.25], [0.125, 1.0]])
-    found = scored([[5], [7]], weighted_hash_QW=torch.tensor([[2, 6], [3, 0]]), weighted_log_QW=weights.log())
+    signal = BatchPassageWeights(torch.tensor([[2, 6], [3, 0]]), weights.log())
+    found = scored([[5], [7]], signals=(signal,))
     assert found.log_weight_QC is not None
     assert found.log_weight_QC.exp().tolist() == [[1, 0.5, 1, 1, 1, 0.25, 1, 1], [1, 1, 0.125, 1, 1, 1, 1, 1]]

@@ -70,7 +70,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize(("tile", "most"), [(None, 8), (3, 3)])
 def test_only_a_tile_of_scores_is_held(tile: int | None, most: int, tiny_data: Any, tiny_checkpoint: str) -> None:
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
-    learner, [batch] = trainer.learner, next(trainer.setup.batches.epoch(0))
+    learner, [batch] = trainer.learner, next(trainer.batches.epoch(0))
     view = learner.encode(batch)
     with Largest(view.student.passage_CD) as seen:
         loss = loss_in_tiles(view, trainer.config.loss, 0, 8, tile).per_query_Q.mean()
@@ -84,7 +84,7 @@ def test_a_nested_loss_is_that_of_sentence_transformers(tiny_data: Any, tiny_che
 
     config = model_config(tiny_checkpoint)
     trainer = make_trainer(tiny_data, config, TRAIN)
-    [batch] = next(trainer.setup.batches.epoch(0))
+    [batch] = next(trainer.batches.epoch(0))
     view, dims = trainer.learner.encode(batch), [4, 16, 32]
     mine = loss_in_tiles(view, trainer.config.loss, 0, 8, None, dims).per_query_Q
     candidates, expected_Q = view.candidates(), torch.zeros(8)

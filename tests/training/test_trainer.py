@@ -11,13 +11,14 @@ import pytest
 import torch
 from made_artefacts import make_dataset
 from pydantic import ValidationError
-from training.harness import Recorder, SomeGuide, make_trainer, model_config, run_alone, run_with_ranks
+from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Ragged
 from raydr.data.schema import to_table
 from raydr.errors import ConfigError, DataError, TrainingError
+from raydr.losses.base import LOG_DRAW_PROB
 from raydr.models.inference import encode_tokens
 from raydr.seeding import query_rng
 from raydr.training.batches import random_rows
@@ -26,6 +27,8 @@ from raydr.training.config import DevConfig, PairDetectionConfig, TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval, build_dev_set
 from raydr.training.metrics import PARTS, as_numbers
+from raydr.training.signal_sources import Guide, signals_of_examples
+from raydr.training.signals import PlaceSignal
 from raydr.training.teacher import Teacher
 
 TRAIN: dict[str, Any] = {
@@ -194,7 +197,7 @@ def test_resumed_equals_uninterrupted(variant, stop, tiny_data, tiny_checkpoint,
 def test_accumulation_is_the_mean_of_micro_batches(tiny_data, tiny_checkpoint):
     config = model_config(tiny_checkpoint)
     trainer = make_trainer(tiny_data, config, TRAIN | {"accumulation_steps": 2})
-    batches = next(iter(trainer.setup.batches.epoch(0)))
+    batches = next(iter(trainer.batches.epoch(0)))
     losses = []
     for batch in batches:
         candidates = trainer.view(trainer.learner, batch).candidates()
@@ -204,7 +207,7 @@ def test_accumulation_is_the_mean_of_micro_batches(tiny_data, tiny_checkpoint):
 
 def test_batches_do_not_depend_on_the_number_of_ranks(tiny_data, tiny_checkpoint):
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
-    whole = trainer.setup.batches
+    whole = trainer.batches
     [first] = next(iter(whole.epoch(1)))
     halves = []
     for rank in range(2):
@@ -218,7 +221,7 @@ def test_batches_do_not_depend_on_the_number_of_ranks(tiny_data, tiny_checkpoint
 @pytest.mark.invariant
 def test_no_query_has_a_known_positive_or_its_copy_among_its_negatives(tiny_data, tiny_checkpoint):
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
-    [batch] = next(iter(trainer.setup.batches.epoch(0)))
+    [batch] = next(iter(trainer.batches.epoch(0)))
     # Make the second query's positive forbidden for the first, as if both were answered by the same passage.
     batch.forbidden_QF[0] = batch.passage_hash_P[3]
     candidates = trainer.view(trainer.learner, batch).candidates()
@@ -232,7 +235,7 @@ def test_no_query_has_a_known_positive_or_its_copy_among_its_negatives(tiny_data
 def test_a_down_weighted_passage_weighs_less_for_its_query_whoever_brought_it(tiny_data, tiny_checkpoint):
     """Here the third query's positive is a candidate of weight 0.1 of the first query."""
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
-    batches, [batch] = trainer.setup.batches, next(iter(trainer.setup.batches.epoch(0)))
+    batches, [batch] = trainer.batches, next(iter(trainer.batches.epoch(0)))
     examples = batches.examples
     first, third = int(batch.query_rows[0]), int(batch.query_rows[2])
     rows, weights = examples.negatives.values.copy(), examples.weights.values.copy()
@@ -243,6 +246,7 @@ def test_a_down_weighted_passage_weighs_less_for_its_query_whoever_brought_it(ti
         negatives=Ragged(rows, examples.negatives.offsets),
         weights=Ragged(weights, examples.weights.offsets),
     )
+    batches.signals = signals_of_examples(batches.examples, batches.corpus)
     candidates = trainer.view(trainer.learner, batches.make(batch.query_rows, 0)).candidates()
     column = int(candidates.positive_Q[2])
     assert candidates.log_weight_QC[0, column].item() == pytest.approx(np.log(0.1))
@@ -296,29 +300,32 @@ def test_draw_probabilities_are_known_where_every_list_is_empty(tiny_data, tiny_
     """All negatives are random then, and their probability is known."""
     sampler = {"sampler": {"name": "softmax", "with_replacement": True}, "loss": "corrected_nce"}
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | sampler | {"in_batch_negatives": False})
-    batches = trainer.setup.batches
+    batches = trainer.batches
     none = Ragged(np.empty(0, dtype=np.int64), np.zeros(len(batches.examples) + 1, dtype=np.int64))
     no_scores = Ragged(np.empty(0, dtype=np.float32), none.offsets)
     batches.examples = replace(batches.examples, negatives=none, scores=no_scores, weights=no_scores)
-    batch = batches.make(np.arange(2), 0)
-    assert batch.log_draw_prob_P is not None
-    group = len(batch.passage_hash_P) // 2
-    drawn = batch.log_draw_prob_P.view(2, group)[:, 1:]
+    batches.signals = signals_of_examples(batches.examples, batches.corpus)
+    [signal] = batches.make(np.arange(2), 0).signals
+    assert isinstance(signal, PlaceSignal)
+    assert signal.name == LOG_DRAW_PROB
+    drawn = signal.value_QG[:, 1:]
     assert torch.allclose(drawn, torch.full_like(drawn, -np.log(len(batches.corpus))))
 
 
 def test_training_leaves_out_what_the_guide_takes_for_positives(tiny_data, tiny_checkpoint):
     """Against a loop over queries and candidates."""
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"guide": {"margin": 0.2}})
-    guide, batches = SomeGuide(), trainer.setup.batches
+    batches = trainer.batches
+    [guide] = [signal for signal in batches.signals if isinstance(signal, Guide)]
     [batch] = next(iter(batches.epoch(0)))
-    plain = replace(batch, guide=None)
+    plain = replace(batch, signals=())
     found, before = (trainer.view(trainer.learner, one).candidates().excluded_QC for one in (batch, plain))
     contents = batches.corpus.content_hashes(np.arange(len(batches.corpus))).view(np.int64).tolist()
     rows = np.array([contents.index(one) for one in batch.passage_hash_P.tolist()])
     group, left_out = len(rows) // len(batch.query_rows), 0
     for query, at in enumerate(batch.query_rows):
-        scores = guide.of_passages(rows).astype(np.float32) @ guide.of_queries(np.array([at]))[0].astype(np.float32)
+        query_D = guide.queries.take(np.array([at]))[0].astype(np.float32)
+        scores = guide.passages.take(rows).astype(np.float32) @ query_D
         for column, score in enumerate(scores):
             own = column == query * group
             like = not own and score > scores[query * group] - 0.2
@@ -328,7 +335,7 @@ def test_training_leaves_out_what_the_guide_takes_for_positives(tiny_data, tiny_
 
 
 def test_a_query_that_everything_is_forbidden_for_is_named(tiny_data, tiny_checkpoint):
-    batches = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).setup.batches
+    batches = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).batches
     corpus, examples = batches.corpus, batches.examples
     everything = corpus.content_hashes(np.arange(len(corpus))).view(np.int64)
     offsets = np.arange(len(examples) + 1, dtype=np.int64) * len(everything)
@@ -344,7 +351,7 @@ def test_a_pair_is_measured_against_another_passage_than_its_own(tiny_data, tiny
         "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 1},
     }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss)
-    detector = trainer.setup.detector
+    detector = trainer.detector
     for epoch in range(20):
         measured = detector.measure(trainer.model, epoch, torch.float32)
         assert np.isfinite(measured.pairs_N).all()
@@ -359,7 +366,7 @@ def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpo
         "pair_detection": {"detector": "gaussian", "margins": "model", "num_random": 12},
     }
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, scale=1.0), TRAIN | npc)
-    detector, batches = trainer.setup.detector, trainer.setup.batches
+    detector, batches = trainer.detector, trainer.batches
     examples, model = batches.examples, trainer.model.eval()
     found = detector.measure(model, 1, torch.float32).random_N
 
@@ -395,7 +402,7 @@ def test_dev_queries_without_judgments_are_left_out_and_all_of_them_refused(tiny
 def test_what_was_dropped_for_a_dev_query_is_neither_right_nor_wrong(tiny_data, tiny_checkpoint):
     """A query's own passage, where queries are passages: it would come first, and hide what is measured."""
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"dev": {"random_passages": 120}})
-    retrieval = trainer.setup.dev
+    retrieval = trainer.dev
     assert retrieval is not None
     before = retrieval.rank_passages(trainer.model, torch.float32, 5)
     assert before is not None
@@ -412,8 +419,8 @@ def test_what_was_dropped_for_a_dev_query_is_neither_right_nor_wrong(tiny_data, 
 def test_a_deep_dev_measure_sees_as_many_passages(tiny_data, tiny_checkpoint):
     dev = {"measure": "R@120", "random_passages": 120}
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"dev": dev})
-    assert trainer.setup.dev is not None
-    assert trainer.setup.dev.measure(trainer.model, torch.float32) == 1.0
+    assert trainer.dev is not None
+    assert trainer.dev.measure(trainer.model, torch.float32) == 1.0
 
 
 def test_patience_ends_training(tiny_data, tiny_checkpoint):
@@ -497,11 +504,11 @@ def test_the_teacher_is_asked_as_often_as_the_loss_says(tiny_data, tiny_checkpoi
 
 def test_flags_of_one_positive_are_not_applied_to_another(tiny_data, tiny_checkpoint):
     train = TRAIN | VARIANTS["npc, detected once"]
-    setup = make_trainer(tiny_data, model_config(tiny_checkpoint), train).setup
-    examples, config = setup.batches.examples, setup.config
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), train)
+    examples, config = trainer.batches.examples, trainer.config
     second = Ragged(np.repeat(examples.positives.values, 2), 2 * examples.positives.offsets)
     several = replace(examples, positives=second)
-    arguments = (several, setup.batches.corpus, setup.batches.tokenizers, config.pair_detection)
+    arguments = (several, trainer.batches.corpus, trainer.batches.tokenizers, config.pair_detection)
     with pytest.raises(ConfigError, match="40 training queries have several positives.*set train.positive to first"):
         PairDetector(*arguments, config, 0)
     PairDetector(*arguments, config.model_copy(update={"positive": "first"}), 0)
@@ -517,7 +524,7 @@ def test_accumulated_gradients_are_those_of_the_mean(tiny_data, tiny_checkpoint)
     """The step is AdamW's, which hardly sees a factor; but clipping, the log and epsilon do."""
     config, train = model_config(tiny_checkpoint), TRAIN | {"accumulation_steps": 2}
     trainer, other = (make_trainer(tiny_data, config, train) for _ in range(2))
-    batches = next(iter(trainer.setup.batches.epoch(0)))
+    batches = next(iter(trainer.batches.epoch(0)))
     losses = [
         other.config.loss.compute(other.view(other.learner, batch).candidates(), 0).per_query_Q.mean()
         for batch in batches

@@ -256,19 +256,19 @@ def train(
     """Train by plain NCE; hard negatives are drawn from the corpus."""
     from raydr.models.dual_encoder import DualEncoder, build_tokenizers
     from raydr.models.precision import resolve_dtype, torch_dtype
-    from raydr.training.run import TrainingInputs, build_setup
-    from raydr.training.trainer import Trainer
+    from raydr.training.run import TrainingInputs, build_trainer
 
     _threads(train.cpus_per_worker)
     device, split = "cuda" if train.use_gpu else "cpu", config.data.train_split
     queries = data.queries(split).slice(0, _STEPS * share)
     tables = queries, of_queries(data.qrels(split), queries["query_id"]), data.negatives(split).slice(0, 0)
     clock = _Clock(config.plan.probe_seconds, device)
-    setup = build_setup(
+    trainer = build_trainer(
         train, config.seed, DualEncoder.from_config(model, config.seed).to(device), build_tokenizers(model),
-        TrainingInputs(corpus, tables, None), torch_dtype(resolve_dtype(train.dtype, device)[0]), clock,
+        TrainingInputs(corpus, load_examples(*tables, corpus)),
+        torch_dtype(resolve_dtype(train.dtype, device)[0]), clock,
     )  # fmt: skip
-    return clock.rates(Trainer(setup).run)
+    return clock.rates(trainer.run)
 
 
 def train_ranker(config: RunConfig, corpus: Corpus, data: Dataset, share: int) -> StepRates:

@@ -17,10 +17,11 @@ import torch
 from patience import PATIENCE_S
 from ray.train import CheckpointUploadMode
 
-from raydr.distributed.member import RayTrainProcess, SingleProcess, drop_all_but_last
+from raydr.distributed.worker_group import RayTrainProcess
 from raydr.errors import ArtifactError
 from raydr.store.folder import Folder
-from raydr.training.checkpoint import PROGRESS, Save
+from raydr.training.checkpoint import PROGRESS, Save, drop_all_but_last
+from raydr.training.process import TorchProcess
 
 
 class Training:
@@ -43,9 +44,9 @@ class Training:
 
         return save
 
-    def keep(self, member: SingleProcess | RayTrainProcess, number: int) -> None:
+    def keep(self, process: TorchProcess | RayTrainProcess, number: int) -> None:
         self.number = number
-        member.report({"global_step": number}, self.copy)
+        process.report({"global_step": number}, self.copy)
 
 
 def broken() -> Save:
@@ -64,17 +65,17 @@ def training() -> Iterator[Training]:
 
 
 @pytest.fixture
-def lone(tmp_path: Path) -> Iterator[SingleProcess]:
-    with closing(SingleProcess(Folder(str(tmp_path / "states")), torch.device("cpu"))) as member:
-        yield member
+def lone(tmp_path: Path) -> Iterator[TorchProcess]:
+    with closing(TorchProcess(Folder(str(tmp_path / "states")), torch.device("cpu"))) as process:
+        yield process
 
 
-def last(member: SingleProcess | RayTrainProcess) -> str | None:
-    with member.last_state() as folder:
+def last(process: TorchProcess | RayTrainProcess) -> str | None:
+    with process.last_state() as folder:
         return None if folder is None else (folder / "state").read_text()
 
 
-def test_training_goes_on_while_its_state_is_written(lone: SingleProcess, training: Training) -> None:
+def test_training_goes_on_while_its_state_is_written(lone: TorchProcess, training: Training) -> None:
     training.keep(lone, 1)
     assert not lone.kept()
     assert last(lone) is None
@@ -86,7 +87,7 @@ def test_training_goes_on_while_its_state_is_written(lone: SingleProcess, traini
     assert last(lone) == "1"
 
 
-def test_the_next_state_waits_for_the_one_before(lone: SingleProcess, training: Training) -> None:
+def test_the_next_state_waits_for_the_one_before(lone: TorchProcess, training: Training) -> None:
     training.keep(lone, 1)
     second = threading.Thread(target=training.keep, args=[lone, 2])
     second.start()
@@ -103,10 +104,10 @@ def test_the_next_state_waits_for_the_one_before(lone: SingleProcess, training: 
 
 
 @pytest.mark.parametrize(
-    "ask", [SingleProcess.kept, SingleProcess.wait, lambda one: one.report({"global_step": 3}, broken)]
+    "ask", [TorchProcess.kept, TorchProcess.wait, lambda one: one.report({"global_step": 3}, broken)]
 )
 def test_what_the_thread_raises_is_raised_in_the_training(
-    ask: Callable[[SingleProcess], Any], lone: SingleProcess, training: Training
+    ask: Callable[[TorchProcess], Any], lone: TorchProcess, training: Training
 ) -> None:
     training.disk.set()
     training.keep(lone, 1)
@@ -119,7 +120,7 @@ def test_what_the_thread_raises_is_raised_in_the_training(
     assert last(lone) == "1"
 
 
-def test_a_state_whose_writing_was_killed_is_none(lone: SingleProcess, training: Training) -> None:
+def test_a_state_whose_writing_was_killed_is_none(lone: TorchProcess, training: Training) -> None:
     """Of a process that is killed in its thread: its progress file, which comes last, is not there."""
     training.disk.set()
     training.keep(lone, 1)
@@ -134,12 +135,12 @@ def test_a_state_whose_writing_was_killed_is_none(lone: SingleProcess, training:
 
 
 def test_a_training_that_breaks_off_keeps_the_state_that_is_being_written(tmp_path: Path, training: Training) -> None:
-    member = SingleProcess(Folder(str(tmp_path)), torch.device("cpu"))
-    with pytest.raises(KeyboardInterrupt), closing(member):
-        training.keep(member, 1)
+    process = TorchProcess(Folder(str(tmp_path)), torch.device("cpu"))
+    with pytest.raises(KeyboardInterrupt), closing(process):
+        training.keep(process, 1)
         threading.Timer(0.05, training.disk.set).start()
         raise KeyboardInterrupt
-    assert last(member) == "1"
+    assert last(process) == "1"
 
 
 class Reports:
@@ -187,46 +188,46 @@ def reports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reports:
 
 
 @pytest.fixture
-def member(reports: Reports) -> RayTrainProcess:
-    member = object.__new__(RayTrainProcess)
-    member.states = Folder(str(reports.storage))
-    member.rank, member.written, member.failure = 0, threading.Event(), None
-    member.written.set()
-    member.context = SimpleNamespace(get_storage=lambda: reports)
-    return member
+def process(reports: Reports) -> RayTrainProcess:
+    process = object.__new__(RayTrainProcess)
+    process.states = Folder(str(reports.storage))
+    process.rank, process.written, process.failure = 0, threading.Event(), None
+    process.written.set()
+    process.context = SimpleNamespace(get_storage=lambda: reports)
+    return process
 
 
 def test_a_group_goes_on_while_the_state_is_written(
-    member: RayTrainProcess, reports: Reports, training: Training
+    process: RayTrainProcess, reports: Reports, training: Training
 ) -> None:
-    training.keep(member, 1)
-    assert not member.kept()
+    training.keep(process, 1)
+    assert not process.kept()
     training.number = 99
     training.disk.set()
-    member.wait()
+    process.wait()
     assert (reports.storage / "step-000000001" / "state").read_text() == "1"
 
 
-def test_one_state_lies_on_the_node_at_a_time(member: RayTrainProcess, reports: Reports, training: Training) -> None:
-    training.keep(member, 1)
-    second = threading.Thread(target=training.keep, args=[member, 2])
+def test_one_state_lies_on_the_node_at_a_time(process: RayTrainProcess, reports: Reports, training: Training) -> None:
+    training.keep(process, 1)
+    second = threading.Thread(target=training.keep, args=[process, 2])
     second.start()
     second.join(0.3)
     assert training.copied == [1]
     training.disk.set()
     second.join(PATIENCE_S)
-    member.wait()
+    process.wait()
     assert training.copied == [1, 2]
     assert sorted(path.name for path in reports.storage.iterdir()) == ["step-000000001", "step-000000002"]
 
 
 def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
-    member: RayTrainProcess, reports: Reports, tmp_path: Path
+    process: RayTrainProcess, reports: Reports, tmp_path: Path
 ) -> None:
-    member.report({"global_step": 1}, broken)
+    process.report({"global_step": 1}, broken)
     reports.threads[0].join(PATIENCE_S)
     with pytest.raises(ArtifactError, match="the disk is gone"):
-        member.kept()
+        process.kept()
     # Ray Train hears of it too, and starts the group again from the state before.
     assert ["the disk is gone" in str(error) for error in reports.errors] == [True]
     assert not list((tmp_path / "node").iterdir())
@@ -234,31 +235,31 @@ def test_a_state_that_a_group_could_not_write_leaves_nothing_and_is_raised(
 
 
 def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
-    member: RayTrainProcess, reports: Reports, training: Training
+    process: RayTrainProcess, reports: Reports, training: Training
 ) -> None:
     """A kill that met Ray Train at writing its list cost the whole training."""
-    with member.last_state() as folder:
+    with process.last_state() as folder:
         assert folder is None
     training.disk.set()
-    training.keep(member, 1)
-    training.keep(member, 2)
-    member.wait()
-    with (member.states / "step-000000003").publish("state") as path:
+    training.keep(process, 1)
+    training.keep(process, 2)
+    process.wait()
+    with (process.states / "step-000000003").publish("state") as path:
         Path(path).write_text("half of it")
-    with member.states.publish("list.json") as path:
+    with process.states.publish("list.json") as path:
         Path(path).write_text("{}")
-    with member.last_state() as folder:
+    with process.last_state() as folder:
         assert folder == reports.storage / "step-000000002"
-    drop_all_but_last(member.states)
+    drop_all_but_last(process.states)
     assert sorted(path.name for path in reports.storage.iterdir()) == ["list.json", "step-000000002"]
 
 
 def test_a_group_and_a_process_alone_go_on_from_each_others_states(
-    lone: SingleProcess, member: RayTrainProcess, training: Training
+    lone: TorchProcess, process: RayTrainProcess, training: Training
 ) -> None:
-    lone.states = member.states
+    lone.states = process.states
     training.disk.set()
-    for step, one in enumerate([lone, member, lone, member], start=1):
+    for step, one in enumerate([lone, process, lone, process], start=1):
         training.keep(one, step)
         one.wait()
-        assert {last(other) for other in (lone, member)} == {str(step)}
+        assert {last(other) for other in (lone, process)} == {str(step)}

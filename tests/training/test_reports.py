@@ -1,21 +1,20 @@
-"""Whom a training worker tells what, and when."""
+"""What a training worker reports, and when."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from raydr.artefacts.train_worker import WorkerListener
-from raydr.distributed.member import WorkerContext
 from raydr.store.folder import Folder
-from raydr.tracking.tracker import NullTracker
 from raydr.training.checkpoint import EpochRow, Progress, Save
+from raydr.training.process import WorkerProcess
+from raydr.training.reports import WorkerListener
 
 
-class SlowMember:
+class SlowProcess:
     """Keeps a state when it is let, or waited for."""
 
     def __init__(self, rank: int) -> None:
@@ -36,7 +35,7 @@ class SlowMember:
 
 
 class Recorder:
-    """A watcher that remembers the epochs it was told of."""
+    """A watcher that reprocesss the epochs it was told of."""
 
     def __init__(self) -> None:
         self.epochs: list[tuple[int, int]] = []
@@ -50,6 +49,9 @@ class Recorder:
     def epoch(self, progress: Progress) -> None:
         self.epochs.append((progress.epoch, len(progress.history)))
 
+    def log(self, figures: Mapping[str, float], step: int) -> None:
+        """Nothing to do."""
+
 
 def after(epoch: int, step: int) -> Progress:
     """Of epochs of 10 steps."""
@@ -58,22 +60,22 @@ def after(epoch: int, step: int) -> Progress:
 
 
 def no_state() -> Save:
-    raise AssertionError("the member takes the state")
+    raise AssertionError("the process takes the state")
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_epoch_is_told_of_when_its_state_is_kept(rank: int, tmp_path: Path) -> None:
     """Who hears of it may end the process, and goes on from there."""
-    member, watcher = SlowMember(rank), Recorder()
-    listener = WorkerListener(NullTracker(), watcher, cast(WorkerContext, member), Folder(str(tmp_path)))
+    process, report = SlowProcess(rank), Recorder()
+    listener = WorkerListener(report, cast(WorkerProcess, process), Folder(str(tmp_path)))
 
     def told() -> list[int]:
-        return [epoch for epoch, num_rows in watcher.epochs if epoch == num_rows]
+        return [epoch for epoch, num_rows in report.epochs if epoch == num_rows]
 
     listener.on_checkpoint(after(1, 0), no_state)
     listener.on_step(after(1, 1), 10, {})
     assert told() == []
-    member.is_kept = True
+    process.is_kept = True
     listener.on_step(after(1, 2), 10, {})
     listener.on_step(after(1, 3), 10, {})
     assert told() == [1] * (rank == 0)
@@ -82,11 +84,11 @@ def test_an_epoch_is_told_of_when_its_state_is_kept(rank: int, tmp_path: Path) -
     listener.on_checkpoint(after(2, 5), no_state)
     assert told() == [1, 2] * (rank == 0)
     # What breaks off in an epoch has nothing new to tell of.
-    member.is_kept = True
+    process.is_kept = True
     listener.on_step(after(2, 6), 10, {})
     listener.on_checkpoint(after(3, 0), no_state)
-    member.wait()
+    process.wait()
     listener.tell_epochs()
     assert told() == [1, 2, 3] * (rank == 0)
     # Every rank reports the same number of times.
-    assert member.reported == [10, 20, 25, 30]
+    assert process.reported == [10, 20, 25, 30]

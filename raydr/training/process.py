@@ -1,0 +1,108 @@
+"""The process that a training worker runs in: alone, or with others under torchrun.
+
+Training stops for a copy of its state to host memory; a thread writes it. The next state waits until that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from raydr.store.folder import Folder, publish_files
+from raydr.training.checkpoint import PROGRESS, Save, drop_all_but_last, local_state, state_name, whole_states
+from raydr.training.collectives import DDP_SETTINGS, broadcast_object, num_ranks, rank
+
+
+class WorkerProcess(Protocol):
+    """One of the processes that train together, or the only one."""
+
+    rank: int
+    num_ranks: int
+    device: torch.device
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """Return the module as a training step calls it."""
+
+    def last_state(self) -> AbstractContextManager[Path | None]:
+        """Open the last complete state of this training as a local folder; None if there is none."""
+
+    def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
+        """Begin to write a state, once the state before is written; every rank calls this the same number of times.
+
+        Args:
+            metrics: ``global_step`` among them, the optimiser's steps so far.
+            copy: copies the state to host memory; called before this returns, on rank 0 alone.
+
+        Raises:
+            OSError, ArtifactError: the state before could not be written.
+        """
+
+    def kept(self) -> bool:
+        """Return whether the last state that was reported is written; raises as :meth:`report` does."""
+
+    def wait(self) -> None:
+        """Wait until it is; raises as :meth:`report` does."""
+
+
+#: What a process runs, from its job to the outcome. An outcome ``{"error": message}`` ends training without another
+#: try. After any exception Ray Train starts the group again.
+Worker = Callable[[Any, WorkerProcess], dict[str, Any]]
+
+
+class TorchProcess:
+    """A process without Ray: the only one of its training, or a rank of PyTorch's process group.
+
+    Args:
+        states: the folder of the training's states.
+        device: it trains on.
+    """
+
+    def __init__(self, states: Folder, device: torch.device) -> None:
+        self.states = states
+        self.device = device
+        self.rank = rank()
+        self.num_ranks = num_ranks()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="raydr-state")
+        self._writing: Future[None] | None = None
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        if self.num_ranks == 1:
+            return module
+        devices = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(module, device_ids=devices, **DDP_SETTINGS)
+
+    @contextmanager
+    def last_state(self) -> Iterator[Path | None]:
+        # Rank 0 looks: all ranks must resume from the same state.
+        yield local_state(self.states, broadcast_object(whole_states(self.states)))
+
+    def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
+        if self.rank:
+            return
+        self.wait()
+        self._writing = self._thread.submit(self._keep, state_name(metrics["global_step"]), copy())
+
+    def kept(self) -> bool:
+        if self._writing is not None and not self._writing.done():
+            return False
+        self.wait()
+        return True
+
+    def wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+
+    def close(self) -> None:
+        """Wait for the last state, however training has ended."""
+        self._thread.shutdown()
+
+    def _keep(self, name: str, save: Save) -> None:
+        publish_files(self.states / name, save, last=PROGRESS)
+        drop_all_but_last(self.states)

@@ -30,10 +30,10 @@ from raydr.noise.perplexity import Perplexities
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, Save
-from raydr.training.config import DevConfig, PairDetectionConfig
 from raydr.training.detection import PairDetector, PairFlags, describe_detection
 from raydr.training.dev import DevRetrieval
 from raydr.training.run import TrainingInputs, build_trainer
+from raydr.training.sections import DevConfig, PairDetectionConfig
 from raydr.training.trainer import Trainer
 from raydr.training.training import Training
 

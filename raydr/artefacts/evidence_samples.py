@@ -27,8 +27,8 @@ from raydr.negatives.config import BM25Config
 from raydr.seeding import stable_hash64
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.training.config import DevConfig
 from raydr.training.dev import DevSet, build_dev_set
+from raydr.training.sections import DevConfig
 from raydr.training.training import Training
 
 #: The sample of each split: queries, and random passages beside their positives.

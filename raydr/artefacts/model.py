@@ -37,8 +37,8 @@ from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
 from raydr.training.advice import training_advice
 from raydr.training.checkpoint import OPTIMIZER
-from raydr.training.config import TeacherConfig
 from raydr.training.reports import Watcher
+from raydr.training.sections import TeacherConfig
 from raydr.training.training import OptionalInputs, Training
 
 

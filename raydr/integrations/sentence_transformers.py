@@ -22,7 +22,7 @@ from raydr.errors import ConfigError
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.npc import NPC
 from raydr.losses.rcl import RCL
-from raydr.training.config import TeacherConfig
+from raydr.training.sections import TeacherConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset

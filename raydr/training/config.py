@@ -8,150 +8,20 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from raydr.component import Config, Neutral, Pluggable, Resolved
-from raydr.data.partitions import Scope
-from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
 from raydr.models.training_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
-from raydr.noise.detectors.base import Detector
-from raydr.noise.detectors.local_fdr import LocalFdrDetector
-from raydr.noise.judges.margin import MarginLimit
+from raydr.training.sections import CoTeachingConfig, DevConfig, GuideConfig, PairDetectionConfig, TeacherConfig
 
-#: Epochs of a teacher's half-life, and its momentum in the key where no loss reads a teacher.
-_HALF_LIFE, _UNASKED_MOMENTUM = 2.0, 0.99
 #: Names of losses that stand for a method of a paper: the loss, and the detection that belongs to it.
 PRESETS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "npc-paper": ("npc", {"detector": "gaussian", "margins": "model"}),
 }
 #: The type in which workers send each other gradients.
 Gradients = Literal["float32", "bfloat16"]
-
-
-class DevConfig(Config):
-    """Retrieval on the dev split after each epoch, against a part of the corpus."""
-
-    max_queries: int = Field(default=500, ge=1)
-    """The dev queries used, at most, chosen by (seed, query_id)."""
-
-    random_passages: int = Field(default=5000, ge=0)
-    """Random passages put beside the dev queries' positives and negatives."""
-
-    scope: Scope = "own"
-    """Where passages have partitions: those that a dev query is searched in, and random passages are of."""
-
-    measure: MeasureName = "RR@10"
-    """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""
-
-    patience: int | None = Field(default=None, ge=1)
-    """Epochs without a better dev measure after which training ends; never if null."""
-
-
-class TeacherConfig(Config):
-    """The EMA teacher of losses that need one."""
-
-    momentum: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = "auto"
-    """α: after each step the teacher becomes α · teacher + (1 − α) · student. ``auto``: a half-life of two epochs."""
-
-    half_life: float | None = Field(default=None, gt=0)
-    """Epochs in which the teacher forgets half of what it was, in place of ``momentum``: the same lag with batches and
-    data of any size."""
-
-    def resolved(self, is_read: bool) -> TeacherConfig:
-        """Return the settings with ``auto`` written out.
-
-        Args:
-            is_read: whether the loss reads a teacher; a teacher that no loss reads has the momentum 0.99.
-        """
-        if self.momentum != "auto":
-            return self
-        half_life = _HALF_LIFE if is_read and self.half_life is None else self.half_life
-        return TeacherConfig(momentum=_UNASKED_MOMENTUM, half_life=half_life)
-
-    def momentum_of(self, epoch_steps: float) -> float:
-        """Return the teacher's momentum α for an epoch of so many steps.
-
-        >>> round(TeacherConfig().momentum_of(39), 4), round(TeacherConfig(half_life=1).momentum_of(39), 4)
-        (0.9912, 0.9824)
-        """
-        half_life = _HALF_LIFE if self.half_life is None and self.momentum == "auto" else self.half_life
-        return float(self.momentum) if half_life is None else float(0.5 ** (1 / (half_life * epoch_steps)))
-
-
-class PairDetectionConfig(Config):
-    """Detection of mismatched training pairs, after the loss's warm-up. The defaults are what is recommended."""
-
-    detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
-    """How perplexities become flags: ``local_fdr`` for cross-fitted margins; of the model in training ``gaussian`` is
-    the paper's, ``anchored`` leaves clean pairs alone."""
-
-    margins: Literal["cross_fitted", "model"] = "cross_fitted"
-    """Who measures the pairs. ``cross_fitted``: the short trainings of the section ``cross_fit``, each the pairs that
-    it has not seen, once. ``model``: the model in training, which has partly learnt the pairs, before every epoch.
-    ``num_random``, ``repeat`` and ``against`` belong to ``model``."""
-
-    num_random: int = Field(default=255, ge=1)
-    """Random passages (positives of other pairs) that each pair is measured against."""
-
-    repeat: Literal["each_epoch", "once"] = "each_epoch"
-    """``each_epoch``: anew before every epoch; ``once``: only after the warm-up (an ablation of the paper)."""
-
-    against: Literal["random", "hard"] = "random"
-    """Measure against the query's hard negatives instead of random passages (an ablation of the paper)."""
-
-    weights: Literal["flags", "posterior"] = "flags"
-    """ŷ of the loss: 0 for a flagged pair and 1 for others, or every pair's p(clean)."""
-
-    @model_validator(mode="after")
-    def _check_random_pairs(self) -> PairDetectionConfig:
-        if self.against == "hard" and self.margins == "cross_fitted":
-            raise ValueError(
-                "cross-fitted margins are measured against random passages: set margins to model, or against to random"
-            )
-        if self.against == "hard" and self.detector.reads_random_pairs:
-            raise ValueError(
-                f"detector {self.detector.name} compares with random pairs: against must be random, not hard"
-            )
-        return self
-
-
-class GuideConfig(MarginLimit):
-    """GIST while training: other queries' passages, and hard negatives, that look like positives are no negatives.
-
-    A candidate of a query is left out if the guide, the model of ``judge.guide``, finds it nearer than the query's
-    positive less a margin; 0 is the paper's rule. The guide's vectors of the training queries and of the corpus are
-    made once, before training.
-    """
-
-
-class CoTeachingConfig(Config):
-    """Two networks that choose each other's training pairs; the better one on dev is the result.
-
-    The second starts as a copy of the first: dropout is what makes them differ.
-    """
-
-    noise_rate: float | None = Field(default=None, ge=0.0, lt=1.0)
-    """ε, the share of pairs taken to be mismatched; if null, the share that ``pair_detection`` flags."""
-
-    ramp_epochs: int = Field(default=10, ge=1)
-    """T_k, the epochs over which the share that is left out grows to ε."""
-
-    def keep_share(self, epoch: int, share_flagged: float | None) -> float:
-        """Return R(T), the share of each batch that is trained on after T = ``epoch`` finished epochs.
-
-        R(T) = 1 − min(T / T_k · ε, ε): everything at first, before the networks can recognise noise, and before a first
-        detection; then less and less, until the share 1 − ε is left.
-
-        Source: Han et al., Co-teaching (NeurIPS 2018).
-
-        >>> schedule = CoTeachingConfig(noise_rate=0.4, ramp_epochs=2)
-        >>> [round(schedule.keep_share(epoch, None), 2) for epoch in range(4)]
-        [1.0, 0.8, 0.6, 0.6]
-        """
-        rate = share_flagged if self.noise_rate is None else self.noise_rate
-        return 1.0 - min(epoch / self.ramp_epochs, 1.0) * min(rate or 0.0, 0.99)
 
 
 class TrainConfig(Config):

@@ -13,10 +13,10 @@ from raydr.errors import ConfigError
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import Save
 from raydr.training.collectives import gather, num_ranks, rank
-from raydr.training.config import CoTeachingConfig
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures
+from raydr.training.sections import CoTeachingConfig
 from raydr.training.trainer import Trainer
 
 #: Folder of the second network's state.

@@ -16,8 +16,8 @@ from raydr.noise.margins import Margins
 from raydr.noise.perplexity import Perplexities
 from raydr.training.batches import positive_row
 from raydr.training.collectives import broadcast_object, rank
-from raydr.training.config import PairDetectionConfig
 from raydr.training.detection import PairFlags
+from raydr.training.sections import PairDetectionConfig
 
 
 class CrossFittedDetector:

@@ -27,7 +27,8 @@ from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perpl
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
 from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
-from raydr.training.config import PairDetectionConfig, TrainConfig
+from raydr.training.config import TrainConfig
+from raydr.training.sections import PairDetectionConfig
 
 #: Numbers of the random passages' vectors that are gathered at a time: 32 MiB.
 _GATHERED_FLOATS = 1 << 23

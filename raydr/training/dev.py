@@ -26,7 +26,7 @@ from raydr.models.precision import evaluating
 from raydr.models.tokens import TextTokenizer, Tokens
 from raydr.seeding import stable_hash64
 from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
-from raydr.training.config import DevConfig
+from raydr.training.sections import DevConfig
 
 #: Passages ranked for each query, or more if the measure looks at more.
 _DEPTH = 100

@@ -20,7 +20,7 @@ from raydr.errors import ConfigError, DataError
 from raydr.losses.base import LOG_DRAW_PROB, RANKER_SCORES, Candidates
 from raydr.store.artifact import Artifact
 from raydr.training.collectives import gather
-from raydr.training.config import GuideConfig
+from raydr.training.sections import GuideConfig
 from raydr.training.signals import BatchSignal, Cells, DrawnBatch, PlaceSignal, Signal
 from raydr.training.training import OptionalInputs
 

@@ -14,7 +14,7 @@ from api.made_pairs import SMALL, make_pairs
 from raydr.artefacts.places import Places
 from raydr.errors import ConfigError
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.training.config import PairDetectionConfig
+from raydr.training.sections import PairDetectionConfig
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.negatives.config import BM25Config, NegativesConfig
 from raydr.store.artifact import Artifact
 from raydr.training.batches import random_rows
-from raydr.training.config import DevConfig
 from raydr.training.dev import DevRetrieval, build_dev_set
+from raydr.training.sections import DevConfig
 from tests.made import integer_sets, integer_vectors, make_embeddings
 from tests.made_linking import make_worlds
 from tests.made_stage import make

@@ -34,13 +34,14 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.collectives import DDP_SETTINGS, send_gradients
-from raydr.training.config import Gradients, GuideConfig, TrainConfig
+from raydr.training.config import Gradients, TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_dev import RankerDev
 from raydr.training.run import TrainingInputs, build_trainer
+from raydr.training.sections import GuideConfig
 from raydr.training.signal_sources import Guide, RankerScores
 from raydr.training.signals import Signal
 from raydr.training.trainer import Trainer

@@ -12,8 +12,9 @@ from training.harness import make_trainer, model_config, run_alone
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.models.dual_encoder import DualEncoder
-from raydr.training.config import CoTeachingConfig, TrainConfig
+from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange, require_dropout, select_small_loss
+from raydr.training.sections import CoTeachingConfig
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,

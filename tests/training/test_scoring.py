@@ -12,8 +12,8 @@ from torch import Tensor
 from raydr.losses.base import Candidates
 from raydr.models.config import ModelConfig
 from raydr.training.batches import ABSENT, Batch
-from raydr.training.config import GuideConfig
 from raydr.training.scoring import BatchView, Encodings
+from raydr.training.sections import GuideConfig
 from raydr.training.signal_sources import BatchGuide, BatchPassageWeights
 
 pytestmark = pytest.mark.invariant

@@ -20,7 +20,7 @@ from raydr.data.examples import Examples, load_examples
 from raydr.errors import DataError
 from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive
 from raydr.losses.nce import NCE
-from raydr.training.config import GuideConfig
+from raydr.training.sections import GuideConfig
 from raydr.training.signal_sources import Guide, RankerScores
 from raydr.training.signals import DrawnBatch, PlaceSignal
 

@@ -10,7 +10,7 @@ import yaml
 from optuna.trial import FixedTrial
 
 from raydr.errors import ConfigError
-from raydr.training.config import PairDetectionConfig
+from raydr.training.sections import PairDetectionConfig
 from raydr.tuning.plan import num_side_by_side, plan_search
 from raydr.tuning.settings import Entry
 from raydr.tuning.space import build_space, load_space, with_values

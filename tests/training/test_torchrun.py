@@ -1,0 +1,94 @@
+"""The core trains without Ray: alone, and as two processes of torchrun, to the weights of Ray Train."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from artefacts.test_train import SETTINGS, fit, training_of
+
+from raydr.errors import RaydrError
+from raydr.models.dual_encoder import DualEncoder
+from raydr.store.folder import Folder
+from raydr.training.__main__ import train_folder
+
+#: Runs the module as ``python -m`` does, and names the packages that the core must not import.
+_WITHOUT_RAY = """
+import runpy, sys
+try:
+    runpy.run_module("raydr.training", run_name="__main__", alter_sys=True)
+finally:
+    imported = {"ray", "mlflow"} & set(sys.modules)
+    assert not imported, imported
+"""
+
+
+@pytest.fixture
+def folder(tiny_data: tuple[str, str], tmp_path: Path) -> Path:
+    """A folder with links to the artefacts, as a working folder has them."""
+    for name, target in zip(("corpus", "dataset"), tiny_data, strict=True):
+        (tmp_path / name).symlink_to(target)
+    return tmp_path
+
+
+def write_settings(folder: Path, checkpoint: str, **changes: Any) -> None:
+    model = training_of(checkpoint).model.model_dump(mode="json", exclude_unset=True)
+    settings = {"model": model, "train": SETTINGS | {"use_gpu": False}} | changes
+    (folder / "training.yaml").write_text(yaml.safe_dump(settings))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return DualEncoder.load(folder).state_dict()
+
+
+@pytest.mark.slow
+@pytest.mark.invariant
+def test_torchrun_trains_to_the_weights_of_ray_train(ray_local, folder, tiny_data, tiny_checkpoint):
+    write_settings(folder, tiny_checkpoint)
+    made = run("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "raydr.training", str(folder))
+    assert made.returncode == 0, made.stderr
+    assert "training begins, workers: 2" in made.stderr
+    artifact = fit(training_of(tiny_checkpoint, num_workers=2), tiny_data, folder / "by-ray")
+    theirs = weights(folder / "by-ray")
+    for name, tensor in weights(folder / "model").items():
+        assert torch.equal(tensor, theirs[name]), name
+    outcome = json.loads((folder / "model/outcome.json").read_text())
+    assert outcome["world_size"] == 2
+    losses = [[row["metrics"]["loss"] for row in history] for history in (outcome["history"], artifact.info["history"])]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.slow
+def test_one_process_trains_without_ray_and_does_not_train_twice(folder, tiny_checkpoint):
+    write_settings(folder, tiny_checkpoint, train=SETTINGS | {"num_epochs": 1})
+    made = run("-c", _WITHOUT_RAY, str(folder))
+    assert made.returncode == 0, made.stderr
+    assert "epoch 1: loss " in made.stderr
+    assert not (folder / "model.training").exists()
+    again = run("-c", _WITHOUT_RAY, str(folder))
+    assert again.returncode == 1
+    assert "is trained already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inputs": {"negative": "mined"}}, "inputs has the unknown role 'negative'; allowed: dataset, corpus, neg"),
+        ({"inputs": {"negatives": "mined"}}, "the negatives at .*mined does not exist"),
+        ({"trian": {}}, "trian: unknown key .*did you mean train"),
+    ],
+)
+def test_wrong_settings_are_named(folder: Path, tiny_checkpoint: str, changes: dict[str, Any], message: str) -> None:
+    write_settings(folder, tiny_checkpoint, **changes)
+    with pytest.raises(RaydrError, match=message):
+        train_folder(Folder(str(folder)))

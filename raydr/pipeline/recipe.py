@@ -6,31 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from raydr.artefacts import bm25, cross_fitting, index, search
+from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts.context import Context
 from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset, declare_prepared
 from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.evaluation import evaluation
-from raydr.artefacts.model import trained, untrained
+from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import SOURCE, mined
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.artefacts.ranker import cross_encoder
-from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.artefacts.reranked_run import reranked
 from raydr.config.judge import PAIRS_JUDGE
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
 from raydr.data.partitions import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
-from raydr.losses.nce import NCE
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
-from raydr.pipeline.systems import fuse_runs
+from raydr.pipeline.training import declare_training, without_judges
 from raydr.training.reports import Watcher
-from raydr.training.training import OptionalInputs, Training
+from raydr.training.training import Training
 
 
 @dataclass
@@ -194,31 +192,21 @@ class Recipe:
             data: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        pairs, margins = data.pairs or declare_dataset(context), cross_fitting.margins_of(context, settings)
-        optional = OptionalInputs(data.negatives, margins=margins, **self._taught(context, name, pairs, data.negatives))
-        return trained(context, name, settings, pairs, optional, watcher=watcher)
+        return declare_training(context, name, settings, data, lambda: self._teacher(context, name), watcher=watcher)
 
-    def _taught(self, context: Context, name: str, pairs: Node, negatives: Node | None) -> dict[str, Node]:
-        """What a training reads of a ranker, by its role; nothing if its loss learns from none.
-
-        Args:
-            context: the config, or a variant.
-            name: of the model that learns.
-            pairs: the data set that it is trained on.
-            negatives: its candidates.
+    def _teacher(self, context: Context, name: str) -> Node:
+        """The model whose scores a model of the config, or of a variant, learns from.
 
         Raises:
             ConfigError: models learn from each other.
         """
-        if not context.config.train.loss.reads_ranker_scores:
-            return {}
         if name in self.learning:
             circle = [*self.learning[self.learning.index(name) :], name]
             raise ConfigError(f"train.ranker: {' learns from '.join(circle)}; let one of them learn from ranker")
         self.learning.append(name)
         ranker = self.scorer(context.config.train.ranker)
         self.learning.pop()
-        return {"ranker_scores": ranker_scores(context, ranker, pairs, negatives)}
+        return ranker
 
     def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
         """The config's cross-encoder.
@@ -272,18 +260,10 @@ class Recipe:
         config = self.config
         if name != TRAINED and name not in config.variants:
             return self.model(name)
-        update: dict[str, object] = {}
-        train = config.variant(name).train
-        if train.loss.reads_ranker_scores:
-            # The ranker learns from what this model mines.
-            update |= {"train": train.model_copy(update={"loss": NCE()}), "variants": {}}
-        if config.judge.judges:
-            update["judge"] = config.judge.model_copy(update={"judges": []})
-        if config.negatives is not None and self.miner() not in (SOURCE, BM25):
-            update["negatives"] = config.negatives.model_copy(update={"miner": BM25})
+        changed = without_judges(config, name, self.miner())
         # Only what the config itself trains without judges has the name that the user gave.
-        names = {} if update else self.names
-        return Recipe(self.context.of(config.model_copy(update=update)), names).trained(name)
+        names = self.names if changed is config else {}
+        return Recipe(self.context.of(changed), names).trained(name)
 
     def existing(self, name: str, kind: str) -> Node:
         """What a name points to, whatever it was made from.
@@ -317,7 +297,7 @@ class Recipe:
             return self.reranked(split, *system.rpartition("+")[::2])
         system, scope = split_scope(system)
         if system == FUSED:
-            return self.named(name, fuse_runs(self.context, split, self.search, scope))
+            return self.named(name, foreign.fuse_runs(self.context, split, self.search, scope))
         if system == BM25:
             self.named("bm25", bm25.bm25(self.context))
             return self.named(name, bm25.search(self.context, split, scope))

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raydr.artefacts import cross_fitting, index, search
+from raydr.artefacts import index, search
 from raydr.artefacts.context import Context
-from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import evaluation
-from raydr.artefacts.model import trained, untrained
+from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import mined
 from raydr.artefacts.negatives_statistics import statistics
 from raydr.artefacts.ranker import cross_encoder
-from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
 from raydr.errors import ConfigError
 from raydr.noise.judges.base import Judge
 from raydr.pipeline.judging import Judged, VerdictNodes, active_judges, judge_all, judge_training_data
 from raydr.pipeline.recipe import Recipe
-from raydr.training.training import OptionalInputs
+from raydr.pipeline.training import declare_training
 
 
 @dataclass
@@ -206,10 +204,8 @@ class _Arm:
                 f"refresh.optimizer is kept around round {number}, and train.optimizer.lora gives each training new "
                 "adapters, of which there are no moments: set it to fresh"
             )
-        pairs, taught = judged.pairs or declare_dataset(context), {}
-        if context.config.train.loss.reads_ranker_scores:
-            teacher = ranker or Recipe(self.context).scorer(context.config.train.ranker)
-            taught = {"ranker_scores": ranker_scores(context, teacher, pairs, judged.negatives)}
         start = last.model if last is not None and goes_on else None
-        optional = OptionalInputs(judged.negatives, start, margins=cross_fitting.margins_of(context, own), **taught)
-        return trained(context, "", own, pairs, optional)
+        teacher = context.config.train.ranker
+        return declare_training(
+            context, "", own, judged, lambda: ranker or Recipe(self.context).scorer(teacher), start=start
+        )

@@ -1,0 +1,70 @@
+"""The node of a training with all that its loss and its detection read, and the config of models that judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raydr.artefacts import cross_fitting
+from raydr.artefacts.context import Context
+from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.declaration import Node
+from raydr.artefacts.model import trained
+from raydr.artefacts.negatives import SOURCE
+from raydr.artefacts.places import BM25
+from raydr.artefacts.ranker_scores import ranker_scores
+from raydr.config.run import RunConfig
+from raydr.losses.nce import NCE
+from raydr.pipeline.judging import Judged
+from raydr.training.reports import Watcher
+from raydr.training.training import OptionalInputs, Training
+
+
+def declare_training(
+    context: Context,
+    name: str,
+    settings: Training,
+    data: Judged,
+    ranker: Callable[[], Node],
+    start: Node | None = None,
+    watcher: Watcher | None = None,
+) -> Node:
+    """Declare a training on candidates and pairs.
+
+    Args:
+        context: the config, a variant or a round.
+        name: of the model; part of the label.
+        settings: of the training.
+        data: the candidates and the pairs; the config's own pairs if it has none.
+        ranker: returns the model whose scores the loss reads; called if the loss reads any.
+        start: the model that training starts from; the checkpoint if None.
+        watcher: shows the progress; the console if None.
+    """
+    pairs = data.pairs or declare_dataset(context)
+    scores = None
+    if context.config.train.loss.reads_ranker_scores:
+        scores = ranker_scores(context, ranker(), pairs, data.negatives)
+    optional = OptionalInputs(data.negatives, start, scores, cross_fitting.margins_of(context, settings))
+    return trained(context, name, settings, pairs, optional, watcher=watcher)
+
+
+def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:
+    """Return the config of a model that judges or mines: trained without judges and without a ranker.
+
+    Args:
+        config: of the run.
+        name: the model, ``trained`` or a variant.
+        miner: that of the run; a model's candidates are replaced by those of BM25.
+
+    Returns:
+        The config itself where nothing has to change.
+    """
+    update: dict[str, object] = {}
+    train = config.variant(name).train
+    if train.loss.reads_ranker_scores:
+        # The ranker learns from what this model mines.
+        update |= {"train": train.model_copy(update={"loss": NCE()}), "variants": {}}
+    if config.judge.judges:
+        update["judge"] = config.judge.model_copy(update={"judges": []})
+    if config.negatives is not None and miner not in (SOURCE, BM25):
+        update["negatives"] = config.negatives.model_copy(update={"miner": BM25})
+    return config.model_copy(update=update) if update else config

@@ -1,7 +1,7 @@
 """The processes that train: this one alone, or a group of Ray Train with its retries, and errors in raydr's words.
 
-The result is the same: the batch is global. A process alone starts at once and leaves nothing behind; its states lie
-beside the artefact as a group's checkpoints do, and the same training goes on from them.
+The result is the same, since the batch is global. One process starts at once and leaves nothing behind. Its states lie
+beside the artefact, as a group's checkpoints do; either resumes from the other's.
 """
 
 from __future__ import annotations
@@ -265,9 +265,9 @@ def _interruptible() -> Iterator[None]:
 def forget_list(states: Folder) -> None:
     """Let Ray Train begin without its list of checkpoints; processs know the last state themselves.
 
-    It writes the list in place, so that a full disk, a kill or a machine that dies may leave half of it; a process
-    alone may have gone on and removed what the list names. It starts with neither. States before the last go, which it
-    would not remove any more.
+    Ray Train fails on a list that is damaged, or that names removed states. It writes the list in place, so that a full
+    disk, a kill or a lost machine may leave half of it. A single process may have resumed and removed what the list
+    names. States before the last are removed, which Ray Train would not do any more.
     """
     drop_all_but_last(states)
     states.remove(CHECKPOINT_LIST)

@@ -15,15 +15,15 @@ _EPSILON = 1e-7
 class AR2(Loss):
     """The retriever's step of adversarial retriever-ranker training.
 
-    ℓ(q) = λ · a · Σ_j r_j · log p_j − (1 − λ) · Σ_j π_j · log p_j, over the positive and those hard negatives of the
-    query that are not excluded and whose ranker's score t is known, with p = softmax(s), π = softmax(t / T) and
-    r_j = log(σ(t₊ − t_j) + 10⁻⁷) ≤ 0, j = ₊ included (r₊ = log ½). The first, adversarial term falls as p_j rises where
-    the ranker is fooled; the second is cross-entropy with the ranker's softmax.
+    ℓ(q) = λ · a · Σ_j r_j · log p_j − (1 − λ) · Σ_j π_j · log p_j, over the positive and the hard negatives with a
+    known ranker's score t, excluded ones left out. p = softmax(s), π = softmax(t / T), and r_j = log(σ(t₊ − t_j) +
+    10⁻⁷) ≤ 0, j = ₊ included (r₊ = log ½). The first, adversarial term falls as p_j rises where the ranker is fooled;
+    the second is cross-entropy with the ranker's softmax.
 
-    λ = ``adversarial_weight``: 0.5 in the released code, 0 (distillation alone) with SimANS and on MS MARCO. That
-    code sums the first term over the queries of a GPU and averages the second: a = ``adversarial_factor`` is
-    that number of queries (16 there), 1 averages both. Its KL(π ‖ p) on MS MARCO has the gradient of the second term.
-    The ranker's step is ``ranker.loss: nce``.
+    λ = ``adversarial_weight``: 0.5 in the released code, 0 (distillation alone) with SimANS and on MS MARCO. That code
+    sums the first term over the queries of a GPU and averages the second. a = ``adversarial_factor`` is that number of
+    queries (16 there); 1 averages both. Its KL(π ‖ p) on MS MARCO has the gradient of the second term. The ranker's
+    step is ``ranker.loss: nce``.
 
     Shapes: scores and ranker scores (Q, C), NaN where the ranker has none → loss (Q,).
     Source: Zhang et al. (ICLR 2022) and its released code.

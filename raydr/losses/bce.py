@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class BinaryCrossEntropy(Loss):
-    """Every candidate is a question of its own: is it relevant?
+    """Classify each candidate by itself as relevant or not.
 
-    ℓ(q) = −( log σ(s⁺) + Σ_{c ≠ p⁺} w_c · log(1 − σ(s_c)) ) / Σ_c w_c over the candidates that are not excluded, with
-    w_c the weight that judges gave a candidate, 1 by default and for the positive.
+    ℓ(q) = −( log σ(s⁺) + Σ_{c ≠ p⁺} w_c · log(1 − σ(s_c)) ) / Σ_c w_c over the candidates that are not excluded. w_c is
+    the weight that judges gave a candidate, 1 by default and for the positive.
 
-    The scores become log-odds of relevance, so that σ(s) is a probability by itself; with ``nce`` only differences
-    within a query's list mean something.
+    The scores become log-odds of relevance, so that σ(s) is a probability. With ``nce`` only differences within a
+    query's list have a meaning.
 
     Shapes: scores (Q, C) → loss (Q,).
     Source: cross-encoders of Nogueira and Cho (2019) and RocketQA (NAACL 2021).

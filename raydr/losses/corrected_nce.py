@@ -11,10 +11,10 @@ from raydr.losses.base import LOG_DRAW_PROB, Candidates, Loss, LossOutput, gathe
 class CorrectedNCE(Loss):
     """Bias-corrected contrastive loss over negatives drawn i.i.d. from a known distribution.
 
-    ℓ(q) = −log( exp(s⁺) / (exp(s⁺) + Σ_{c ≠ p⁺} exp(s_c − log(m·q(c)))) ), with m the number of hard negatives drawn
-    for the query and q(c) the probability of drawing c. In expectation over the draws the sum over hard negatives is
-    then that over the whole support of q. Only hard negatives are corrected: the positive and in-batch passages keep
-    their logits. Excluded hard negatives count in m (they were drawn) and add nothing to the sum.
+    ℓ(q) = −log( exp(s⁺) / (exp(s⁺) + Σ_{c ≠ p⁺} exp(s_c − log(m·q(c)))) ). m is the number of hard negatives drawn for
+    the query, q(c) the probability of drawing c. In expectation over the draws the sum over hard negatives is that over
+    the whole support of q. Only hard negatives are corrected: the positive and in-batch passages keep their logits.
+    Excluded hard negatives count in m (they were drawn) and add nothing to the sum.
 
     Over a mined list q covers only that list, so the sum it estimates is the list's, not the corpus's. The draws
     must be with replacement: sampler ``softmax`` with ``with_replacement: true``. In a ``mixed`` sampler with m_h

@@ -12,8 +12,8 @@ from raydr.losses.base import Candidates, Loss, LossOutput, beside_nce, gather_p
 class MarginMSE(Loss):
     """Squared difference of the retriever's and the ranker's margins between the positive and each hard negative.
 
-    ℓ(q) = Σ_j w_j · ((s⁺ − s_j) − (t⁺ − t_j) / T)² / Σ_j w_j + γ · ℓ_NCE(p⁺, q), with t the ranker's scores and j the
-    hard negatives of the query that are not excluded and whose score is known; w_j is the weight that judges gave, 1 by
+    ℓ(q) = Σ_j w_j · ((s⁺ − s_j) − (t⁺ − t_j) / T)² / Σ_j w_j + γ · ℓ_NCE(p⁺, q). t are the ranker's scores, and j the
+    hard negatives of the query with a known score, excluded ones left out. w_j is the weight that judges gave, 1 by
     default. γ = ``nce_weight``, and ℓ_NCE is over all candidates. A query without such a negative has the first term 0.
 
     Scores are scale · sim: with cosine a margin is at most twice the scale, so let T bring the ranker's margins there.

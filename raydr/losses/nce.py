@@ -10,8 +10,8 @@ from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log
 class NCE(Loss):
     """Plain contrastive loss of dense retrieval.
 
-    ℓ(q) = −log( exp(s⁺) / Σ_{c ∈ C_q} exp(s_c) ), with s = scale · sim and C_q the candidates that are not
-    excluded for q, the positive among them.
+    ℓ(q) = −log( exp(s⁺) / Σ_{c ∈ C_q} exp(s_c) ). s = scale · sim, and C_q are the candidates that are not excluded for
+    q, the positive among them.
 
     Shapes: scores (Q, C) → loss (Q,).
     Source: Wang et al. (AAAI 2024) eq. 2; Zhang et al. (EMNLP Findings 2023) eq. 2.

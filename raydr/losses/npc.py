@@ -21,12 +21,12 @@ from raydr.losses.distillation import Direction, student_teacher_divergence
 class NPC(Loss):
     """Contrastive loss on the pairs that the detector trusts, consistency with an EMA teacher on all.
 
-    ℓ(q) = ŷ_q · ℓ_NCE(p⁺, q) + λ_cons · KL(p_θ(·|q) ‖ p_θ*(·|q)), with ŷ_q 0 where the noise detector flagged the
-    pair (or, not in the paper, ŷ_q its p(clean)), and plain ℓ_NCE in the warm-up epochs. The trainer averages over all
-    queries, flagged ones included.
+    ℓ(q) = ŷ_q · ℓ_NCE(p⁺, q) + λ_cons · KL(p_θ(·|q) ‖ p_θ*(·|q)). ŷ_q is 0 where the noise detector flagged the pair
+    and 1 elsewhere, or its p(clean), which is not in the paper. The warm-up epochs are plain ℓ_NCE. The trainer
+    averages over all queries, flagged ones included.
 
-    Ablations: without ``use_consistency`` flagged pairs are only left out (detection without correction); without a
-    detector there is no ``clean_Q`` and every pair keeps its contrastive loss (correction without detection).
+    Ablations: without ``use_consistency`` flagged pairs are only left out (detection without correction). Without a
+    detector there is no ``clean_Q``, and every pair keeps its contrastive loss (correction without detection).
 
     Shapes: scores and teacher scores (Q, C), clean flags (Q,) → loss (Q,).
     Source: Zhang et al. (EMNLP Findings 2023); KL of student from teacher is our reading of it.
@@ -48,8 +48,8 @@ class NPC(Loss):
     """λ_cons; the paper's loss has 1."""
 
     consistency_every: int = Field(default=1, ge=1)
-    """The KL term is part of every so-manyth step alone, and counts so many times there: the teacher, which each time
-    encodes the whole batch, then takes as much less time. 1 is the paper's."""
+    """Steps from one use of the KL term to the next; its weight is multiplied by this number. The teacher encodes the
+    batch in these steps alone, which saves its time in the others. 1 is the paper's."""
 
     direction: Direction = "student_teacher"
     """Which distribution comes first in the KL; the paper's is ``student_teacher``."""

@@ -13,10 +13,10 @@ from raydr.losses.distillation import kl_divergence
 class RankerKL(Loss):
     """KL between the ranker's and the retriever's softmax over the candidates that the ranker has scored.
 
-    ℓ(q) = KL(π(·|q) ‖ p_θ(·|q)) + γ · ℓ_NCE(p⁺, q), with π = softmax(t / T) of the ranker's scores t and
-    p_θ = softmax(s), both over the positive and those hard negatives of the query that are not excluded and whose
-    score is known; weights of judges apply to both. γ = ``nce_weight``, and ℓ_NCE is over all candidates, in-batch ones
-    included. Random passages that fill a short list up have no score: only ℓ_NCE sees them.
+    ℓ(q) = KL(π(·|q) ‖ p_θ(·|q)) + γ · ℓ_NCE(p⁺, q). π = softmax(t / T) of the ranker's scores t, and p_θ = softmax(s).
+    Both are over the positive and the hard negatives with a known score, excluded ones left out. Weights of judges
+    apply to both. γ = ``nce_weight``, and ℓ_NCE is over all candidates, in-batch ones included. Random passages that
+    fill a short list up have no score: only ℓ_NCE sees them.
 
     In the gradient the KL is AR2's second term −Σ_j π_j · log p_j.
 

@@ -17,9 +17,9 @@ LARGE_BETA_FOR_DOT = 1e-2
 def mean_candidate_loss(log_probs_QC: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
     """Compute ℓ_CCR of each query, and the number of candidates that it averages over.
 
-    ℓ_CCR(q) = Σ_c w_c · ℓ_NCE(c, q) / Σ_c w_c over the candidates that are not excluded, where
-    ℓ_NCE(c, q) = log Σ_k w_k·exp(s_k) − s_c. Without weights it is the plain mean; a candidate whose weight goes
-    to 0 ends up where an excluded one is.
+    ℓ_CCR(q) = Σ_c w_c · ℓ_NCE(c, q) / Σ_c w_c over the candidates that are not excluded. ℓ_NCE(c, q) = log Σ_k
+    w_k·exp(s_k) − s_c. Without weights it is the plain mean. As a candidate's weight goes to 0, it comes to count as an
+    excluded one.
 
     Shapes: log-probabilities (Q, C), excluded cells −inf → (Q,), (Q,).
     """
@@ -43,8 +43,8 @@ class RCL(Loss):
     Minimising it makes confident predictions more confident, so a false negative that already scores high is
     pushed away less.
 
-    ``reduction="reference"`` is what the authors' code computes: ℓ_NCE(p⁺, q) / |C_q| − β·CCR, that is an effective
-    β of β·|C_q| on a loss scaled down by |C_q|; from ``start_epoch`` on, before it both are plain NCE.
+    ``reduction="reference"`` is what the authors' code computes: ℓ_NCE(p⁺, q) / |C_q| − β·CCR. That is an effective β
+    of β·|C_q| on a loss divided by |C_q|. Before ``start_epoch`` both are plain NCE.
 
     Shapes: scores (Q, C) → loss (Q,).
     Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3.

@@ -16,8 +16,8 @@ class BetaSchedule(Config):
     β(e) = initial + (final − initial) · min((e − start_epoch + 1) / ramp_epochs, 1)   from then on;
     with ``ramp_epochs`` 0 it is ``final`` at once. In a config a bare number stands for ``{final: number}``.
 
-    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 by default;
-    set it to 0 only when training starts from a trained retriever, as the passage sieve does.
+    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 by default.
+        Set it to 0 only where training starts from a trained retriever, as the passage sieve does.
 
     >>> [BetaSchedule(final=0.4, start_epoch=1, ramp_epochs=2).value(epoch) for epoch in range(4)]
     [0.0, 0.2, 0.4, 0.4]

@@ -3,8 +3,8 @@
 The scores are those of Lucene's BM25. The index is bm25s' own (``bm25s.BM25.load`` opens it); document numbers are
 row numbers of the corpus. It is searched by products of sparse matrices, which no process has to compile first.
 
-Building needs some 30 bytes a token in the memory of one process, and a search one float32 a passage: this is for
-corpora up to a few million passages. For the 21 million of Wikipedia, search with Lucene (Anserini, Pyserini) and
+Building needs about 30 bytes a token in the memory of one process, and a search one float32 a passage. So it serves
+corpora of up to a few million passages. For the 21 million of Wikipedia, search with Lucene (Anserini, Pyserini) and
 import its run with :func:`raydr.artefacts.run.import_trec_run`.
 """
 

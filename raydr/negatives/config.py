@@ -13,8 +13,8 @@ class NegativesConfig(Config):
     """Where the candidate hard negatives come from."""
 
     miner: Annotated[str, Resolved] = Field(default="bm25", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Who proposes them: ``bm25``; ``source``, those that came with the data; or whose run is mined: a model's name
-    (``trained`` is then trained without judges on BM25's candidates), or that of an imported run."""
+    """The miner: ``bm25``; ``source``, the candidates that came with the data; or the name of a model or an imported
+    run. ``trained`` is a model that is trained without judges on BM25's candidates."""
 
     depth: int = Field(default=30, ge=1)
     """Candidates kept for each query."""

@@ -1,7 +1,7 @@
 """From ranked passages and known positives to hard negatives.
 
-A candidate is dropped if it is a known positive of the query, or has the content of one (equal title and text, after
-folding case and white space): training on it would push the query away from its own answer. So is one of a partition
+A candidate is dropped if it is a known positive of the query, or has the content of one: equal title and text, apart
+from case and white space. As a negative it would train the query away from its own answer. So is one of a partition
 that the query's negatives are not taken from. Of what is left, in the order of the ranks, a window is kept.
 """
 

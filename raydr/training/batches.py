@@ -36,8 +36,7 @@ class Batch:
     """One rank's share of a global (micro-)batch: b queries, each followed by its passages, as many for each.
 
     Args:
-        query_rows: positions of the queries in the examples; places that only fill the share are the last ones, and
-            repeat a query.
+        query_rows: positions of the queries in the examples; fillers come last and repeat a query.
         queries: query tokens.
         passages: tokens of the passages, query after query: its positives, then its negatives.
         passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
@@ -45,11 +44,10 @@ class Batch:
             the query's own positive.
         num_filled: negatives drawn at random from the corpus because a candidate list was too short.
         signals: what else is known of its queries and passages.
-        num_fillers: places at the end that only make the shares of all ranks equally large: nobody learns from these
-            queries, and their passages are nobody's candidates.
+        num_fillers: places at the end that only make the shares of all ranks equally large. They add no loss, and their
+            passages are excluded for all queries.
         num_positives: places of positives that each query has.
-        weight: how much the mean over this share's queries counts in the mean over ranks, so that this is the one over
-            the global batch.
+        weight: factor of the mean over this share's queries, so that the mean over ranks is that over the global batch.
     """
 
     query_rows: NDArray[np.int64]

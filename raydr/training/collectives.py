@@ -1,7 +1,7 @@
 """Collectives that also work in a single process, gradients included.
 
-The global batch is laid out rank after rank, so one worker with the whole batch and several workers with its
-slices see the same matrix.
+The global batch is laid out rank after rank. So one worker with the whole batch and several workers with slices of it
+compute the same matrix.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _GatherWithGrad(torch.autograd.Function):
 def gather_with_grad(local_ND: Tensor) -> Tensor:
     """Gather the rows of all ranks, N of each, as (R·N, D); gradients flow back to every rank.
 
-    Several vectors a row, (N, M, D), are padded to the most of any rank. With a loss that is the mean over a rank's own
-    queries and DDP's average over ranks, the gradients are those of the mean over the global batch.
+    Several vectors a row, (N, M, D), are padded to the most of any rank. The loss is the mean over a rank's own
+    queries, and DDP averages over ranks. So the gradients are those of the mean over the global batch.
     """
     if num_ranks() == 1:
         return local_ND
@@ -131,8 +131,8 @@ def send_gradients(wrapped: nn.Module, gradients: Gradients) -> nn.Module:
 
     Args:
         wrapped: the module as a step calls it.
-        gradients: ``bfloat16``: each worker rounds its share, divided by the number of workers, and the sum is rounded
-            again after each addition; weights, moments and what is clipped stay float32.
+        gradients: with ``bfloat16`` each worker rounds its share, and each addition rounds the sum. Weights, moments
+            and the clipped gradients stay float32.
     """
     if gradients == "bfloat16" and isinstance(wrapped, DistributedDataParallel):
         # Under no name: DDP lets PyTorch's hook by its own work with NCCL only, and gloo adds in bfloat16 as well.

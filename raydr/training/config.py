@@ -32,8 +32,8 @@ class TrainConfig(Config):
     same loss with the detection of its paper."""
 
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] = []
-    """Numbers of dimensions, that of the whole vector among them: the loss is the sum of those of so many first
-    dimensions each, so that ``model.truncate_dim`` may be any of them. The whole vector alone if empty."""
+    """Numbers of dimensions, among them that of the whole vector. The loss is the sum of the losses of the first
+    dimensions, one for each number. ``model.truncate_dim`` may then be any of them. The whole vector alone if empty."""
 
     ranker: Annotated[str, Resolved] = "ranker"
     """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
@@ -83,8 +83,8 @@ class TrainConfig(Config):
     """Count the passages of other queries (and workers) as negatives."""
 
     positive: Literal["drawn", "first"] = "drawn"
-    """Which positive is used where a query has several: drawn for each epoch, or the first (of the loss
-    ``multi_positive_nce``: which ones, and the first ones)."""
+    """Which positive is used where a query has several: drawn for each epoch, or the first. The loss
+    ``multi_positive_nce`` uses several, drawn or the first."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"
@@ -101,12 +101,12 @@ class TrainConfig(Config):
     """One GPU for each worker."""
 
     gradients: Gradients = "float32"
-    """In which type workers send each other the gradients of a step: ``bfloat16`` halves what the network carries, and
-    rounds (the model then depends on the number of workers within that). All else of a step stays as it is."""
+    """The type in which workers send each other the gradients of a step. ``bfloat16`` halves the traffic and rounds:
+    the model then depends on the number of workers, within the rounding."""
 
     node_labels: Annotated[dict[str, str], Neutral] = {}
-    """Labels of the nodes that workers are placed on, for example ``{market: on-demand}`` or ``{group: train}``: the
-    keys and values that the cluster's file gives its groups. Any node if empty."""
+    """Labels of the nodes that workers are placed on, for example ``{market: on-demand}`` or ``{group: train}``. The
+    cluster's file gives its groups these labels. Any node if empty."""
 
     max_failures: Annotated[int, Neutral] = Field(default=3, ge=-1)
     """Restarts of the worker group after errors of its workers before giving up. Those after the loss of a node, which
@@ -116,13 +116,14 @@ class TrainConfig(Config):
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
     checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=5, gt=0)
-    """Minutes after which a checkpoint is written at the next step that is logged: what a lost node costs at most, and
-    a node that joins an elastic group, which starts again from the last checkpoint. Never inside an epoch if null."""
+    """Minutes after which a checkpoint is written at the next logged step. A lost node costs at most these minutes. So
+    does a node that joins an elastic group: the group resumes from the last checkpoint. Never inside an epoch if
+    null."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
     """Make the state after so many epochs of plain NCE (or after each of several numbers) an artefact of its own. All
-    trainings of the working folder that begin with these epochs go on from it, so that a comparison trains them once:
-    those with a loss whose warm-up is as long, and those with ``nce``. The model stays the same."""
+    trainings of the working folder that begin with these epochs go on from it: those with ``nce``, and those whose loss
+    has as long a warm-up. A comparison then trains these epochs once. The model stays the same."""
 
     log_steps: Annotated[int, Neutral] = Field(default=10, ge=1)
     """Steps between two rows of step metrics in the log."""

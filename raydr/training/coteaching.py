@@ -129,8 +129,8 @@ def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple
         keep_share: R(T), the share of the global batch that is learnt from.
 
     Returns:
-        The loss of each network, whose mean over the ranks is the mean over the chosen pairs; and for each network
-        which of this rank's queries it learns from, bool (Q,).
+        The loss of each network; its mean over the ranks is the mean over the chosen pairs. And for each network the
+        queries of this rank that it learns from, bool (Q,).
     """
     masks = (_easiest(per_query[1], keep_share), _easiest(per_query[0], keep_share))
     losses = tuple(

@@ -111,9 +111,9 @@ def gathered(values_N2: NDArray[np.float64], device: torch.device) -> Perplexiti
 class PairDetector:
     """Measures the perplexity of all training pairs and flags the mismatched ones.
 
-    One forward pass over the queries and their positives, shared among the ranks. The random passages of a query
-    are positives of other pairs, drawn for (seed, epoch, query id): their number does not depend on the batch size,
-    and the flags not on the number of workers.
+    One forward pass over the queries and their positives, shared among the ranks. The random passages of a query are
+    positives of other pairs, drawn for (seed, epoch, query id). So the flags depend neither on the batch size nor on
+    the number of workers.
     Source: Zhang et al. (EMNLP Findings 2023).
     """
 

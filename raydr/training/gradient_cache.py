@@ -1,7 +1,7 @@
 """Gradient caching: the gradients of one large softmax with the activations of a small piece of the batch at a time.
 
-The batch is encoded without activations, the loss gives the gradient of each vector, and each piece is encoded again,
-now with activations, and given the gradients of its vectors.
+The batch is encoded without activations, and the loss gives the gradient of each vector. Then each piece is encoded
+again with activations, and receives the gradients of its vectors.
 
 Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup (RepL4NLP 2021).
 """

@@ -105,10 +105,10 @@ class PairDetectionConfig(Config):
 
 
 class GuideConfig(MarginLimit):
-    """GIST while training: other queries' passages, and hard negatives, that look like positives are no negatives.
+    """GIST while training: excludes candidates that a guide scores like positives.
 
-    A candidate of a query is left out if the guide, the model of ``judge.guide``, finds it nearer than the query's
-    positive less a margin; 0 is the paper's rule. The guide's vectors of the training queries and of the corpus are
+    The guide is the model of ``judge.guide``. A candidate is excluded if its score for the query exceeds that of the
+    positive less a margin; the paper's margin is 0. The guide's vectors of the training queries and of the corpus are
     made once, before training.
     """
 
@@ -128,8 +128,8 @@ class CoTeachingConfig(Config):
     def keep_share(self, epoch: int, share_flagged: float | None) -> float:
         """Return R(T), the share of each batch that is trained on after T = ``epoch`` finished epochs.
 
-        R(T) = 1 − min(T / T_k · ε, ε): everything at first, before the networks can recognise noise, and before a first
-        detection; then less and less, until the share 1 − ε is left.
+        R(T) = 1 − min(T / T_k · ε, ε). All pairs at first, and before a first detection, since the networks cannot
+        recognise noise yet. The share falls to 1 − ε.
 
         Source: Han et al., Co-teaching (NeurIPS 2018).
 

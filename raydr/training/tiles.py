@@ -16,15 +16,14 @@ def loss_in_tiles(
 ) -> LossOutput:
     """Compute the loss of the first queries of a batch.
 
-    With ``dims`` it is ℓ(q) = Σ_d ℓ_d(q), ℓ_d being the loss of the first d dimensions of all vectors, so that these
-    are vectors by themselves.
+    With ``dims`` it is ℓ(q) = Σ_d ℓ_d(q), where ℓ_d is the loss of the first d dimensions of all vectors.
 
     Source: Kusupati et al., Matryoshka Representation Learning (NeurIPS 2022) eq. 1, with equal weights, as
     ``MatryoshkaLoss`` of sentence-transformers has them.
 
-    A loss is a value of each query by itself, from its row of scores, so that rows can be computed apart. A tile's
-    scores, masks and intermediate results are thrown away and computed again in the backward pass: a batch of Q
-    queries and C passages needs memory for tile · C cells in place of Q · C, and this part of a step twice the time.
+    The loss of a query depends on its own row of scores, so that rows can be computed apart. The backward pass computes
+    a tile's scores, masks and intermediate results again. A batch of Q queries and C passages needs memory for tile · C
+    cells in place of Q · C, and this part of a step takes twice the time.
 
     Args:
         view: the batch as it was encoded.

@@ -1,7 +1,7 @@
 """The input and output of a sampler of hard negatives.
 
-A sampler picks among one query's mined candidates, once per query and epoch. It never fills gaps by repeating:
-what it could not draw is counted in :class:`Drawn`, and so is what the caller is to draw at random from the corpus.
+A sampler picks among one query's mined candidates, once per query and epoch. It never repeats candidates to fill gaps.
+:class:`Drawn` counts what it could not draw, and what the caller is to draw at random from the corpus.
 """
 
 from __future__ import annotations

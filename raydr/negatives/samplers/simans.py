@@ -14,8 +14,8 @@ from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler, draw
 class SimANS(RankedSampler):
     """Draws without replacement with weight w_i = exp(−a · (s_i − s₊ + b)²).
 
-    The weight peaks at s_i = s₊ − b: with b > 0 *below* the positive (the sign of the authors' code; their paper prints
-    −b). The sharper the peak, the larger a.
+    The weight peaks at s_i = s₊ − b, with b > 0 *below* the positive. This is the sign of the authors' code; their
+    paper prints −b. The sharper the peak, the larger a.
 
     Source: Zhou et al., SimANS (EMNLP Industry 2022) (a 0.5, b 0; NQ b 1). Their code draws with replacement, takes the
     union and keeps 15 of it at random: by .05 to .08 in total variation another distribution.

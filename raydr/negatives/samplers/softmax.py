@@ -13,9 +13,9 @@ from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler, draw
 class Softmax(RankedSampler):
     """Draws with probability q(c) ∝ exp(smoothing · s_c) over the rank window.
 
-    Without replacement (the default) all drawn negatives differ. With replacement the draws are i.i.d., a candidate
-    may come up several times, and log q is returned, as the loss ``corrected_nce`` needs. q is normalised over the
-    window, not over the corpus.
+    Without replacement (the default) all drawn negatives differ. With replacement the draws are i.i.d., and a candidate
+    may be drawn several times. log q is returned, as the loss ``corrected_nce`` needs. q is normalised over the window,
+    not over the corpus.
 
     Source: Zhang and Stratos (NAACL 2021).
 

@@ -23,8 +23,8 @@ class Top(RankedSampler):
 
     name: Literal["top"] = "top"
     fill: bool = True
-    """Whether a list that is too short is filled up with random passages; without it the query has fewer negatives, as
-    the passage sieve needs it."""
+    """Fill a list that is too short with random passages. Without it the query has fewer negatives, as the passage
+    sieve needs it."""
 
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
         drawn = super().sample(candidates, num, rng)

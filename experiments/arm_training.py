@@ -237,7 +237,7 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
     everything = DevConfig(max_queries=10**9, random_passages=len(arm.data.corpus))
     tables = arm.data.dataset.training_tables(test["split"])
     retrieval = DevRetrieval(tables, arm.data.corpus, arm.tokenizers, everything, trainer.seed)
-    arm.trainer.learner.optimization.put_back(state)
+    arm.trainer.learner.optimization.load_trainable(state)
     ranking = retrieval.rank_passages(model, trainer.dtype, test["top_k"])
     assert ranking is not None
     return score_queries(parse_measures(test["measures"]), retrieval.dev.qrels, ranking)

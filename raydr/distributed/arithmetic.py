@@ -1,4 +1,4 @@
-"""Arithmetic and placement of encoders, asked of a worker on the kind of node that will do the work."""
+"""Arithmetic and placement of encoders, resolved on the kind of node that will encode."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Arithmetic:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What of it vectors and scores depend on."""
+        """What vectors and scores depend on."""
         return {"dtype": self.dtype, "token_budget": self.token_budget}
 
     def in_int8(self) -> Arithmetic:
-        """The arithmetic of passages where ``encode.dtype`` is int8; this one is that of queries and pairs."""
+        """Return the arithmetic of passages where ``encode.dtype`` is int8. Queries and pairs keep this arithmetic."""
         return replace(self, dtype="int8", reason="as configured")
 
 
 def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
-    """The arithmetic of the section ``encode``, found out where the encoders will run, which may be another machine.
+    """Resolve the arithmetic of the section ``encode`` where the encoders will run, which may be another machine.
 
-    That of int8 is what ``auto`` takes: only passages are encoded in int8.
+    int8 resolves as ``auto`` does: only passages are encoded in int8.
 
     Raises:
         ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
@@ -60,7 +60,7 @@ def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
 
 
 def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
-    """The arithmetic and its reason, resolved on a worker of the kind that will train.
+    """Resolve the arithmetic of a training, and its reason, on the kind of worker that will train.
 
     Raises:
         TrainingError: a GPU is asked for, and Ray has none.
@@ -96,7 +96,7 @@ def require_device(device: str) -> None:
     """Fail if CUDA is asked for in a process that has none.
 
     Raises:
-        ModelError: there is no CUDA device here; raydr never goes on with the CPU by itself.
+        ModelError: there is no CUDA device here; raydr does not fall back to the CPU.
     """
     if device != "cuda":
         return
@@ -110,7 +110,7 @@ def require_device(device: str) -> None:
 
 
 def choose_device(settings: EncodeConfig) -> str:
-    """``cuda`` if every actor is given (a share of) a GPU, else ``cpu``.
+    """Return ``cuda`` if every actor has (a share of) a GPU, else ``cpu``.
 
     Raises:
         ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
@@ -133,12 +133,12 @@ _PARTS_A_NODE = 4
 
 
 def plan_encoders(settings: EncodeConfig, num_parts: int) -> tuple[int, int]:
-    """How many encoder actors to ask for at once, and at most.
+    """Return the number of encoder actors to request at once, and at most.
 
-    More start only while there is room, one tokenising task beside them included: Ray Data sees to that as nodes come
-    and go. So the most is not cut to what fits now, or a node that joins later would stay idle. Where
-    ``ray.capacity`` says that the cluster grows, as many are asked for at once as the parts keep busy: left to itself
-    Ray Data doubles the cluster, and waits for the boot of a node each time.
+    Ray Data starts more only while they fit beside a tokenising task, as nodes come and go. So the most is not limited
+    to what fits now: a node that joins later would stay idle. Where ``ray.capacity`` says that the cluster grows, the
+    request is as large as the parts keep busy. Otherwise Ray Data would double the cluster step by step, and wait for
+    the boot of a node each time.
 
     Args:
         settings: what was asked for.
@@ -163,7 +163,7 @@ def plan_encoders(settings: EncodeConfig, num_parts: int) -> tuple[int, int]:
 
 
 def places_for_encoders(settings: EncodeConfig, capacity: Mapping[str, float]) -> float:
-    """How many encoders have room beside one tokenising task; whole ones are what is below."""
+    """Return how many encoders fit beside a tokenising task; the integer part counts."""
     places = (capacity["CPU"] - settings.cpus_per_tokenizer) / settings.cpus_per_actor
     if settings.gpus_per_actor:
         places = min(places, capacity["GPU"] / settings.gpus_per_actor)
@@ -172,7 +172,7 @@ def places_for_encoders(settings: EncodeConfig, capacity: Mapping[str, float]) -
 
 
 def check_encoders(settings: EncodeConfig) -> None:
-    """Find out now, rather than after the training before it, that the encoders cannot run here.
+    """Check before a training starts that the encoders after it can run here.
 
     Raises:
         ConfigError: the settings contradict each other, or ask for more than the cluster has.
@@ -182,7 +182,7 @@ def check_encoders(settings: EncodeConfig) -> None:
 
 
 def _fitting_actors(settings: EncodeConfig, capacity: dict[str, float]) -> int:
-    """How many encoder actors there is room for."""
+    """Return how many encoder actors fit."""
     if settings.max_actors < settings.min_actors:
         raise ConfigError(
             f"encode.max_actors {settings.max_actors} is less than encode.min_actors {settings.min_actors}"

@@ -1,4 +1,4 @@
-"""Where work is done: in this process where there is little of it, else on Ray."""
+"""The choice of the pool: this process for little work, else Ray."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GPU_ROWS, _GPU_LIGHT_ROWS = 10, 4
 
 
 def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) -> Pool:
-    """This process for little work where Ray would be a local one, else Ray.
+    """Return this process for little work where Ray would be local, else Ray.
 
     Args:
         num_rows: of the input that is worked on.
@@ -37,6 +37,6 @@ def choose_pool(num_rows: int, num_gpus: float = 0, asks_model: bool = False) ->
 
 
 def _owns_gpu(local: RayConfig, num_gpus: float) -> bool:
-    """Whether there is one GPU, and it is enough; a process that works for a Ray takes none that it was not given."""
+    """Return whether this machine's only GPU is enough. A worker of Ray uses only GPUs that Ray has assigned."""
     enough = num_gpus <= 1 and local.num_gpus in (None, 1) and local.in_process_rows > 0
     return enough and not works_for_ray() and num_gpus_here() == 1

@@ -43,42 +43,42 @@ _LASTING_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ra
 
 
 class RayConfig(Config):
-    """Which Ray is used; the resources of one that raydr starts itself are ignored inside a job or with an address."""
+    """The Ray that is used. Inside a job or with an address the resources of a local Ray are ignored."""
 
     address: str = ""
-    """Address of a running cluster; empty: the one of the environment (``RAY_ADDRESS``), else a local one."""
+    """Address of a running cluster; empty: ``RAY_ADDRESS`` of the environment, else a local Ray."""
 
     capacity: dict[Literal["CPU", "GPU"], Annotated[float, Field(ge=0)]] | None = None
-    """How far a cluster that adds nodes on demand may grow, for example ``{CPU: 64, GPU: 12}``: the sums over the most
-    nodes of all groups. Ray does not tell, so that null takes it for as large as it is when a stage begins. Nothing is
-    asked for beyond it; ``raydr plan`` reckons with it on any machine. If null, the variable ``RAYDR_CAPACITY`` of the
-    cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster files set."""
+    """How far a cluster that adds nodes on demand may grow, for example ``{CPU: 64, GPU: 12}``: sums over all groups at
+    their largest. No stage requests more, and ``raydr plan`` computes with it on any machine. If null, the variable
+    ``RAYDR_CAPACITY`` of the cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster files set; else the
+    size when a stage begins."""
 
     node_labels: dict[str, str] = {"group": "!train"}
     """Labels of the nodes that all work but training is placed on, in Ray's notation. The default leaves the machines
-    of several GPUs to ``train.node_labels: {group: train}``, since Ray would start them for encoders, before cheaper
-    ones; a node without such a label suits it. Any node if empty."""
+    of several GPUs to ``train.node_labels: {group: train}``: Ray would start them for encoders before cheaper machines.
+    It admits nodes without such a label. Any node if empty."""
 
     num_cpus: int | None = Field(default=None, ge=1)
     """CPUs of the local Ray; the machine's if null."""
 
     num_gpus: int | None = Field(default=None, ge=0)
-    """GPUs of the local Ray; those that are found if null."""
+    """GPUs of the local Ray; the machine's if null."""
 
     object_store_gib: float = Field(default=1.0, gt=0)
     """Shared memory for Ray's objects."""
 
     in_process_rows: int = Field(default=20_000, ge=0)
-    """Work that reads at most so many texts with a model, or 5 times as many rows without a model, runs in this process
-    and starts no Ray, where that would be a local one. The machine's only GPU takes 10 times as many with a model, and
-    4 times as many without. 0 always takes Ray."""
+    """Texts that a stage may read with a model and still run in this process, without a local Ray; 5 times as many rows
+    without a model. On the machine's only GPU 10 times as many with a model, and 4 times as many without. With 0 all
+    stages run on Ray."""
 
     temp_dir: str = ""
     """Folder for sessions and logs of the local Ray; a short path, since sockets live in it."""
 
 
 class _Session:
-    """Which Ray this process is to use, and whether it has begun to."""
+    """The Ray that this process uses."""
 
     config: RayConfig | None = None
     dashboard = False
@@ -87,7 +87,7 @@ class _Session:
 
 @contextmanager
 def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
-    """Ray for the duration of the block, from the first :func:`start_ray` in it on; shut down at its end.
+    """Configure Ray for the block; the first :func:`start_ray` starts it, and the end of the block shuts it down.
 
     A Ray that was already connected is used and left running.
 
@@ -113,14 +113,14 @@ def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
 
 @contextmanager
 def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
-    """A :func:`ray_session` whose Ray is there from the beginning of the block."""
+    """Open a :func:`ray_session` and start its Ray at once."""
     with ray_session(config, dashboard):
         start_ray()
         yield
 
 
 def start_ray() -> None:
-    """Connect to the Ray of the session, or start it on this machine; nothing happens if that was done."""
+    """Connect to the Ray of the session, or start it on this machine, unless that was done."""
     # Before the import, which reads some of them.
     for name, time in TIME_TO_START.items():
         os.environ.setdefault(name, time)
@@ -160,9 +160,9 @@ def start_ray() -> None:
 
 
 def _begin(start: Callable[[], object]) -> None:
-    """Start Ray or join it; what SIGTERM does stays as it was."""
+    """Start Ray or join it, and keep this process's handler of SIGTERM."""
     ended_by = signal.getsignal(signal.SIGTERM)
-    with _core_says_nothing_of_its_level():
+    with _without_level_line():
         start()
     if callable(ended_by) and threading.current_thread() is threading.main_thread():
         # Ray has put its own in its place, which leaves in the middle of whatever is done.
@@ -170,13 +170,13 @@ def _begin(start: Callable[[], object]) -> None:
 
 
 def local_session() -> RayConfig | None:
-    """The session's settings if its Ray is, or would be, one that raydr starts on this machine; else None."""
+    """Return the session's settings if raydr starts its Ray on this machine; else None."""
     config = _Session.config
     return config if config is not None and not address_of(config) else None
 
 
 def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
-    """How far the session's cluster may grow: ``ray.capacity``, else ``RAYDR_CAPACITY`` of the environment.
+    """Return how far the session's cluster may grow: ``ray.capacity``, else ``RAYDR_CAPACITY`` of the environment.
 
     None for a Ray on this machine, which does not grow.
 
@@ -190,7 +190,7 @@ def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
 
 
 def read_capacity(text: str) -> dict[Literal["CPU", "GPU"], float] | None:
-    """The amounts of a text such as ``CPU=64,GPU=12``; None if it is empty.
+    """Parse a text such as ``CPU=64,GPU=12``; None if it is empty.
 
     Raises:
         ConfigError: it names something else, or an amount is no number from 0.
@@ -210,24 +210,24 @@ def read_capacity(text: str) -> dict[Literal["CPU", "GPU"], float] | None:
 
 
 def stage_labels() -> dict[str, str]:
-    """Labels of the nodes for all work but training: ``ray.node_labels``."""
+    """Return the labels of the nodes for all work but training: ``ray.node_labels``."""
     return dict((_Session.config or RayConfig()).node_labels)
 
 
 def address_of(config: RayConfig) -> str:
-    """Address of the running cluster that is used; empty for a Ray on this machine."""
+    """Return the address of the running cluster that is used; empty for a Ray on this machine."""
     return config.address or os.environ.get("RAY_ADDRESS", "")
 
 
 def is_connected() -> bool:
-    """Whether this process is connected to a Ray."""
+    """Return whether this process is connected to Ray."""
     # Nobody has connected where nobody has imported Ray, which takes a second.
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 
 
 def works_for_ray() -> bool:
-    """Whether this process is a worker of a Ray, as those of trials and of jobs' tasks are."""
+    """Return whether this process is a worker of Ray, such as that of a trial or of a job's task."""
     if not is_connected():
         return False
     import ray
@@ -236,12 +236,12 @@ def works_for_ray() -> bool:
 
 
 def step_threads() -> list[threading.Thread]:
-    """Threads of a pipeline's steps that are running now."""
+    """Return the threads of a pipeline's steps that are running."""
     return [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREAD)]
 
 
 def knock(address: str) -> None:
-    """See whether anything listens where a cluster is said to be: Ray itself tries for ten minutes.
+    """Check that something listens at a cluster's address: Ray itself would try for ten minutes.
 
     Args:
         address: ``host:port``, or a URL. Other forms, such as ``auto``, are left to Ray.
@@ -267,7 +267,7 @@ def knock(address: str) -> None:
 
 
 def quiet_ray_logs() -> None:
-    """Keep Ray's own chatter out of raydr's output; warnings and errors stay."""
+    """Keep Ray's own messages out of raydr's output; warnings and errors stay."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray Data makes the core worker log an error about its own actors; real errors reach raydr as exceptions.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -277,8 +277,8 @@ def quiet_ray_logs() -> None:
 
 
 @contextmanager
-def _core_says_nothing_of_its_level() -> Iterator[None]:
-    """Leave one line out of standard error: Ray's core says that it obeys ``RAY_BACKEND_LOG_LEVEL`` before it does."""
+def _without_level_line() -> Iterator[None]:
+    """Remove a line of Ray's core from standard error, which it prints before it obeys ``RAY_BACKEND_LOG_LEVEL``."""
     with tempfile.TemporaryFile() as kept:
         sys.stderr.flush()
         terminal = os.dup(2)
@@ -296,9 +296,9 @@ def _core_says_nothing_of_its_level() -> Iterator[None]:
 
 
 def bound_memory() -> None:
-    """Keep libraries from filling memory with what they have compiled; workers of the local Ray inherit it.
+    """Limit the caches of compiled kernels; workers of the local Ray inherit it.
 
-    Before PyTorch's first product. On a cluster it belongs to the nodes' environment.
+    Call it before PyTorch's first product. On a cluster it belongs to the nodes' environment.
     """
     # oneDNN keeps what it compiled for every shape of a matrix product. Batches of changing lengths fill its 1,024
     # places with hundreds of MiB, and are not slower with few (docs/performance.md).
@@ -306,8 +306,8 @@ def bound_memory() -> None:
 
 
 def give_back_memory() -> bool:
-    """Return what was freed to the system: glibc keeps it, for every thread apart, so that each stage of a process
-    would add its own peak. So does PyTorch on a GPU, where a worker of Ray may be next.
+    """Return freed memory to the system. glibc keeps it for each thread, so that each stage of a process would add its
+    own peak. PyTorch keeps it on a GPU, where a worker of Ray may be next.
 
     Returns:
         Whether the C library can do so (glibc).

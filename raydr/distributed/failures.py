@@ -40,7 +40,7 @@ def worker_errors() -> Iterator[None]:
 
 
 def root_cause(error: BaseException) -> str:
-    """What went wrong first, in one line: the message of a raydr error, or the kind of another one and its message."""
+    """Return the first cause in a line: the message of a raydr error, or the type and message of another error."""
     root = error
     while (cause := getattr(root, "cause", None) or root.__cause__) is not None and isinstance(cause, BaseException):
         root = cause
@@ -59,14 +59,14 @@ def _clear_frames(error: BaseException | None) -> None:
 
 
 def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
-    """Interrupt the tasks that are not over, as by Ctrl-C.
+    """Interrupt the tasks that are running, as Ctrl-C does.
 
-    One whose result has just come must be left alone: Ray fails it while it is still being completed, and its core then
-    ends this process without a word ("Tried to complete task that was not pending", Ray 2.60).
+    A task whose result has just come must not be cancelled. Ray fails it while it completes it, and its core then ends
+    this process without a message ("Tried to complete task that was not pending", Ray 2.60).
 
     Args:
-        references: of the tasks; of generators what they say of their end (``completed()``).
-        recursive: also what they have called.
+        references: of the tasks; of generators their ``completed()``.
+        recursive: interrupt also the tasks that they have started.
     """
     if not references:
         return

@@ -86,7 +86,7 @@ def feed_parts(
 
 
 def part_batch(name: str, part: Part, **more: Any) -> Batch:
-    """A part as the batch of one row that :func:`feed_parts` expects of a worker."""
+    """Return a part as the batch of a single row that :func:`feed_parts` expects of a worker."""
     row = {"name": name, "rows": part.rows, "bytes": part.bytes, "checksum": part.checksum, **more}
     return {column: [value] for column, value in row.items()}
 
@@ -109,12 +109,12 @@ def _write_bytes(content: bytes | str, path: str) -> None:
 
 
 def as_json(value: object) -> str:
-    """What a part that is JSON holds."""
+    """Return the text of a JSON part."""
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def copy_part(folder: Folder, name: str, source: Artifact) -> dict[str, Part]:
-    """Take over a part of another artefact as it is."""
+    """Copy a part of another artefact."""
 
     def copy(path: str) -> None:
         shutil.copyfile(there, path)
@@ -124,14 +124,14 @@ def copy_part(folder: Folder, name: str, source: Artifact) -> dict[str, Part]:
 
 
 def scratch_parts(making: Building, name: str) -> Building:
-    """A folder of parts that others of the artefact are made from; it goes when the artefact is finished."""
+    """Return a folder of intermediate parts; it is removed when the artefact is finished."""
     folder = making.folder / name
     making.scratch.append(folder)
     return Building(folder, making.identity, finished_parts(folder))
 
 
 def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:
-    """The counts that were recorded with some parts, added up; those of an interrupted attempt among them."""
+    """Return the sums of the counts that were recorded with some parts, in earlier attempts too."""
     totals: Counter[str] = Counter()
     for name in names:
         totals.update(making.done[name].counts)
@@ -139,7 +139,7 @@ def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:
 
 
 def missing_parts(making: Building, wanted: Mapping[str, T], description: str) -> dict[str, T]:
-    """What has to be made yet, of all that is wanted by the name of the part; says what is there."""
+    """Return the items whose parts are missing, by the name of the part; print how many are there."""
     todo = {name: item for name, item in wanted.items() if name not in making.done}
     if len(todo) < len(wanted):
         say(f"{description}: {len(wanted) - len(todo)} of {len(wanted)} parts are there already, {len(todo)} to do")
@@ -179,7 +179,7 @@ class RowRange:
 
 
 def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
-    """Parts in ranges of at most ``rows`` rows.
+    """Return ranges of at most ``rows`` rows that cover the parts.
 
     >>> [(one.part, one.start, one.stop) for one in row_ranges({"a": 3, "b": 1}, 2)]
     [('a', 0, 2), ('a', 2, 3), ('b', 0, 1)]
@@ -192,12 +192,12 @@ def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
 
 
 def items_of(ranges: Mapping[str, RowRange]) -> dict[str, dict[str, Any]]:
-    """What workers are told of ranges, by the name of the part that each becomes."""
+    """Return the items of ranges for workers, by the name of the part that each becomes."""
     return {name: {"name": name, **vars(row_range), "rows": row_range.rows} for name, row_range in ranges.items()}
 
 
 def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, dict[str, Any]]:
-    """What workers are told of the ranges of an input's parts, each of which becomes a Parquet part.
+    """Return the items of an input's ranges for workers; each range becomes a Parquet part.
 
     >>> list(range_items("scores/train/", {"a": 3}, 2))
     ['scores/train/part-00000-00000.parquet', 'scores/train/part-00000-00001.parquet']
@@ -209,12 +209,12 @@ def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, di
 
 
 def range_in(batch: Batch) -> RowRange:
-    """The range that a worker is told of."""
+    """Return the range of a worker's item."""
     place = {column: int(batch[column][0]) for column in ("at", "number", "start", "stop")}
     return RowRange(str(batch["part"][0]), **place)
 
 
 def written(batch: Batch, output: Folder, table: pa.Table) -> Batch:
-    """Write the part that a worker is told to make, and say so: what it returns."""
+    """Write the part of a worker's item; return its batch."""
     name = str(batch["name"][0])
     return part_batch(name, write_table(output, name, table))

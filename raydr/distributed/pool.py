@@ -1,7 +1,7 @@
-"""Where the parts of an artefact are made: by Ray's workers, or in this very process.
+"""Pools, which run the functions that make parts of artefacts: in this process, or on Ray's workers.
 
-A stage says what one part takes and is given a pool; it does not know which. The same functions run in both: on as many
-threads of torch the bytes are the same.
+A stage receives a pool and does not depend on its kind. The same functions run in both: with as many threads of PyTorch
+the bytes are the same.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Feed:
 
     Args:
         worker: a class; made once a process with ``job``, called with a batch of one item.
-        job: what every worker knows; small and picklable.
-        before: what is done with an item first, where no model is needed: ``before(batch, job)``.
-        calls_at_once: threads of a process that may call the worker at a time.
-        beside: whether, in one process, ``before`` and what follows the worker's own work go on beside it, in threads:
-            where a GPU does that work and Python seldom has to start any.
-        settings: how many workers there are, and how large; ``before`` has tasks of its own.
+        job: read by every worker; small and picklable.
+        before: prepares an item without the model, such as a tokeniser: ``before(batch, job)``.
+        calls_at_once: threads of a process that may call the worker at once.
+        beside: run ``before`` and the worker in threads ahead of the caller, in one process. It pays where a GPU does
+            the worker's computation.
+        settings: number and size of the workers; ``before`` has tasks of its own.
     """
 
     worker: Callable[[Any], Callable[[Batch], Batch]]
@@ -55,7 +55,7 @@ class Pool(ABC):
 
     @abstractmethod
     def num_threads(self, num_cpus: float) -> int | None:
-        """Threads that PyTorch computes with in a worker of so many CPUs; None: as many as the process has anyway."""
+        """Return PyTorch's threads in a worker of ``num_cpus`` CPUs; None: leave them as they are."""
 
     @abstractmethod
     def run(
@@ -68,7 +68,7 @@ class Pool(ABC):
         labels: Mapping[str, str] | None = None,
         retried: bool = True,
     ) -> Any:
-        """The result of one call.
+        """Return the result of a call.
 
         Args:
             function: what is called.
@@ -76,8 +76,8 @@ class Pool(ABC):
             num_cpus: that it needs.
             num_gpus: that it needs.
             memory: bytes that it needs; 0 where any node has enough.
-            labels: of the nodes that suit; those of ``ray.node_labels`` if None.
-            retried: whether a worker that was lost in the middle may be replaced.
+            labels: of the nodes that may run it; those of ``ray.node_labels`` if None.
+            retried: call again if the worker is lost.
 
         Raises:
             RaydrError: what the function raised, as itself.
@@ -87,19 +87,19 @@ class Pool(ABC):
     def map(
         self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
     ) -> list[Any]:
-        """The results of many calls, in their order; under a progress bar.
+        """Return the results of many calls, in their order; with a progress bar.
 
         Raises:
-            RaydrError: the first one that a call raised; the others are given up.
+            RaydrError: the first error of a call; the other calls are cancelled.
         """
 
     @abstractmethod
     def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
-        """What many calls of a generator yield, in the order of time; given up if the caller stops early."""
+        """Yield what many calls of a generator yield, as it comes; cancelled if the caller stops early."""
 
     @abstractmethod
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """What the workers return for the items, as they finish.
+        """Yield what the workers return for the items, as they finish.
 
         Args:
             feed: the workers.
@@ -108,10 +108,10 @@ class Pool(ABC):
 
 
 class ThisProcess(Pool):
-    """Runs everything in this process, one after the other: what is small is done before a worker has started.
+    """Runs everything in this process, call after call: small work takes less time than the start of a worker.
 
     Args:
-        num_cpus: that others leave it; all of the machine if None.
+        num_cpus: that it may use; all of the machine if None.
     """
 
     here = True
@@ -160,9 +160,10 @@ class ThisProcess(Pool):
 
 
 def _ahead(function: Callable[[Batch], Batch], batches: Iterator[Batch], num_threads: int) -> Iterator[Batch]:
-    """What a function makes of batches, in their order.
+    """Yield what a function makes of batches, in their order.
 
-    Threads make them ahead, at most one more than there are threads; without threads each is made when it is due.
+    Threads compute ahead, at most one batch more than there are threads. Without threads each batch is computed when
+    the caller asks for it.
     """
     if not num_threads:
         yield from map(function, batches)

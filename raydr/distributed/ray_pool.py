@@ -24,7 +24,7 @@ _DEATHS_WHILE_STARTING = 2
 
 
 class RayPool(Pool):
-    """Runs everything on the cluster, or on the Ray of this machine, which is started if it is not."""
+    """Runs everything on the cluster, or on a Ray of this machine, which is started if need be."""
 
     here = False
 
@@ -124,7 +124,7 @@ class RayPool(Pool):
 
 
 def data_context() -> DataContext:
-    """A copy of Ray Data's settings for steps of minutes or hours, on nodes that come and go.
+    """Return a copy of Ray Data's settings for parts of minutes or hours, on nodes that come and go.
 
     Use it as ``DataContext.current(...)``.
     """

@@ -1,4 +1,4 @@
-"""What the cluster has, or can grow to, so that a stage asks for no more."""
+"""The capacity of the cluster: what it has, or can grow to."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
 def cluster_capacity() -> dict[str, float]:
-    """CPUs and GPUs that there are to be had, by Ray's names.
+    """Return the CPUs and GPUs that can be used, by Ray's names.
 
-    Of a local Ray those that it has or, if it was not started yet, would have. Of a cluster ``ray.capacity`` where that
-    is stated, since Ray does not tell how far a cluster may grow, else those of the nodes that are alive.
+    A local Ray that was not started yet counts with what it would have. A cluster counts with ``ray.capacity`` where
+    that is stated, since Ray does not know how far it may grow; else with the nodes that are alive.
     """
     local = local_session()
     if local is not None and not is_connected():
@@ -37,7 +37,8 @@ def cluster_capacity() -> dict[str, float]:
 
 
 def num_gpus_here() -> int:
-    """GPUs that PyTorch sees on this machine; without a driver's device it is not asked: its import takes a second."""
+    """Return the number of GPUs of this machine. PyTorch, whose import takes a second, is asked only where a driver
+    is."""
     if sys.platform == "linux" and "torch" not in sys.modules and not any(map(os.path.exists, _DRIVERS)):
         return 0
     import torch
@@ -46,10 +47,10 @@ def num_gpus_here() -> int:
 
 
 def memory_to_ask(num_bytes: int) -> int:
-    """Bytes that a task asks Ray for which needs so many.
+    """Return the memory that a task requests of Ray.
 
-    A cluster that grows starts a node that has them. Where nothing grows Ray would wait for ever, so that no more is
-    asked for than the largest node has; the task then has that node to itself.
+    A cluster that grows starts a node that is large enough. Elsewhere Ray would wait for ever, so that the request is
+    limited to the largest node; the task then has that node to itself.
     """
     if stated_capacity() is not None:
         return num_bytes
@@ -60,7 +61,7 @@ def memory_to_ask(num_bytes: int) -> int:
 
 
 def node_capacities() -> list[dict[str, float]]:
-    """CPUs and GPUs of each alive node."""
+    """Return the CPUs and GPUs of each node that is alive."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

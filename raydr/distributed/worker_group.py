@@ -1,4 +1,4 @@
-"""The processes that train: this one alone, or a group of Ray Train with its retries, and errors in raydr's words.
+"""The processes that train: this process alone, or a group of Ray Train with retries and raydr's errors.
 
 The result is the same, since the batch is global. One process starts at once and leaves nothing behind. Its states lie
 beside the artefact, as a group's checkpoints do; either resumes from the other's.
@@ -47,22 +47,22 @@ CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 
 
 def trains_here(pool: Pool, settings: TrainConfig) -> bool:
-    """Whether this process trains, alone."""
+    """Return whether this process trains alone."""
     return pool.here and settings.num_workers == 1
 
 
 def run_workers(
     pool: Pool, worker: Worker, job: Any, making: Building, settings: TrainConfig, what: str
 ) -> dict[str, Any]:
-    """Train, from the last state of an interrupted run if there is one.
+    """Train, from the last state of an interrupted training if there is one.
 
     Args:
-        pool: whether this process may train, if one worker is enough; else Ray Train does.
+        pool: this process trains if it is the pool and a single worker is asked for; else Ray Train.
         worker: what each worker runs; a function of a module.
         job: its first argument.
         making: the artefact; the checkpoints are in a folder beside it until it is finished.
         settings: how many workers, with which resources, and how often they may die.
-        what: is trained, for messages.
+        what: name of the model in messages.
 
     Raises:
         TrainingError: training broke off; the same command goes on from the last state.
@@ -192,14 +192,14 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
 
     start_ray()
     while True:
-        _say_if_too_few(settings)
-        forget_list(states / name)
-        gone = _gone_nodes()
+        _report_missing_resources(settings)
+        remove_checkpoint_list(states / name)
+        gone = _dead_nodes()
         try:
             with _interruptible():
                 outcome: dict[str, Any] = _trainer(worker, job, name, states, settings).fit().return_value
         except ray.train.TrainingFailedError as error:
-            if not (lost_a_worker(error) and _gone_nodes() - gone):
+            if not (lost_a_worker(error) and _dead_nodes() - gone):
                 raise TrainingError(
                     f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command "
                     "goes on from the last one"
@@ -212,15 +212,15 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
 
 
 def lost_a_worker(error: BaseException) -> bool:
-    """Whether a worker's process died, rather than raised something, in a training that has failed."""
+    """Return whether a failed training has lost a worker's process, in place of an exception."""
     from ray.exceptions import RayActorError
 
     failures = getattr(error, "worker_failures", {}).values()
     return any(isinstance(getattr(failure, "health_check_failure", failure), RayActorError) for failure in failures)
 
 
-def _gone_nodes() -> set[str]:
-    """Ids of the nodes that have been there."""
+def _dead_nodes() -> set[str]:
+    """Return the ids of the nodes that were lost."""
     import ray
 
     return {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
@@ -251,7 +251,7 @@ def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: Trai
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C mean what it means elsewhere: Ray Train's handler would end the process, and stay when it is done."""
+    """Keep the usual meaning of Ctrl-C: Ray Train's handler would end the process, and outlive the training."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -262,8 +262,8 @@ def _interruptible() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def forget_list(states: Folder) -> None:
-    """Let Ray Train begin without its list of checkpoints; processs know the last state themselves.
+def remove_checkpoint_list(states: Folder) -> None:
+    """Remove Ray Train's list of checkpoints; workers look up the last state themselves.
 
     Ray Train fails on a list that is damaged, or that names removed states. It writes the list in place, so that a full
     disk, a kill or a lost machine may leave half of it. A single process may have resumed and removed what the list
@@ -273,7 +273,7 @@ def forget_list(states: Folder) -> None:
     states.remove(CHECKPOINT_LIST)
 
 
-def _say_if_too_few(settings: TrainConfig) -> None:
+def _report_missing_resources(settings: TrainConfig) -> None:
     import ray
 
     fewest = settings.fewest_workers

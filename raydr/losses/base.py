@@ -109,7 +109,7 @@ class Loss(Component):
 
     @property
     def num_positives_at_once(self) -> int:
-        """Positives of a query in a step, if the query has so many."""
+        """Positives of a query in a step, at most."""
         return 1
 
     @property

@@ -40,7 +40,7 @@ class MultiPositiveNCE(Loss):
     """Positives of a query in each step, drawn for each epoch; a query that has fewer brings what it has."""
 
     over: Literal["each", "any"] = "each"
-    """Whether every positive must be found, or one of them is enough."""
+    """Whether the loss asks for every positive, or for any of them."""
 
     @property
     def num_positives_at_once(self) -> int:

@@ -30,7 +30,7 @@ class BetaSchedule(Config):
     """Finished epochs before β is switched on."""
 
     ramp_epochs: int = Field(default=0, ge=0)
-    """Epochs until ``final`` is reached; the first of them is already one step up from ``initial``."""
+    """Epochs until ``final`` is reached; the first of them is a step above ``initial``."""
 
     initial: float = Field(default=0.0, ge=0.0, le=1.0)
     """Where the ramp comes from."""

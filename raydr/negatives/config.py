@@ -1,4 +1,4 @@
-"""Settings of hard negatives: who finds the candidates, and how training draws from them."""
+"""Settings of hard negatives: the miner of the candidates, and BM25."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raydr.component import Config, Resolved
 
 
 class NegativesConfig(Config):
-    """Where the candidate hard negatives come from."""
+    """Mining of candidate hard negatives."""
 
     miner: Annotated[str, Resolved] = Field(default="bm25", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """The miner: ``bm25``; ``source``, the candidates that came with the data; or the name of a model or an imported
@@ -27,16 +27,16 @@ class BM25Config(Config):
     """How BM25 cuts text into terms and weighs them."""
 
     k1: float = Field(default=0.9, ge=0)
-    """How soon further occurrences of a term stop counting."""
+    """Saturation: how soon further occurrences of a term stop counting."""
 
     b: float = Field(default=0.4, ge=0, le=1)
-    """How much long passages are held back; 0 not at all."""
+    """Length normalisation: how much the weight of long passages is reduced; 0: not at all."""
 
     stemmer: Literal["english", "none"] = "english"
-    """Words are cut to their stems, or not."""
+    """The stemmer of the words."""
 
     stopwords: Literal["english", "none"] = "english"
-    """Frequent words are left out, or not."""
+    """The list of frequent words that are left out."""
 
     split_identifiers: bool = False
     """Count the parts of identifiers (``getUserName``, ``user_name``) as terms too; for code."""

@@ -1,8 +1,8 @@
 """From ranked passages and known positives to hard negatives.
 
 A candidate is dropped if it is a known positive of the query, or has the content of one: equal title and text, apart
-from case and white space. As a negative it would train the query away from its own answer. So is one of a partition
-that the query's negatives are not taken from. Of what is left, in the order of the ranks, a window is kept.
+from case and white space. As a negative it would train the query away from its own answer. A candidate of a partition
+outside the query's scope is dropped too. A window of ranks is kept of the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Kept:
-    """Positions of the candidates kept for one query, and how many were dropped for which reason."""
+    """Positions of the candidates kept for a query, and counts of the dropped candidates by reason."""
 
     positions: NDArray[np.int64]
     dropped_positive: int
@@ -33,14 +33,14 @@ def keep_negatives(
     first_rank: int,
     depth: int,
 ) -> Kept:
-    """Choose the hard negatives of one query.
+    """Choose the hard negatives of a query.
 
     Args:
         passage_ids: the candidates, best first.
         content_hashes: uint64, shape (candidates,); equal for passages with the same content.
         positive_ids: the query's known positives.
         positive_hashes: uint64, the content of those.
-        elsewhere: shape (candidates,), those of another partition than the negatives are taken from.
+        elsewhere: bool, shape (candidates,): True for passages of a partition outside the query's scope.
         first_rank: first of the remaining candidates that is taken, from 1.
         depth: how many are taken, at most.
 
@@ -77,7 +77,7 @@ class MiningCounts:
     dropped_elsewhere: int = 0
 
     def count(self, kept: Kept, depth: int) -> None:
-        """Add one query."""
+        """Add a query."""
         num = len(kept.positions)
         self.queries += 1
         self.queries_without_negatives += num == 0

@@ -9,9 +9,9 @@ from raydr.negatives.samplers.simans import SimANS
 from raydr.negatives.samplers.softmax import Softmax
 from raydr.training.training import Training
 
-#: More than what multiplies a sum of cosines as usual.
+#: Largest usual scale of a sum of cosines.
 _SUM_SCALE = 4
-#: Miners whose scores are no similarities of a dense model.
+#: Miners without scores of a dense model.
 _SPARSE = ("bm25", "source")
 
 
@@ -34,7 +34,7 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
     if len(summed) == 2 and model.similarity == "cosine" and model.scale > _SUM_SCALE:
         advice.append(
             f"the score function {model.score.name} sums a cosine for each token, and model.scale is {model.scale:g}: "
-            "the softmax over the candidates is nearly a choice of one; 1 is usual"
+            "the softmax gives nearly all weight to a single candidate; 1 is usual"
         )
     if train.detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
         advice.append(

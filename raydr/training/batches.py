@@ -23,11 +23,11 @@ from raydr.seeding import query_rng, stable_hash64
 from raydr.training.config import TrainConfig
 from raydr.training.signals import BatchSignal, DrawnBatch, Signal
 
-#: What one more pass through the encoder costs, in tokens, by kind of device (docs/performance.md): a few
-#: milliseconds of starting kernels.
+#: Cost of a further pass through the encoder, in tokens, by kind of device (docs/performance.md): a few milliseconds of
+#: starting kernels.
 GROUP_OVERHEAD = {"cpu": 64, "cuda": 4096}
 
-#: Content hash of an empty place: its query has so many negatives less, and nobody else has it as a candidate.
+#: Content hash of an empty place. No query has an empty place as a candidate.
 ABSENT = 0
 
 
@@ -142,7 +142,7 @@ class BatchMaker:
         return [self._share(rows, epoch) for rows in micro]
 
     def _share(self, query_rows: NDArray[np.int64], epoch: int) -> Batch:
-        """Make this rank's share of a micro-batch; ranks with a query less than others fill their share up."""
+        """Make this rank's share of a micro-batch; ranks with a query less than others add a filler."""
         shares = np.array_split(query_rows, self.num_ranks)
         mine = shares[self.rank]
         made = self.make(mine, epoch, len(shares[0]) - len(mine))
@@ -254,7 +254,7 @@ def further_rows(
     return others[:num]
 
 
-#: Draws for one passage before it is concluded that there is none to draw.
+#: Draws for a passage, after which the pool counts as empty.
 _DRAWS = 1000
 
 

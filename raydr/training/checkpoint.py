@@ -38,9 +38,11 @@ class Progress(Config):
     """How far training has come; every field is the same on all ranks."""
 
     epoch: int = 0
-    """Epoch in progress, from 0, and steps of it that are finished."""
+    """Epoch in progress, from 0."""
 
     step: int = 0
+    """Finished steps of the epoch in progress."""
+
     global_step: int = 0
     """Optimiser steps since the start."""
 
@@ -70,7 +72,8 @@ class Progress(Config):
         Args:
             value: the measure that chooses.
             figures: what goes into the history.
-            first_epoch: the first that may be the best. A state of shared warm-up epochs may bring an earlier one.
+            first_epoch: the first that may be the best. The best epoch of a shared warm-up may be earlier; it is
+                replaced.
         """
         last = self.history[-1]
         row = EpochRow(epoch=last.epoch, metrics=last.metrics | figures)
@@ -82,19 +85,19 @@ class Progress(Config):
 
 
 def frozen_weights(model: nn.Module) -> frozenset[str]:
-    """Return the names of the weights that a training leaves as the checkpoint has them."""
+    """Return the names of the weights that training does not change."""
     parameters = model.named_parameters(remove_duplicate=False)
     return frozenset(name for name, weights in parameters if not weights.requires_grad)
 
 
-def learnt_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
+def trainable_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
     """Copy the weights and buffers of a network that are not frozen to host memory."""
     values = {name: value.detach() for name, value in model.state_dict().items() if name not in frozen}
     return {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
 
 
-def put_back(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
-    """Put the weights of :func:`learnt_state` into a network."""
+def load_trainable(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
+    """Load the weights of :func:`trainable_state` into a network."""
     stays = {name: value for name, value in model.state_dict().items() if name in frozen}
     model.load_state_dict({**stays, **state})
 

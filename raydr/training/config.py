@@ -28,16 +28,16 @@ class TrainConfig(Config):
     """Ray Train over a dual encoder."""
 
     loss: Annotated[Loss, Pluggable()] = NCE()
-    """What is minimised (docs/methods.md). ``npc`` alone is what is recommended for noisy pairs; ``npc-paper`` is the
-    same loss with the detection of its paper."""
+    """What is minimised (docs/methods.md). ``npc`` is recommended for noisy pairs; ``npc-paper`` is the same loss with
+    the detection of its paper."""
 
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] = []
     """Numbers of dimensions, among them that of the whole vector. The loss is the sum of the losses of the first
     dimensions, one for each number. ``model.truncate_dim`` may then be any of them. The whole vector alone if empty."""
 
     ranker: Annotated[str, Resolved] = "ranker"
-    """Whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` learn from: the config's cross-encoder, another
-    one's name (``ranker-...``), or a retriever's."""
+    """The model whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` read: the config's cross-encoder, or
+    the name of another cross-encoder (``ranker-...``) or of a retriever."""
 
     teacher: TeacherConfig = TeacherConfig()
     pair_detection: PairDetectionConfig | Literal["auto"] | None = "auto"
@@ -45,7 +45,7 @@ class TrainConfig(Config):
     off if null."""
 
     guide: GuideConfig | None = None
-    """Leave out candidates that another model takes for positives (GIST); off if null."""
+    """Exclude candidates that another model scores like positives (GIST); off if null."""
 
     coteaching: CoTeachingConfig | None = None
     """Co-teaching, a baseline; off if null. It takes twice the time of one network."""
@@ -60,24 +60,24 @@ class TrainConfig(Config):
     """Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses."""
 
     cache_tokens: Annotated[int | None, Neutral] = Field(default=None, ge=16)
-    """Gradient caching, for batches whose activations do not fit into memory: most tokens, padding included, that are
-    held with their activations at a time. The batch still is one softmax; texts are encoded twice. Off if null."""
+    """Gradient caching, for batches whose activations do not fit into memory: the most tokens, padding included, whose
+    activations are held at a time. The batch is still a single softmax; texts are encoded twice. Off if null."""
 
     tile_queries: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Queries whose scores are held at a time, for batches whose matrix of scores does not fit into memory (65,536
-    queries with one passage each: 16 GiB, several times over): the same losses and gradients, scores being computed
-    twice. All of a worker's queries at once if null."""
+    queries with one passage each: several times 16 GiB). The same losses and gradients; scores are computed twice. All
+    of a worker's queries at once if null."""
 
     recompute_activations: Annotated[bool, Neutral] = False
     """Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
     from a fraction of the memory."""
 
     num_hard_negatives: int = Field(default=0, ge=0)
-    """Hard negatives drawn for each query and epoch: of the candidates that the section negatives mines, without one of
-    those that came with the data. A query that has too few gets random passages."""
+    """Hard negatives drawn for each query and epoch from the candidates that the section ``negatives`` mines; without
+    that section from those that came with the data. Random passages fill a list that is too short."""
 
     sampler: Annotated[Sampler, Pluggable()] = Top()
-    """How they are drawn from the candidate list."""
+    """How hard negatives are drawn from the candidate list."""
 
     in_batch_negatives: bool = True
     """Count the passages of other queries (and workers) as negatives."""
@@ -88,14 +88,13 @@ class TrainConfig(Config):
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"
-    """Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, said in the log."""
+    """Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, which the log states."""
 
     num_workers: Annotated[int | tuple[int, int], Neutral] = 1
     """Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go."""
 
     cpus_per_worker: Annotated[float, Neutral] = Field(default=1, gt=0)
-    """CPUs and threads of a worker of Ray, or of a trial. A training in this process computes with all that the machine
-    has."""
+    """CPUs and threads of a worker of Ray, or of a trial. A training in this process uses all CPUs of the machine."""
 
     use_gpu: Annotated[bool, Neutral] = False
     """One GPU for each worker."""
@@ -109,8 +108,8 @@ class TrainConfig(Config):
     cluster's file gives its groups these labels. Any node if empty."""
 
     max_failures: Annotated[int, Neutral] = Field(default=3, ge=-1)
-    """Restarts of the worker group after errors of its workers before giving up. Those after the loss of a node, which
-    a cloud may take back at any time, are not counted."""
+    """Restarts of the worker group after errors of its workers, at most. Restarts after the loss of a node are not
+    counted: a cloud may take it back at any time."""
 
     checkpoint_steps: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
@@ -121,9 +120,9 @@ class TrainConfig(Config):
     null."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
-    """Make the state after so many epochs of plain NCE (or after each of several numbers) an artefact of its own. All
-    trainings of the working folder that begin with these epochs go on from it: those with ``nce``, and those whose loss
-    has as long a warm-up. A comparison then trains these epochs once. The model stays the same."""
+    """Numbers of epochs of plain NCE after which the state is an artefact of its own. All trainings of the working
+    folder that begin with these epochs go on from it: those with ``nce``, and those whose loss has as long a warm-up. A
+    comparison then trains these epochs once. The model stays the same."""
 
     log_steps: Annotated[int, Neutral] = Field(default=10, ge=1)
     """Steps between two rows of step metrics in the log."""

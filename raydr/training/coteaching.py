@@ -1,4 +1,4 @@
-"""Co-teaching: of each batch, a network learns from the pairs that the other one finds easy."""
+"""Co-teaching: each network learns from the pairs of a batch that have a small loss under the other network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT, _KEPT_NOISE = "kept", "kept_noise"
 
 
 class CoTeachingTrainer(Trainer):
-    """Trains two networks that choose each other's pairs; in the end ``model`` is the one that is better on dev.
+    """Trains two networks that choose each other's pairs; the network that is better on dev becomes ``model``.
 
     Source: Han et al., Co-teaching (NeurIPS 2018).
     """
@@ -76,7 +76,7 @@ class CoTeachingTrainer(Trainer):
         self.peer.step()
 
     def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
-        """Return the means over the ranks; shares are of the batch, which can be averaged."""
+        """Return the means over the ranks; shares are of the whole batch, so that their mean is exact."""
         means = super().over_ranks(figures)
         if _KEPT in means:
             kept, noise = means.pop(_KEPT), means.pop(_KEPT_NOISE)
@@ -100,7 +100,7 @@ class CoTeachingTrainer(Trainer):
 
 
 def require_dropout(network: nn.Module) -> None:
-    """Refuse two networks that would stay equal: only dropout tells two copies of a checkpoint apart.
+    """Refuse a network without dropout: its two copies would stay equal.
 
     Raises:
         ConfigError: the network has no dropout.
@@ -113,14 +113,15 @@ def require_dropout(network: nn.Module) -> None:
     ]
     if not any(rates):
         raise ConfigError(
-            "train.coteaching: the checkpoint has no dropout, so its two copies would stay alike; set model.dropout"
+            "train.coteaching: the checkpoint has no dropout, so its two copies would stay equal; set model.dropout"
         )
 
 
 def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
-    """Return each network's loss: the mean over the pairs of the global batch that the other finds easy.
+    """Return each network's loss: the mean over the pairs of the global batch with a small loss under the other
+    network.
 
-    Pairs that are left out still lend their passages as negatives.
+    Passages of excluded pairs still serve as negatives.
 
     Source: Han et al., Co-teaching (NeurIPS 2018), algorithm 1.
 

@@ -105,7 +105,7 @@ class CrossEncoderTrainer:
                 self._validate(self.dev)
             self.on_epoch(self.progress, self._copy)
         if self.best is not None:
-            self.optimization.put_back(self.best)
+            self.optimization.load_trainable(self.best)
         if self.config.optimizer.lora is not None:
             merge_adapters(self.model)
         return self.progress
@@ -116,7 +116,7 @@ class CrossEncoderTrainer:
         first = self.config.loss.first_own_epoch(self.config.num_epochs)
         self.progress = self.progress.measured(value, {f"dev {name}": value}, first)
         if self.progress.best_epoch == self.progress.history[-1].epoch:
-            self.best = self.optimization.learnt()
+            self.best = self.optimization.trainable_state()
 
     def _step(self, query_rows: NDArray[np.int64], epoch: int) -> dict[str, Tensor]:
         """Take one optimiser step on this rank's share of a batch; return its loss and the loss's figures."""

@@ -21,10 +21,10 @@ from raydr.training.sections import PairDetectionConfig
 
 
 class CrossFittedDetector:
-    """Flags of the pairs by margins of models that have not seen them; the model in training plays no part.
+    """Flags pairs by margins of models that have not seen them; the model in training is not used.
 
-    The detector is fitted once, to all pairs that were measured. An epoch's flags are those of the positives that it
-    uses; a positive that was not measured counts as clean.
+    The detector is fitted once, to all measured pairs. An epoch's flags are those of the positives that it uses. A
+    positive without a margin counts as clean.
 
     Args:
         examples, corpus: what is trained on.
@@ -59,7 +59,7 @@ class CrossFittedDetector:
         return self.positive == "first" or len(self.examples.positives.values) == len(self.examples)
 
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
-        """Return the flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` play no part."""
+        """Return the flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` are not used."""
         perplexity_M, random_M = self.margins.perplexity_N, self.margins.random_N
         if self.detection is None:
             detection = self.margins.detect(self.config.detector) if rank() == 0 else None

@@ -109,7 +109,7 @@ def gathered(values_N2: NDArray[np.float64], device: torch.device) -> Perplexiti
 
 @dataclass
 class PairDetector:
-    """Measures the perplexity of all training pairs and flags the mismatched ones.
+    """Measures the perplexity of all training pairs and flags mismatched pairs.
 
     One forward pass over the queries and their positives, shared among the ranks. The random passages of a query are
     positives of other pairs, drawn for (seed, epoch, query id). So the flags depend neither on the batch size nor on
@@ -128,8 +128,8 @@ class PairDetector:
         several = int((np.diff(self.examples.positives.offsets) > 1).sum())
         if self.once and self.train.positive != "first" and several:
             raise ConfigError(
-                f"train.pair_detection.repeat is once, and {several} training queries have several positives: what was "
-                "measured on one would be applied to the others; set train.positive to first, or repeat to each_epoch"
+                f"train.pair_detection.repeat is once, and {several} training queries have several positives: the flag "
+                "of a positive would count for the others; set train.positive to first, or repeat to each_epoch"
             )
 
     @property

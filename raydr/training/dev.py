@@ -43,7 +43,7 @@ class DevSet:
     passage_rows: NDArray[np.int64]
     #: Which passages each query is not searched in, (Q, P); None if every query is in all.
     elsewhere_QP: NDArray[np.bool_] | None = None
-    #: Query and passage of each pair that is neither right nor wrong, (N, 2): what was dropped.
+    #: Query and passage of each dropped pair, (N, 2): they count neither as relevant nor as irrelevant.
     dropped_N2: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
 

@@ -1,4 +1,4 @@
-"""Gradient caching: the gradients of one large softmax with the activations of a small piece of the batch at a time.
+"""Gradient caching: the gradients of a large softmax, with the activations of a small piece of the batch at a time.
 
 The batch is encoded without activations, and the loss gives the gradient of each vector. Then each piece is encoded
 again with activations, and receives the gradients of its vectors.
@@ -105,7 +105,7 @@ class CachedEncoding:
 
 
 def _side_by_side(queries: list[PaddedGroups], passages: list[PaddedGroups]) -> list[tuple[PaddedGroups, PaddedGroups]]:
-    """Pair the groups, the shorter list filled up in front: the last pair uses every tower, as DDP's exchange needs."""
+    """Pair the groups, the shorter list padded in front: the last pair uses every tower, as DDP's exchange needs."""
     length = max(len(queries), len(passages))
 
     def filled(groups: list[PaddedGroups]) -> list[PaddedGroups]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import autocast
 from raydr.training.batches import Batch
-from raydr.training.checkpoint import TEACHER, Save, learnt_state, put_back
+from raydr.training.checkpoint import TEACHER, Save, load_trainable, trainable_state
 from raydr.training.collectives import without_sync
 from raydr.training.config import TrainConfig
 from raydr.training.gradient_cache import CachedEncoding
@@ -25,7 +25,7 @@ from raydr.training.teacher import Teacher
 
 @dataclass
 class Learner:
-    """A dual encoder that learns, its optimisation, and its teacher if it has one.
+    """A dual encoder in training, with its optimisation and its teacher, if it has a teacher.
 
     Args:
         model: the network, on its device.
@@ -47,7 +47,7 @@ class Learner:
         self.device = next(self.model.parameters()).device
         self.optimization = Optimization(self.model, self.config.optimizer, self.num_steps, self.dtype)
         self.teacher: Teacher | None = None
-        #: What gradient caching has to encode again, between a forward and its backward pass.
+        #: The batch that gradient caching encodes again, between a forward and its backward pass.
         self.cached: CachedEncoding | None = None
 
     def start_teacher(self) -> Teacher:
@@ -93,15 +93,15 @@ class Learner:
         self.cached = None
 
     def step(self) -> None:
-        """Take a step with the gradients, and let the teacher follow."""
+        """Take a step with the gradients, and update the teacher."""
         self.optimization.step()
         if self.teacher is not None:
-            self.teacher.follow(self.model)
+            self.teacher.update(self.model)
 
     def copy(self) -> Save:
         """Copy everything that the next step depends on."""
         own = self.optimization.copy()
-        taught = None if self.teacher is None else learnt_state(self.teacher.model, self.optimization.frozen)
+        taught = None if self.teacher is None else trainable_state(self.teacher.model, self.optimization.frozen)
 
         def save(folder: Path) -> None:
             own(folder)
@@ -111,7 +111,7 @@ class Learner:
         return save
 
     def load(self, folder: Path) -> None:
-        """Put back what :meth:`copy` took."""
+        """Load the state of :meth:`copy`."""
         self.optimization.load(folder)
         if (folder / TEACHER).exists():
-            put_back(self.start_teacher().model, load_file(folder / TEACHER), self.optimization.frozen)
+            load_trainable(self.start_teacher().model, load_file(folder / TEACHER), self.optimization.frozen)

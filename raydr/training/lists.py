@@ -1,4 +1,4 @@
-"""The lists that a cross-encoder is trained on: queries with passages each, the positive first."""
+"""Lists of passages that a cross-encoder is trained on: for each query a positive, then negatives."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def draw_lists(
 ) -> Lists:
     """Make lists of a positive, hard negatives drawn evenly from the candidates, and random passages.
 
-    What is drawn for a query depends on (seed, epoch, query id) alone. A candidate list that is too short is filled up
-    with random passages, none of them a known positive or dropped for the query.
+    What is drawn for a query depends on (seed, epoch, query id) alone. Random passages fill a candidate list that is
+    too short, none of them a known positive or dropped for the query.
     """
     width = config.passages_per_query
     rows = np.empty((len(query_rows), width), dtype=np.int64)

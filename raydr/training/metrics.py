@@ -60,7 +60,7 @@ PARTS = ("data", "forward", "teacher", "exchange", "loss", "backward", "optimize
 class StepClock:
     """Seconds of each part of a step.
 
-    A GPU works behind the program's back, so each part waits for it at its end; only steps that are timed do.
+    A GPU works asynchronously, so each part of a timed step waits for it at its end.
 
     Args:
         device: of the network.

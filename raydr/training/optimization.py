@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from raydr.models.training_config import OptimizerConfig
 from raydr.seeding import stable_hash64
-from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, Save, frozen_weights, learnt_state, put_back
+from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, Save, frozen_weights, load_trainable, trainable_state
 
 
 class Optimization:
@@ -40,41 +40,40 @@ class Optimization:
 
     @property
     def learning_rate(self) -> float:
-        """Of the coming step."""
+        """The learning rate of the next step."""
         return float(self.schedule.get_last_lr()[0])
 
     def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradients to those that are there."""
+        """Add the gradients of a loss."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def clip(self) -> tuple[Tensor, bool]:
         """Clip the gradients; return their norm before that, and whether a step may be taken.
 
-        In float16 a norm that is not finite is the scaler's to deal with: it leaves the step out. That the loss is
-        finite is not looked at.
+        In float16 the scaler skips a step whose norm is not finite. The loss is not checked.
         """
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         return norm, self.scaler.is_enabled() or bool(torch.isfinite(norm))
 
     def step(self) -> None:
-        """Take the step and forget the gradients."""
+        """Take the step and clear the gradients."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.schedule.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def learnt(self) -> dict[str, Tensor]:
+    def trainable_state(self) -> dict[str, Tensor]:
         """Copy the weights that are not frozen to host memory."""
-        return learnt_state(self.model, self.frozen)
+        return trainable_state(self.model, self.frozen)
 
-    def put_back(self, state: dict[str, Tensor]) -> None:
-        """Put the weights of :meth:`learnt` into the network."""
-        put_back(self.model, state, self.frozen)
+    def load_trainable(self, state: dict[str, Tensor]) -> None:
+        """Load the weights of :meth:`trainable_state` into the network."""
+        load_trainable(self.model, state, self.frozen)
 
     def copy(self) -> Save:
         """Copy the weights that are not frozen and everything else that the next step depends on."""
-        learnt = self.learnt()
+        weights = self.trainable_state()
         state = _on_host(
             {
                 "optimizer": self.optimizer.state_dict(),
@@ -85,14 +84,14 @@ class Optimization:
 
         def save(folder: Path) -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            save_file(learnt, folder / WEIGHTS)
+            save_file(weights, folder / WEIGHTS)
             torch.save(state, folder / OPTIMIZER)
 
         return save
 
     def load(self, folder: Path) -> None:
-        """Put back the state of :meth:`copy`; learning rate and weight decay stay this training's."""
-        self.put_back(load_file(folder / WEIGHTS))
+        """Load the state of :meth:`copy`; learning rate and weight decay stay this training's."""
+        self.load_trainable(load_file(folder / WEIGHTS))
         state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
@@ -113,8 +112,8 @@ class Optimization:
         folder.mkdir(parents=True, exist_ok=True)
         torch.save({"state": self.optimizer.state_dict()["state"]}, folder / OPTIMIZER)
 
-    def take_moments(self, folder: Path) -> None:
-        """Begin with the moments that :meth:`save_moments` wrote; learning rate and schedule stay this training's."""
+    def load_moments(self, folder: Path) -> None:
+        """Load the moments that :meth:`save_moments` wrote; learning rate and schedule stay this training's."""
         saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})

@@ -44,7 +44,7 @@ class RankerConfig(CrossEncoderTraining):
     """Random passages of the corpus drawn as further negatives."""
 
     dev: RankerDevConfig | None = RankerDevConfig()
-    """The epoch that orders dev queries best becomes the model; if null nothing is measured, and the last one does."""
+    """The epoch that is best on dev becomes the model; if null nothing is measured, and the last epoch does."""
 
     @property
     def chooses_epoch(self) -> bool:

@@ -26,7 +26,7 @@ _PAIRS = 1024
 class RankerDev:
     """Orders the first passages of a run over dev queries by the model, and measures that; ranks share the queries.
 
-    A positive that the run has not among its first is one that no ranker can find.
+    No ranker can find a positive that is not among the run's first passages.
 
     Args:
         run: rows of a run over the dev queries that are measured.

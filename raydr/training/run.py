@@ -196,7 +196,7 @@ def _train(job: TrainingJob, process: WorkerProcess, report: Report) -> dict[str
         wrap=lambda module: send_gradients(process.wrap(module), train.gradients),
     )
     if training.with_optimizer:
-        trainer.learner.optimization.take_moments(Path(origin.checkpoint))
+        trainer.learner.optimization.load_moments(Path(origin.checkpoint))
     _resume(trainer, process, report, job.warmup)
     progress = trainer.run(job.until)
     process.wait()

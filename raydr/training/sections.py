@@ -27,7 +27,8 @@ class DevConfig(Config):
     """Random passages put beside the dev queries' positives and negatives."""
 
     scope: Scope = "own"
-    """Where passages have partitions: those that a dev query is searched in, and random passages are of."""
+    """Where passages have partitions: the partitions that a dev query is searched in, and that random passages are
+    drawn from."""
 
     measure: MeasureName = "RR@10"
     """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""
@@ -37,14 +38,14 @@ class DevConfig(Config):
 
 
 class TeacherConfig(Config):
-    """The EMA teacher of losses that need one."""
+    """The EMA teacher, for losses that read it."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = "auto"
     """α: after each step the teacher becomes α · teacher + (1 − α) · student. ``auto``: a half-life of two epochs."""
 
     half_life: float | None = Field(default=None, gt=0)
-    """Epochs in which the teacher forgets half of what it was, in place of ``momentum``: the same lag with batches and
-    data of any size."""
+    """Epochs after which the teacher's weights count half, in place of ``momentum``: the same lag with batches and data
+    of any size."""
 
     def resolved(self, is_read: bool) -> TeacherConfig:
         """Return the settings with ``auto`` written out.
@@ -58,7 +59,7 @@ class TeacherConfig(Config):
         return TeacherConfig(momentum=_UNASKED_MOMENTUM, half_life=half_life)
 
     def momentum_of(self, epoch_steps: float) -> float:
-        """Return the teacher's momentum α for an epoch of so many steps.
+        """Return the teacher's momentum α for an epoch of ``epoch_steps`` steps.
 
         >>> round(TeacherConfig().momentum_of(39), 4), round(TeacherConfig(half_life=1).momentum_of(39), 4)
         (0.9912, 0.9824)
@@ -68,22 +69,22 @@ class TeacherConfig(Config):
 
 
 class PairDetectionConfig(Config):
-    """Detection of mismatched training pairs, after the loss's warm-up. The defaults are what is recommended."""
+    """Detection of mismatched training pairs, after the loss's warm-up. The defaults are recommended."""
 
     detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
-    """How perplexities become flags: ``local_fdr`` for cross-fitted margins; of the model in training ``gaussian`` is
-    the paper's, ``anchored`` leaves clean pairs alone."""
+    """The detector, which turns perplexities into flags: ``local_fdr`` for cross-fitted margins. For the model in
+    training ``gaussian`` is the paper's, and ``anchored`` flags fewer clean pairs."""
 
     margins: Literal["cross_fitted", "model"] = "cross_fitted"
-    """Who measures the pairs. ``cross_fitted``: the short trainings of the section ``cross_fit``, each the pairs that
-    it has not seen, once. ``model``: the model in training, which has partly learnt the pairs, before every epoch.
+    """The models that measure the pairs. ``cross_fitted``: those of the section ``cross_fit``, once, each on pairs that
+    it has not seen. ``model``: the model in training, before every epoch, which has learnt part of the pairs.
     ``num_random``, ``repeat`` and ``against`` belong to ``model``."""
 
     num_random: int = Field(default=255, ge=1)
     """Random passages (positives of other pairs) that each pair is measured against."""
 
     repeat: Literal["each_epoch", "once"] = "each_epoch"
-    """``each_epoch``: anew before every epoch; ``once``: only after the warm-up (an ablation of the paper)."""
+    """``each_epoch``: before every epoch; ``once``: only after the warm-up (an ablation of the paper)."""
 
     against: Literal["random", "hard"] = "random"
     """Measure against the query's hard negatives instead of random passages (an ablation of the paper)."""
@@ -114,9 +115,9 @@ class GuideConfig(MarginLimit):
 
 
 class CoTeachingConfig(Config):
-    """Two networks that choose each other's training pairs; the better one on dev is the result.
+    """Two networks that choose each other's training pairs; the network that is better on dev is the result.
 
-    The second starts as a copy of the first: dropout is what makes them differ.
+    The second starts as a copy of the first; dropout makes them differ.
     """
 
     noise_rate: float | None = Field(default=None, ge=0.0, lt=1.0)

@@ -12,10 +12,10 @@ from raydr.training.scoring import Encodings
 
 
 class Teacher:
-    """A copy of the student that follows it slowly: θ* ← α·θ* + (1−α)·θ after every optimiser step.
+    """An exponential moving average of the student: θ* ← α·θ* + (1−α)·θ after every optimiser step.
 
-    Every rank keeps the same copy: students are equal after each step, so nothing needs to be sent. Weights that are
-    frozen are the student's own.
+    Every rank keeps the same teacher: students are equal after each step, so nothing is sent. Frozen weights are shared
+    with the student.
     Source: Zhang et al. (EMNLP Findings 2023).
     """
 
@@ -25,8 +25,8 @@ class Teacher:
         self.momentum = momentum
 
     @torch.no_grad()
-    def follow(self, student: DualEncoder) -> None:
-        """Move the weights one step towards the student's."""
+    def update(self, student: DualEncoder) -> None:
+        """Average the student's weights after a step."""
         both = zip(self.model.parameters(), student.parameters(), strict=True)
         learning = [(own.detach(), other.detach()) for own, other in both if other.requires_grad]
         mine, theirs = [list(tensors) for tensors in zip(*learning, strict=True)]

@@ -37,7 +37,7 @@ from raydr.training.tiles import loss_in_tiles
 _SINCE = "since_checkpoint"
 
 
-#: What learns of a network by name, on the CPU.
+#: The trainable weights of a network by name, on the CPU.
 State = dict[str, Tensor]
 
 
@@ -112,7 +112,7 @@ class Trainer:
         if until is not None:
             return self.progress
         if self.config.keep == "best" and self.best is not None:
-            self.learner.optimization.put_back(self.best)
+            self.learner.optimization.load_trainable(self.best)
         elif self.chosen is not self.learner:
             self.model.load_state_dict(self.chosen.model.state_dict())
         if self.config.optimizer.lora is not None:
@@ -213,7 +213,7 @@ class Trainer:
         self.learner.step()
 
     def forward(self, learner: Learner, batch: Batch, step: int, number: int = 0) -> LossOutput:
-        """Compute the loss of a batch; ``number`` separates networks that draw dropout of their own."""
+        """Compute the loss of a batch; ``number`` is that of the network, which draws its own dropout."""
         seed_step(self.seed, step, rank(), number)
         view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
@@ -223,7 +223,7 @@ class Trainer:
             )
 
     def view(self, learner: Learner, batch: Batch) -> BatchView:
-        """Return what the loss reads: encodings, the teacher's too, and the flags of the noise detector."""
+        """Return what the loss reads: encodings, the teacher's too, signals, and the flags of the noise detector."""
         view = learner.encode(batch, self.progress.global_step % self.config.loss.teacher_every == 0)
         if self.progress.clean is None:
             return view
@@ -294,7 +294,7 @@ class Trainer:
         progress = self.progress.measured(value, figures, self.config.loss.first_own_epoch(self.config.num_epochs))
         epoch, best_epoch = progress.history[-1].epoch, progress.best_epoch
         if best_epoch == epoch and self.config.keep == "best":
-            self.best = self.chosen.optimization.learnt()
+            self.best = self.chosen.optimization.trainable_state()
         patience = self.config.dev.patience
         waited = patience is not None and best_epoch is not None and epoch - best_epoch >= patience
         self.progress = progress.changed(finished=progress.finished or waited)

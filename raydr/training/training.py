@@ -47,23 +47,23 @@ class Training(Config):
 
     model: ModelConfig
     train: TrainConfig
-    """With a dtype that is resolved."""
+    """Settings of training, with a resolved dtype."""
 
     train_split: str
-    """What is trained on."""
+    """The split that is trained on."""
 
     dev_split: str
-    """Chooses the epoch; nothing is measured if the data set has no such split."""
+    """The split that chooses the epoch; nothing is measured if the data set lacks it."""
 
     seed: int
     scope: Scope = "own"
     """The partitions that a query's random negatives are drawn from."""
 
     with_optimizer: bool = False
-    """Take up the moments of the optimiser that were kept with the model that is started from."""
+    """Start with the optimiser's moments that were kept with the starting model."""
 
     keep_optimizer: bool = False
-    """Keep the optimiser's state after the last step with the model, for a training that goes on."""
+    """Keep the optimiser's moments with the model, for a training that starts from it."""
 
     def changed(self, model: Mapping[str, Any], train: Mapping[str, Any], where: str) -> Training:
         """Return this training with other settings, made for its last state.

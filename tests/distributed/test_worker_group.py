@@ -160,8 +160,8 @@ class Spot:
         self.gone: set[str] = set()
         self.num_tries = 0
         monkeypatch.setattr(worker_group, "start_ray", lambda: None)
-        monkeypatch.setattr(worker_group, "_say_if_too_few", lambda settings: None)
-        monkeypatch.setattr(worker_group, "_gone_nodes", lambda: set(self.gone))
+        monkeypatch.setattr(worker_group, "_report_missing_resources", lambda settings: None)
+        monkeypatch.setattr(worker_group, "_dead_nodes", lambda: set(self.gone))
         monkeypatch.setattr(worker_group, "_trainer", lambda *arguments: self)
 
     def fit(self) -> SimpleNamespace:

@@ -35,7 +35,7 @@ class SlowProcess:
 
 
 class Recorder:
-    """A watcher that reprocesss the epochs it was told of."""
+    """A report that keeps the epochs it was told of."""
 
     def __init__(self) -> None:
         self.epochs: list[tuple[int, int]] = []

@@ -19,7 +19,7 @@ def test_the_teacher_moves_by_a_share_towards_the_student(tiny_checkpoint: str) 
         for parameter in student.parameters():
             parameter.add_(1.0)
     for step in (1, 2):
-        teacher.follow(student)
+        teacher.update(student)
         for name, tensor in teacher.model.named_parameters():
             torch.testing.assert_close(tensor, before[name] + 1.0 - 0.75**step)
 

@@ -1,7 +1,7 @@
 """The input and output of a sampler of hard negatives.
 
-A sampler picks among one query's mined candidates, once per query and epoch. It never repeats candidates to fill gaps.
-:class:`Drawn` counts what it could not draw, and what the caller is to draw at random from the corpus.
+A sampler draws from the mined candidates of a query, once per query and epoch. It never repeats candidates to fill
+gaps. :class:`Drawn` counts what it could not draw, and what the caller is to draw at random from the corpus.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Drawn:
         num_random: negatives that the caller is to draw uniformly from the corpus.
         num_missing: negatives asked for that neither the list nor ``num_random`` provides: the list is too short.
         log_draw_prob: float64, log q of each index, if drawn i.i.d. from a known q; else None.
-        num_absent: negatives asked for that are to stay away: the query has so many candidates less.
+        num_absent: negatives asked for that nothing replaces: the query has fewer candidates.
     """
 
     indices: IndexArray
@@ -63,12 +63,12 @@ class Sampler(Component):
 
     @property
     def tells_draw_probabilities(self) -> bool:
-        """Whether all draws, its own and those it leaves open, are i.i.d. from a distribution that it states."""
+        """Whether all draws, those from the corpus included, are i.i.d. from a known distribution."""
         return False
 
     @abstractmethod
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
-        """Draw ``num`` negatives for one query.
+        """Draw ``num`` negatives for a query.
 
         Args:
             candidates: the query's candidate list.
@@ -130,7 +130,7 @@ def draw_without_replacement(log_weights: FloatArray, num: int, rng: np.random.G
     """Draw at most ``num`` different positions, one after the other, with probability ∝ exp(log_weight).
 
     Gumbel top-k: the positions of the largest log_weight + Gumbel noise, in draw order. Nothing is exponentiated, so
-    weights may be as far apart as they like.
+    that no difference of weights overflows.
     """
     keys = log_weights + rng.gumbel(size=log_weights.size)
     drawn = np.argpartition(-keys, num - 1)[:num] if num < keys.size else np.arange(keys.size)

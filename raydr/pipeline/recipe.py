@@ -26,7 +26,7 @@ from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
-from raydr.pipeline.training import declare_training, without_judges
+from raydr.pipeline.training import declare_training, measures_pairs, without_judges
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
 
@@ -324,10 +324,8 @@ class Recipe:
     # -- results
 
     def systems(self, split: str) -> list[str]:
-        """What is compared: BM25, the untrained and the trained model, variants, a fusion, other runs there are."""
-        own = [BM25, UNTRAINED, TRAINED, *self.config.variants, *([FUSED] if self.config.fuse is not None else [])]
-        there = [name.rpartition("/")[2] for name in self.context.facts.places.names(f"runs/{split}")]
-        return [*own, *(name for name in there if name not in own)]
+        """The systems that are compared on a split."""
+        return foreign.compared(self.context, split)
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
         runs = {system: self.search(split, system) for system in systems}
@@ -339,12 +337,9 @@ class Recipe:
         Returns:
             None if the split came with the data, or no training of the systems measures pairs by models of folds.
         """
-        config, names = self.config, {name for system in systems for name in split_scope(system)[0].split("+")}
-        trainings = [self.context.of(config.variant(name)) for name in (TRAINED, *config.variants) if name in names]
-        measured = any(cross_fitting.margins_of(context, context.training()) for context in trainings)
-        if split not in config.data.hold_out or not measured:
+        if split not in self.config.data.hold_out or not measures_pairs(self.context, systems):
             return None
-        return self.verdicts(config.judge.judge(PAIRS_JUDGE), split)
+        return self.verdicts(self.config.judge.judge(PAIRS_JUDGE), split)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
         """A report of what judges say; the model is that which they ask, where they ask one."""

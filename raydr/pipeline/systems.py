@@ -24,6 +24,14 @@ def is_own(context: Context, system: str) -> bool:
     return system in own or context.facts.places.pointer(f"models/{system}") is not None
 
 
+def compared(context: Context, split: str) -> list[str]:
+    """Return BM25, the untrained and the trained model, variants, a fusion, and all other runs over a split."""
+    config = context.config
+    own = [BM25, UNTRAINED, TRAINED, *config.variants, *([FUSED] if config.fuse is not None else [])]
+    runs = [name.rpartition("/")[2] for name in context.facts.places.names(f"runs/{split}")]
+    return [*own, *(name for name in runs if name not in own)]
+
+
 def is_run(context: Context, split: str, system: str) -> bool:
     """Whether a system is there as a run alone."""
     return not is_own(context, system) and context.facts.places.pointer(f"runs/{split}/{system}") is not None

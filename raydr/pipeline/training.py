@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.context import Context
@@ -10,9 +10,10 @@ from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.model import trained
 from raydr.artefacts.negatives import SOURCE
-from raydr.artefacts.places import BM25
+from raydr.artefacts.places import BM25, TRAINED
 from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.config.run import RunConfig
+from raydr.data.partitions import split_scope
 from raydr.losses.nce import NCE
 from raydr.pipeline.judging import Judged
 from raydr.training.reports import Watcher
@@ -45,6 +46,13 @@ def declare_training(
         scores = ranker_scores(context, ranker(), pairs, data.negatives)
     optional = OptionalInputs(data.negatives, start, scores, cross_fitting.margins_of(context, settings))
     return trained(context, name, settings, pairs, optional, watcher=watcher)
+
+
+def measures_pairs(context: Context, systems: Iterable[str]) -> bool:
+    """Return whether a training of these systems measures its pairs by models of folds."""
+    config, names = context.config, {name for system in systems for name in split_scope(system)[0].split("+")}
+    variants = [context.of(config.variant(name)) for name in (TRAINED, *config.variants) if name in names]
+    return any(cross_fitting.margins_of(variant, variant.training()) for variant in variants)
 
 
 def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:

@@ -262,8 +262,7 @@ class Recipe:
             return self.model(name)
         changed = without_judges(config, name, self.miner())
         # Only what the config itself trains without judges has the name that the user gave.
-        names = self.names if changed is config else {}
-        return Recipe(self.context.of(changed), names).trained(name)
+        return Recipe(self.context.of(changed), self.names if changed is config else {}).trained(name)
 
     def existing(self, name: str, kind: str) -> Node:
         """What a name points to, whatever it was made from.
@@ -337,9 +336,8 @@ class Recipe:
         Returns:
             None if the split came with the data, or no training of the systems measures pairs by models of folds.
         """
-        if split not in self.config.data.hold_out or not measures_pairs(self.context, systems):
-            return None
-        return self.verdicts(self.config.judge.judge(PAIRS_JUDGE), split)
+        may_be_noisy = split in self.config.data.hold_out and measures_pairs(self.context, systems)
+        return self.verdicts(self.config.judge.judge(PAIRS_JUDGE), split) if may_be_noisy else None
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
         """A report of what judges say; the model is that which they ask, where they ask one."""

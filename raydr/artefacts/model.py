@@ -20,7 +20,7 @@ from raydr.artefacts import embeddings as encode
 from raydr.artefacts.context import Context, trainers
 from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.train_progress import TrackedReports, show_history, training_here, training_on_ray
+from raydr.artefacts.train_progress import show_history, training_here, training_on_ray
 from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.corpus import Corpus
@@ -191,8 +191,7 @@ def train(
     optional = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
     state, handle = None if warmup is None else warmup(), None if tracker is None else tracker.handle()
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
-        reports = TrackedReports(watching, handle)
-        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, reports, state, until)
+        job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, watching, handle, state, until)
         outcome = run_workers(pool, train_worker, job, making, settings, "the dual encoder")
     making.record_files()
     info = {key: outcome[key] for key in ("history", "detections", "best_epoch", "num_examples", "num_steps", "dim")}

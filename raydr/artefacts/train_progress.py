@@ -1,16 +1,15 @@
-"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere, and figures in MLflow."""
+"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from raydr.console import ProgressBar, progress_bar, say, show_table
 from raydr.distributed.cluster import start_ray
-from raydr.tracking.tracker import NullTracker, Tracker, TrackerHandle
 from raydr.training.checkpoint import Progress
 from raydr.training.reports import Watcher, epoch_line
 
@@ -23,45 +22,6 @@ def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Colle
         for row in history
     )
     show_table(title, ["epoch", *names], rows)
-
-
-@dataclass(frozen=True)
-class TrackedReports:
-    """Reports a training to a watcher and to MLflow.
-
-    Args:
-        watcher: shows the progress.
-        tracker: records figures; none are recorded if None.
-    """
-
-    watcher: Watcher
-    tracker: TrackerHandle | None
-
-    @contextmanager
-    def open(self) -> Iterator[TrackedReport]:
-        """Open the report in the process of rank 0."""
-        with nullcontext(NullTracker()) if self.tracker is None else self.tracker.open() as tracker:
-            yield TrackedReport(self.watcher, tracker)
-
-
-@dataclass(frozen=True)
-class TrackedReport:
-    """The report of :class:`TrackedReports` in the process of rank 0."""
-
-    watcher: Watcher
-    tracker: Tracker
-
-    def tell(self, message: str) -> None:
-        self.watcher.tell(message)
-
-    def step(self, progress: Progress, num_steps: int) -> None:
-        self.watcher.step(progress, num_steps)
-
-    def epoch(self, progress: Progress) -> None:
-        self.watcher.epoch(progress)
-
-    def log(self, figures: Mapping[str, float], step: int) -> None:
-        self.tracker.log_metrics(figures, step)
 
 
 def _how_far(progress: Progress, num_steps: int) -> tuple[int, int]:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 import torch
@@ -109,11 +109,7 @@ class TrainingFile(Training):
 
 
 class Lines:
-    """A report of one line an epoch on stderr."""
-
-    @contextmanager
-    def open(self) -> Iterator[Lines]:
-        yield self
+    """A watcher that writes a line an epoch to stderr."""
 
     def tell(self, message: str) -> None:
         sys.stderr.write(f"{message}\n")
@@ -123,9 +119,6 @@ class Lines:
 
     def epoch(self, progress: Progress) -> None:
         self.tell(epoch_line(progress))
-
-    def log(self, figures: Mapping[str, float], step: int) -> None:
-        """Record nothing."""
 
 
 def train_folder(folder: Folder) -> dict[str, Any]:

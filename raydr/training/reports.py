@@ -1,9 +1,10 @@
-"""What a training reports: to the loop's listener, and from rank 0 to people and to a tracker."""
+"""What a training reports: to the listener of the loop, and from rank 0 to a watcher and a log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -44,33 +45,18 @@ class Watcher(Protocol):
         """Show a finished epoch, the last of ``progress.history``."""
 
 
-class Report(Watcher, Protocol):
-    """Where rank 0 reports to."""
+class Log(Protocol):
+    """Records figures of a training."""
 
-    def log(self, figures: Mapping[str, float], step: int) -> None:
+    def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Record figures by name, at a step or an epoch."""
 
 
-class Reports(Protocol):
-    """Opens the report in the process of rank 0; picklable."""
+class LogPlace(Protocol):
+    """Opens a log in the process of rank 0; picklable."""
 
-    def open(self) -> AbstractContextManager[Report]: ...
-
-
-class NoReport:
-    """The report of the other ranks."""
-
-    def tell(self, message: str) -> None:
-        """Show nothing."""
-
-    def step(self, progress: Progress, num_steps: int) -> None:
-        """Show nothing."""
-
-    def epoch(self, progress: Progress) -> None:
-        """Show nothing."""
-
-    def log(self, figures: Mapping[str, float], step: int) -> None:
-        """Record nothing."""
+    def open(self) -> AbstractContextManager[Log]:
+        """Open the log for the duration of the block."""
 
 
 #: Figures of an epoch that its line leaves out, or has in words.
@@ -88,33 +74,40 @@ def epoch_line(progress: Progress) -> str:
     return line + (f"; {skipped:,.0f} steps left out: float16 overflowed" if skipped else "")
 
 
+@dataclass
 class WorkerListener:
     """The listener of a worker: writes states and flags, and reports from rank 0.
 
     Args:
-        report: of this rank.
+        watcher: shows the progress.
+        log: records figures; none are recorded if None.
         process: writes the states.
         output: the folder of the model; flags go into ``detection/``.
     """
 
-    def __init__(self, report: Report, process: WorkerProcess, output: Folder) -> None:
-        self.report = report
-        self.process = process
-        self.output = output
-        #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
-        self.query_ids: list[str] = []
-        #: After the last epoch whose state was reported to the process.
-        self._progress: Progress | None = None
-        self._num_told = 0
+    watcher: Watcher
+    log: Log | None
+    process: WorkerProcess
+    output: Folder
+    #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
+    query_ids: list[str] = field(default_factory=list)
+    #: After the last epoch whose state was reported to the process, and how many epochs were shown.
+    progress: Progress | None = None
+    num_shown: int = 0
+
+    def tell(self, message: str) -> None:
+        """Show a line, from rank 0."""
+        if not self.process.rank:
+            self.watcher.tell(message)
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
         if self.process.rank:
             return
         if self.process.kept():
-            self.tell_epochs()
-        self.report.step(progress, num_steps)
+            self.show_epochs()
+        self.watcher.step(progress, num_steps)
         if metrics:
-            self.report.log({f"step/{key}": value for key, value in metrics.items()}, progress.global_step)
+            self._record("step", metrics, progress.global_step)
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         if self.process.rank:
@@ -125,9 +118,8 @@ class WorkerListener:
         message = f"{detection['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
         if detection["reason"]:
             message = f"detection is inconclusive, and all pairs are kept: {detection['reason']}"
-        self.report.tell(f"epoch {progress.epoch + 1}: {message}")
-        numbers = {"share_flagged": detection["share_flagged"]} | known
-        self.report.log({f"detection/{key}": value for key, value in numbers.items()}, progress.epoch)
+        self.tell(f"epoch {progress.epoch + 1}: {message}")
+        self._record("detection", {"share_flagged": detection["share_flagged"]} | known, progress.epoch)
         table = pa.table(
             {
                 "query_id": self.query_ids,
@@ -144,22 +136,26 @@ class WorkerListener:
         finished_epoch = progress.step == 0
         if self.process.rank == 0:
             self.process.wait()
-            self.tell_epochs()
+            self.show_epochs()
         metrics = dict(progress.history[-1].metrics) if finished_epoch and progress.history else {}
-        facts = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step}
-        self.process.report(facts | metrics, copy)
-        self._progress = progress if finished_epoch else self._progress
+        report = {"epoch": progress.epoch, "step": progress.step, "global_step": progress.global_step, **metrics}
+        self.process.report(report, copy)
+        self.progress = progress if finished_epoch else self.progress
 
-    def tell_epochs(self) -> None:
-        """Report the epochs that were not reported yet.
+    def show_epochs(self) -> None:
+        """Show the epochs that were not shown yet.
 
         Called when their state is written: whoever reads of an epoch may end this process and resume after it.
         """
-        progress = self._progress
+        progress = self.progress
         if self.process.rank or progress is None:
             return
-        for row in progress.history[self._num_told :]:
+        for row in progress.history[self.num_shown :]:
             history = progress.history[: row.epoch + 1]
-            self.report.epoch(progress.changed(epoch=row.epoch + 1, history=history))
-            self.report.log({f"epoch/{key}": value for key, value in row.metrics.items()}, row.epoch + 1)
-            self._num_told = row.epoch + 1
+            self.watcher.epoch(progress.changed(epoch=row.epoch + 1, history=history))
+            self._record("epoch", row.metrics, row.epoch + 1)
+            self.num_shown = row.epoch + 1
+
+    def _record(self, what: str, figures: Mapping[str, float], step: int) -> None:
+        if self.log is not None:
+            self.log.log_metrics({f"{what}/{key}": value for key, value in figures.items()}, step)

@@ -35,7 +35,7 @@ from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
 from raydr.training.process import WorkerProcess
-from raydr.training.reports import Listener, NoReport, Report, Reports, WorkerListener
+from raydr.training.reports import Listener, LogPlace, Watcher, WorkerListener
 from raydr.training.signal_sources import read_signals, signals_of_examples
 from raydr.training.signals import Signal
 from raydr.training.trainer import Trainer
@@ -137,7 +137,8 @@ class TrainingJob:
         data, corpus: the training pairs and the passages.
         optional: the other inputs.
         output: the folder of the model.
-        reports: opened by rank 0.
+        watcher: shows the progress, from rank 0.
+        log: opened by rank 0; no figures are recorded if None.
         warmup: the state that training begins with; None: the start.
         until: epochs after which the state is the output, and no model; None: the model.
     """
@@ -147,7 +148,8 @@ class TrainingJob:
     corpus: Corpus
     optional: OptionalInputs[Artifact]
     output: Folder
-    reports: Reports
+    watcher: Watcher
+    log: LogPlace | None = None
     warmup: Artifact | None = None
     until: int | None = None
 
@@ -167,15 +169,15 @@ def train_worker(job: TrainingJob, process: WorkerProcess) -> dict[str, Any]:
         ConfigError, DataError, ModelError: the settings, the data or the checkpoint cannot be used.
         TrainingError: the gradients are not finite.
     """
-    with nullcontext(NoReport()) if process.rank else job.reports.open() as report:
+    with nullcontext() if process.rank or job.log is None else job.log.open() as log:
+        listener = WorkerListener(job.watcher, log, process, job.output)
         # Until now it may have waited for its CPUs and GPUs.
-        report.tell(f"training begins, workers: {process.num_ranks}")
-        return _train(job, process, report)
+        listener.tell(f"training begins, workers: {process.num_ranks}")
+        return _train(job, process, listener)
 
 
-def _train(job: TrainingJob, process: WorkerProcess, report: Report) -> dict[str, Any]:
+def _train(job: TrainingJob, process: WorkerProcess, listener: WorkerListener) -> dict[str, Any]:
     training, train = job.training, job.training.train
-    listener = WorkerListener(report, process, job.output)
     origin = _origin(training.model, job.optional.start)
     tokenizers = build_tokenizers(origin)
     model = DualEncoder.from_config(origin, training.seed).to(process.device)
@@ -197,10 +199,10 @@ def _train(job: TrainingJob, process: WorkerProcess, report: Report) -> dict[str
     )
     if training.with_optimizer:
         trainer.learner.optimization.load_moments(Path(origin.checkpoint))
-    _resume(trainer, process, report, job.warmup)
+    _resume(trainer, process, listener, job.warmup)
     progress = trainer.run(job.until)
     process.wait()
-    listener.tell_epochs()
+    listener.show_epochs()
     weights = {key: float(value.double().sum()) for key, value in model.state_dict().items()}
     if process.rank == 0 and job.until is not None:
         publish_files(job.output, trainer.copy(), last=PROGRESS)
@@ -242,13 +244,13 @@ def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
     return config.model_copy(update={"checkpoint": start.local_folder(), "passage_checkpoint": ""})
 
 
-def _resume(trainer: Trainer, process: WorkerProcess, report: Report, warmup: Artifact | None) -> None:
+def _resume(trainer: Trainer, process: WorkerProcess, listener: WorkerListener, warmup: Artifact | None) -> None:
     """Resume an interrupted training, or begin with the state of the warm-up epochs that trainings share."""
     with process.last_state() as folder:
         if folder is not None:
             trainer.resume(folder)
-            report.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
+            listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
             return
     if warmup is not None:
         trainer.resume(Path(warmup.local_folder()))
-        report.tell(f"going on from the shared warm-up, epochs: {trainer.progress.epoch}")
+        listener.tell(f"going on from the shared warm-up, epochs: {trainer.progress.epoch}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +35,7 @@ class SlowProcess:
 
 
 class Recorder:
-    """A report that keeps the epochs it was told of."""
+    """A watcher that keeps the epochs it was told of."""
 
     def __init__(self) -> None:
         self.epochs: list[tuple[int, int]] = []
@@ -48,9 +48,6 @@ class Recorder:
 
     def epoch(self, progress: Progress) -> None:
         self.epochs.append((progress.epoch, len(progress.history)))
-
-    def log(self, figures: Mapping[str, float], step: int) -> None:
-        """Nothing to do."""
 
 
 def after(epoch: int, step: int) -> Progress:
@@ -66,11 +63,11 @@ def no_state() -> Save:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_epoch_is_told_of_when_its_state_is_kept(rank: int, tmp_path: Path) -> None:
     """Who hears of it may end the process, and goes on from there."""
-    process, report = SlowProcess(rank), Recorder()
-    listener = WorkerListener(report, cast(WorkerProcess, process), Folder(str(tmp_path)))
+    process, watcher = SlowProcess(rank), Recorder()
+    listener = WorkerListener(watcher, None, cast(WorkerProcess, process), Folder(str(tmp_path)))
 
     def told() -> list[int]:
-        return [epoch for epoch, num_rows in report.epochs if epoch == num_rows]
+        return [epoch for epoch, num_rows in watcher.epochs if epoch == num_rows]
 
     listener.on_checkpoint(after(1, 0), no_state)
     listener.on_step(after(1, 1), 10, {})
@@ -88,7 +85,7 @@ def test_an_epoch_is_told_of_when_its_state_is_kept(rank: int, tmp_path: Path) -
     listener.on_step(after(2, 6), 10, {})
     listener.on_checkpoint(after(3, 0), no_state)
     process.wait()
-    listener.tell_epochs()
+    listener.show_epochs()
     assert told() == [1, 2, 3] * (rank == 0)
     # Every rank reports the same number of times.
     assert process.reported == [10, 20, 25, 30]

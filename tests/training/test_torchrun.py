@@ -16,7 +16,8 @@ from artefacts.test_train import SETTINGS, fit, training_of
 from raydr.errors import RaydrError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.store.folder import Folder
-from raydr.training.__main__ import train_folder
+from raydr.training.__main__ import Lines, train_folder
+from raydr.training.checkpoint import Progress
 
 #: Runs the module as ``python -m`` does, and names the packages that the core must not import.
 _WITHOUT_RAY = """
@@ -92,3 +93,23 @@ def test_wrong_settings_are_named(folder: Path, tiny_checkpoint: str, changes: d
     write_settings(folder, tiny_checkpoint, **changes)
     with pytest.raises(RaydrError, match=message):
         train_folder(Folder(str(folder)))
+
+
+@pytest.mark.invariant
+def test_a_training_that_was_interrupted_resumes_to_the_same_weights(
+    folder: Path, tiny_checkpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(lines: Lines, progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    for output in ("whole", "resumed"):
+        write_settings(folder, tiny_checkpoint, output=output)
+        if output == "resumed":
+            with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+                patched.setattr(Lines, "epoch", interrupted)
+                train_folder(Folder(str(folder)))
+        train_folder(Folder(str(folder)))
+    assert "going on from epoch 2, step 0" in capsys.readouterr().err
+    expected = weights(folder / "whole")
+    for name, tensor in weights(folder / "resumed").items():
+        assert torch.equal(tensor, expected[name]), name

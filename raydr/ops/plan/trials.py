@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,6 +33,7 @@ from raydr.indexing.faiss_backend import load_faiss, make_index
 from raydr.models.config import CrossEncoderConfig, ModelConfig, Side
 from raydr.models.learning import choose_what_learns, num_learning
 from raydr.models.pooling import pooled_count
+from raydr.models.tokens import Tokens
 from raydr.training.config import TrainConfig
 
 T = TypeVar("T")
@@ -171,45 +171,44 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
     """Tokenise and encode passages and queries of a sample."""
     import torch
 
-    from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+    from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
     from raydr.models.inference import InferenceEncoder
+
+    encode, at_least = config.encode, config.plan.probe_seconds
+
+    def read(folder: str, side: Side, titles: list[str] | None, texts: list[str]) -> Reading:
+        tokenizer, quantized = load_tokenizer(folder, side), ""
+
+        def tokenize(num: int) -> Tokens:
+            return tokenizer(titles and titles[:num], texts[:num])
+
+        if side == "passage" and encode.dtype == "int8":
+            from raydr.models.int8 import quantize
+
+            quantized, tower = f"{folder}/int8", load_tower(folder, side).ready("cpu", torch.float32)
+            quantize(tower, tokenize(_FEW), tokenizer.pad_id, side, quantized)
+        batching = how.dtype, how.device, how.token_budget, None, encode.batching
+        encoder = InferenceEncoder(folder, side, *batching, quantized)
+        most, pooling = settings.vectors(side).most, encode.token_pooling if side == "passage" else 1
+        vectors = np.mean([pooled_count(most(int(length)), pooling) for length in tokenize(len(texts)).lengths])
+        tokenizing = _seconds_a_row(tokenize, len(texts), at_least)
+        both = _seconds_a_row(lambda num: encoder.encode(tokenize(num)), len(texts), at_least)
+        return Reading(tokenizing, max(both - tokenizing, 1e-9), float(vectors))
 
     passages = _sampled(config, corpus)
     split = next(split for split in (*config.data.test_splits, config.data.train_split) if split in data.splits)
     queries = data.queries(split)["text"].slice(0, _QUERIES).to_pylist() or passages.texts
-    tokenizers, model = build_tokenizers(settings), DualEncoder.from_config(settings, config.seed)
-    rates: dict[str, Reading] = {}
-    sides: tuple[tuple[Side, list[str] | None, list[str]], ...]
-    sides = ("passage", passages.titles, passages.texts), ("query", None, queries)
+    model = DualEncoder.from_config(settings, config.seed)
+    dim, num_parameters = model.dim, sum(weights.numel() for weights in model.parameters())
     with tempfile.TemporaryDirectory(prefix="raydr-") as folder:
-        model.save(folder, tokenizers)
-        for side, titles, texts in sides:
-            tokenize = partial(_tokenize, tokenizers[side], titles, texts)
-            quantized = ""
-            if side == "passage" and config.encode.dtype == "int8":
-                from raydr.models.int8 import quantize
-
-                quantized, tower = f"{folder}/int8", DualEncoder.from_config(settings, config.seed).tower(side)
-                quantize(tower.ready("cpu", torch.float32), tokenize(_FEW), tokenizers[side].pad_id, side, quantized)
-            encoder = InferenceEncoder(
-                folder, side, how.dtype, how.device, how.token_budget, None, config.encode.batching, quantized
-            )
-            lengths, pooling = tokenize(len(texts)).lengths, config.encode.token_pooling if side == "passage" else 1
-            vectors = np.mean([pooled_count(settings.vectors(side).most(int(length)), pooling) for length in lengths])
-            tokenizing = _seconds_a_row(tokenize, len(texts), config.plan.probe_seconds)
-            both = _seconds_a_row(partial(_encode, encoder, tokenize), len(texts), config.plan.probe_seconds)
-            rates[side] = Reading(tokenizing, max(both - tokenizing, 1e-9), float(vectors))
-    read = _rates(rates, model.dim, model, how)
-    choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
-    return replace(read, num_learning=num_learning(model))
-
-
-def _encode(encoder: Any, tokenize: Callable[[int], Any], num: int) -> None:
-    encoder.encode(tokenize(num))
-
-
-def _tokenize(tokenizer: Any, titles: list[str] | None, texts: list[str], num: int) -> Any:
-    return tokenizer(titles and titles[:num], texts[:num])
+        model.save(folder, build_tokenizers(settings))
+        choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
+        learning = num_learning(model)
+        # An encoder holds no second model.
+        del model
+        texts = {"passage": read(folder, "passage", passages.titles, passages.texts)}
+        texts["query"] = read(folder, "query", None, queries)
+    return Rates(texts, dim, num_parameters, learning, *_device_and_peak(how.device))
 
 
 def _read_pairs(
@@ -222,18 +221,21 @@ def _read_pairs(
     queries = data.queries(config.data.train_split)["text"].slice(0, _QUERIES).to_pylist()
     rows = np.arange(len(passages.texts))
     model = CrossEncoder.from_config(settings, config.seed, section="ranker")
+    num_parameters = sum(weights.numel() for weights in model.parameters())
     with tempfile.TemporaryDirectory(prefix="raydr-") as folder:
         model.save(folder, PairTokenizer(settings))
+        del model
         scorer = CrossEncoderScorer(folder, how.dtype, how.device, how.token_budget)
 
     def score(num: int) -> None:
         scorer.score(queries, passages, rows[:num] % len(queries), rows[:num])
 
-    lengths = scorer.tokenizer(queries, passages.titles[: len(queries)], passages.texts[: len(queries)]).lengths
+    num = min(len(queries), len(rows))
+    lengths = scorer.tokenizer(queries[:num], passages.titles[:num], passages.texts[:num]).lengths
     pair = Reading(
         0.0, _seconds_a_row(score, len(rows), config.plan.probe_seconds), 1.0, lengths.max() / lengths.mean()
     )
-    return _rates({"pair": pair}, 1, model, how)
+    return Rates({"pair": pair}, 1, num_parameters, num_parameters, *_device_and_peak(how.device))
 
 
 def _sampled(config: RunConfig, corpus: Corpus) -> Any:
@@ -303,11 +305,6 @@ def _search(dim: int) -> SearchRates:
         fill = time.perf_counter() - started
     seconds = _seconds_a_row(lambda num: index.search(vectors[:num], 100), _SEARCHED, 0.5)
     return SearchRates(_VECTORS * dim / seconds, vectors.nbytes / fill)
-
-
-def _rates(texts: dict[str, Reading], dim: int, model: Any, how: Arithmetic) -> Rates:
-    num_parameters = sum(weights.numel() for weights in model.parameters())
-    return Rates(texts, dim, num_parameters, num_parameters, *_device_and_peak(how.device))
 
 
 def _device_and_peak(device: str) -> tuple[str, int]:

@@ -7,9 +7,8 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -27,7 +26,6 @@ from raydr.store.identity import flatten
 GIB = 2**30
 #: Shown by name; the other requirements only if they do not fit.
 MAIN = ("ray", "torch", "transformers", "mlflow")
-OLDEST_PYTHON = (3, 11)
 #: PyTorch's wheels are built for CUDA 13, which needs this driver.
 OLDEST_DRIVER = 580
 #: Free space below which a warning comes: artefacts of a small run, Ray's logs and spilled objects.
@@ -47,13 +45,6 @@ class Finding:
     state: State
     found: str
     advice: str = ""
-
-
-def check_python(running: tuple[int, ...] = sys.version_info[:3]) -> Finding:
-    shown = ".".join(map(str, running))
-    if running < OLDEST_PYTHON:
-        return Finding("python", "broken", shown, "raydr needs Python 3.11 or newer: make an environment with it")
-    return Finding("python", "ok", f"{shown} ({platform.platform(terse=True)})")
 
 
 def installed(name: str) -> str:
@@ -109,19 +100,18 @@ def check_optional(config: RunConfig) -> list[Finding]:
     return findings
 
 
-def check_faiss(distributions: Sequence[str] | None = None, num_gpus: int = 0) -> Finding:
+def check_faiss(num_gpus: int = 0) -> Finding:
     """Which FAISS there is; two distributions overwrite each other's files."""
-    packages = backend.installed() if distributions is None else list(distributions)
-    shown = ", ".join(f"{name} {installed(name)}".strip() for name in packages)
-    if not packages:
-        return Finding("faiss", "broken", "not installed", "pip install faiss-cpu, or faiss-gpu on a GPU machine")
-    if len(packages) > 1:
-        advice = f"pip uninstall -y {' '.join(packages)}, then pip install the one you want"
-        return Finding("faiss", "broken", f"{shown}: they overwrite each other", advice)
-    if packages == ["faiss-gpu"] and not num_gpus:
+    shown = ", ".join(f"{name} {installed(name)}" for name in backend.installed())
+    try:
+        backend.load_faiss()
+    except backend.FaissError as error:
+        problem, _, advice = str(error).partition(": ")
+        return Finding("faiss", "broken", problem, advice)
+    if backend.has_cuda() and not num_gpus:
         return Finding("faiss", "warning", f"{shown}, but there is no GPU", "faiss-cpu is enough")
-    cpu = ": search runs on the CPU, faiss-gpu would use the GPU" if packages == ["faiss-cpu"] and num_gpus else ""
-    return Finding("faiss", "ok", shown + cpu)
+    on_cpu = ": search runs on the CPU, faiss-gpu would use the GPU" if num_gpus and not backend.has_cuda() else ""
+    return Finding("faiss", "ok", shown + on_cpu)
 
 
 def find_gpus() -> list[str]:
@@ -210,7 +200,8 @@ def check_machine(config: RunConfig | None = None) -> list[Finding]:
     gpus, ray = find_gpus(), config.ray if config else RayConfig()
     usable = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return [
-        check_python(),
+        # Older Pythons cannot import raydr.
+        Finding("python", "ok", f"{platform.python_version()} ({platform.platform(terse=True)})"),
         *check_packages(),
         *(check_optional(config) if config else []),
         check_faiss(num_gpus=len(gpus)),

@@ -44,7 +44,7 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     num_passages = config.plan.num_passages or corpus.rows("passages")
     stated, rates = config.ray.capacity, Trials(config, Corpus(corpus), data)
     # On this machine `ray.capacity` is that of a cluster elsewhere.
-    capacity = cluster_capacity() if stated is None else {str(name): amount for name, amount in stated.items()}
+    capacity = cluster_capacity() if stated is None else {"CPU": stated.get("CPU", 1.0), "GPU": stated.get("GPU", 0.0)}
     estimate = Estimator(config, num_passages, num_queries, capacity, rates)
     nodes = {node.key: node for node in (_nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe))}
     stages = [(node, estimate(node)) for node in nodes.values()]

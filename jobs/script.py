@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from raydr.config.run import RunConfig
 from raydr.console import say
-from raydr.ops.preflight import Need, check_inputs
+from raydr.ops.doctor.inputs import check_inputs
+from raydr.ops.doctor.machine import Finding
 from raydr.ops.submit.request import check_required_variables
 from raydr.verbs.command import exit_status
 
@@ -36,7 +37,7 @@ def main(
     verb: str,
     work: Callable[[RunConfig, Namespace], object],
     parser: ArgumentParser,
-    also_needs: Callable[[RunConfig, Namespace], list[Need]] | None = None,
+    also_needs: Callable[[RunConfig, Namespace], list[Finding]] | None = None,
 ) -> NoReturn:
     """Run a job script to its exit status.
 
@@ -57,11 +58,11 @@ def main(
     sys.exit(0)
 
 
-def _show(config: str, verb: str, needs: list[Need]) -> int:
+def _show(config: str, verb: str, needs: list[Finding]) -> int:
     say(f"{config}: the settings are valid. {verb} reads:")
     for need in needs:
-        say(f"  wrong  {need.what}: {need.problem}" if need.problem else f"  ok     {need.what}: {need.where}")
-    wrong = sum(bool(need.problem) for need in needs)
+        say(f"  {need.state:<6} {need.check}: {need.found}")
+    wrong = sum(need.state == "broken" for need in needs)
     if wrong:
         say(f"{wrong} of {len(needs)} inputs are missing or wrong; jobs/README.md says where data come from")
         return 1

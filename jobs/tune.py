@@ -12,7 +12,7 @@ from script import main, options
 
 import raydr
 from raydr.config.run import RunConfig
-from raydr.ops.preflight import Need
+from raydr.ops.doctor.machine import Finding
 from raydr.tuning.plan import open_plan
 
 
@@ -26,10 +26,10 @@ def tune(config: RunConfig, arguments: Namespace) -> None:
     )
 
 
-def check_space(config: RunConfig, arguments: Namespace) -> list[Need]:
+def check_space(config: RunConfig, arguments: Namespace) -> list[Finding]:
     """A wrong space is told as a wrong config is."""
     open_plan(config, arguments.space, arguments.name, arguments.set_space)
-    return [Need("space", arguments.space)]
+    return [Finding("space", "ok", arguments.space)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Settings of planning: how long to probe, what the devices are and cost."""
+"""Settings of planning: how long to try the model, and what machines cost."""
 
 from __future__ import annotations
 
@@ -7,26 +7,13 @@ from pydantic import Field
 from raydr.component import Config
 
 
-class DeviceFigures(Config):
-    """A device that is not at hand."""
-
-    name: str
-    """What it is called in the plan."""
-
-    flops: float = Field(gt=0)
-    """Operations a second that it reaches in matrix products, in the arithmetic that is used."""
-
-    utilisation: float = Field(default=0.4, gt=0, le=1)
-    """Share of them that an encoder reaches."""
-
-
 class Prices(Config):
-    """What an hour costs; what has no price is not counted."""
+    """What an hour costs."""
 
-    cpu_hour: float | None = Field(default=None, ge=0)
+    cpu_hour: float = Field(default=0, ge=0)
     """Of one CPU."""
 
-    gpu_hour: float | None = Field(default=None, ge=0)
+    gpu_hour: float = Field(default=0, ge=0)
     """Of one GPU."""
 
     currency: str = "USD"
@@ -54,9 +41,6 @@ class PlanConfig(Config):
 
     num_passages: int | None = Field(default=None, ge=1)
     """A corpus of so many passages, like those of the prepared one, instead of the prepared one."""
-
-    device: DeviceFigures | None = None
-    """Encode and train on a device with these figures instead of trying the one that is there."""
 
     network_gbits: float = Field(default=10, gt=0)
     """Gbit/s between two machines that train together."""

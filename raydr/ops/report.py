@@ -17,7 +17,7 @@ from raydr.pages.html import number
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.ranker import RankerStory
 from raydr.pages.run import ModelStory, RunStory, run_page
-from raydr.pipeline.forecast import FORECAST_FILE, Forecast
+from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -115,9 +115,8 @@ def _other_pages(places: Places) -> list[tuple[str, str]]:
 
 
 def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
-    if not root.exists(FORECAST_FILE):
+    if (plan := read_forecast(root)) is None:
         return None
-    plan = Forecast.from_json(root.read_sealed(FORECAST_FILE))
     return f"for {plan.num_passages:,} passages, rates of {plan.device}", *plan.beside(read_times(root))
 
 

@@ -1,12 +1,11 @@
-"""What making nodes will take: what ``raydr plan`` has measured and reckoned, kept in the working folder."""
+"""What making nodes will take, as ``raydr plan`` has computed it; kept in the working folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from raydr.artefacts.declaration import Node
+from raydr.component import Config
 from raydr.config.plan import ConfirmAbove, Prices
 from raydr.console import duration
 from raydr.errors import ConfigError
@@ -18,72 +17,59 @@ FORECAST_FILE = "forecast.json"
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class StageEstimate:
-    """What one stage takes.
-
-    Args:
-        name: as the run's report has it.
-        seconds: from its beginning to its end.
-        cpus: CPUs held meanwhile.
-        gpus: GPUs held meanwhile.
-        worker_bytes: memory of its largest worker; None if not known.
-        disk_bytes: what it writes.
-        key: of its node, which tells stages of the same name apart.
-        note: what else is to be known, such as the kind of an index.
-    """
+class StageEstimate(Config):
+    """What one stage takes."""
 
     name: str
+    """As the run's report has it."""
+
     seconds: float
-    cpus: float
-    gpus: float
-    worker_bytes: int | None
-    disk_bytes: int
+    """From its beginning to its end."""
+
+    cpus: float = 0.0
+    """CPUs held meanwhile."""
+
+    gpus: float = 0.0
+    """GPUs held meanwhile."""
+
+    worker_bytes: int = 0
+    """Memory of its largest worker; 0 if it was not tried."""
+
+    disk_bytes: int = 0
+    """What it writes."""
+
     key: str = ""
+    """Of its node, which tells stages of the same name apart."""
+
     note: str = ""
+    """What else is to be known, such as the kind of an index."""
 
-    def cost(self, prices: Prices) -> float | None:
-        """Money for what it holds; None if nothing of it has a price.
+    def cost(self, prices: Prices) -> float:
+        """Money for what it holds.
 
-        >>> StageEstimate("train", 3600, 4, 2, None, 0).cost(Prices(cpu_hour=0.05, gpu_hour=2.0))
+        >>> StageEstimate(name="train", seconds=3600, cpus=4, gpus=2).cost(Prices(cpu_hour=0.05, gpu_hour=2.0))
         4.2
         """
-        if prices.cpu_hour is None and prices.gpu_hour is None:
-            return None
-        return (self.cpus * (prices.cpu_hour or 0.0) + self.gpus * (prices.gpu_hour or 0.0)) * self.seconds / 3600
+        return (self.cpus * prices.cpu_hour + self.gpus * prices.gpu_hour) * self.seconds / 3600
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """What a run will take.
+class Forecast(Config):
+    """What a run will take."""
 
-    Args:
-        stages: in the order in which they run.
-        num_passages: that it was made for.
-        device: what it was measured on, or whose figures were used.
-        missing: what is not in it, for people.
-        scaled: whether it is for a corpus of another size than the prepared one.
-    """
+    stages: list[StageEstimate]
+    """In the order in which they run."""
 
-    stages: tuple[StageEstimate, ...]
     num_passages: int
+    """That it was made for."""
+
     device: str
-    missing: str
+    """What it was measured on."""
+
+    missing: str = ""
+    """What is not in it, for people."""
+
     scaled: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """For a file; :meth:`from_json` reads it."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Forecast:
-        """Read what :meth:`as_json` wrote."""
-        return cls(**{**raw, "stages": tuple(StageEstimate(**stage) for stage in raw["stages"])})
-
-    @property
-    def seconds(self) -> float:
-        """All stages, one after the other."""
-        return sum(stage.seconds for stage in self.stages)
+    """Whether it is for a corpus of another size than the prepared one."""
 
     @property
     def disk_bytes(self) -> int:
@@ -94,35 +80,31 @@ class Forecast:
         """GPUs held, times hours."""
         return sum(stage.seconds * stage.gpus for stage in self.stages) / 3600
 
-    def cost(self, prices: Prices) -> float | None:
-        """Money for all stages; None without prices."""
-        costs = [stage.cost(prices) for stage in self.stages]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+    def cost(self, prices: Prices) -> float:
+        """Money for all stages."""
+        return sum(stage.cost(prices) for stage in self.stages)
 
     def of(self, nodes: Iterable[Node]) -> Forecast:
         """The part that concerns some nodes."""
         keys = {node.key for node in nodes}
-        return replace(self, stages=tuple(stage for stage in self.stages if stage.key in keys))
+        return self.model_copy(update={"stages": [stage for stage in self.stages if stage.key in keys]})
 
     def words(self) -> str:
         """Its sums as one line.
 
-        >>> Forecast((StageEstimate("train", 7200, 4, 2, None, 2**31),), 10, "an H100", "").words()
+        >>> train = StageEstimate(name="train", seconds=7200, gpus=2, disk_bytes=2**31)
+        >>> Forecast(stages=[train], num_passages=10, device="an H100").words()
         '2 h 00 min one after the other, 4.0 GPU-hours, 2.0 GiB written'
         """
         gpus = f"{self.gpu_hours():.1f} GPU-hours, " if self.gpu_hours() else ""
-        return f"{duration(self.seconds)} one after the other, {gpus}{self.disk_bytes / GIB:.1f} GiB written"
-
-    def notes(self) -> dict[str, list[str]]:
-        """Notes of stages, each with the names of those that have it."""
-        notes = dict.fromkeys(stage.note for stage in self.stages if stage.note)
-        return {note: [stage.name for stage in self.stages if stage.note == note] for note in notes}
+        seconds = sum(stage.seconds for stage in self.stages)
+        return f"{duration(seconds)} one after the other, {gpus}{self.disk_bytes / GIB:.1f} GiB written"
 
     def beside(self, taken: Sequence[StageTime]) -> tuple[list[str], list[list[str]]]:
         """Columns and rows of a table of the forecast beside what the stages took.
 
-        >>> Forecast((StageEstimate("train", 90, 1, 0, None, 0),), 10, "cpu", "").beside(
-        ...     [StageTime(stage="train", seconds=100)])[1]
+        >>> train = StageEstimate(name="train", seconds=90)
+        >>> Forecast(stages=[train], num_passages=10, device="cpu").beside([StageTime(stage="train", seconds=100)])[1]
         [['train', '1 min 30 s', '1 min 40 s', '1.11']]
         """
         # Arms of a refresh have stages of the same name.
@@ -141,11 +123,8 @@ class Forecast:
 
 
 def read_forecast(root: Folder) -> Forecast | None:
-    """The last forecast of a working folder; None if there is none for the corpus that is there."""
-    if not root.exists(FORECAST_FILE):
-        return None
-    forecast = Forecast.from_json(root.read_sealed(FORECAST_FILE))
-    return None if forecast.scaled else forecast
+    """The last forecast of a working folder; None if there is none."""
+    return root.read_record(FORECAST_FILE, Forecast) if root.exists(FORECAST_FILE) else None
 
 
 def check_confirmed(forecast: Forecast, limits: ConfirmAbove | None) -> None:
@@ -158,13 +137,9 @@ def check_confirmed(forecast: Forecast, limits: ConfirmAbove | None) -> None:
     Raises:
         ConfigError: it takes more; says how much, and what to give.
     """
-    if limits is None:
-        return
-    amounts = {
-        "gpu_hours": (forecast.gpu_hours(), limits.gpu_hours),
-        "disk_gib": (forecast.disk_bytes / GIB, limits.disk_gib),
-    }
-    for name, (value, limit) in amounts.items():
+    amounts = {"gpu_hours": forecast.gpu_hours(), "disk_gib": forecast.disk_bytes / GIB}
+    for name, value in amounts.items():
+        limit = getattr(limits, name, None)
         if limit is not None and value > limit:
             raise ConfigError(
                 f"the forecast is {forecast.words()}, and plan.confirm_above.{name} is {limit:g}: give --yes, or raise "

@@ -173,7 +173,7 @@ class Session:
         if not todo:
             say("nothing to make: everything is there")
         forecast = read_forecast(self.places.root) if todo else None
-        if forecast is not None and (known := forecast.of(todo)).stages:
+        if forecast is not None and not forecast.scaled and (known := forecast.of(todo)).stages:
             say(f"forecast of {len(known.stages)} of them, as if nothing of them were there: {known.words()}")
             if not self.dry_run:
                 check_confirmed(known, self.config.plan.confirm_above)

@@ -11,26 +11,29 @@ import json
 import logging
 import os
 import pickle
+import shutil
 import signal
 import sqlite3
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
+from io import StringIO
 from pathlib import Path
 from queue import Empty, Queue
-from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from raydr.console import say, warn
 from raydr.errors import first_line
 from raydr.store.folder import Folder
+from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import DATABASE, RunAddress, Store
 
-#: File in the working folder that remembers which MLflow run belongs to which run and stage.
-RUN_IDS = "mlflow-runs.json"
+#: Tag of a run in MLflow by which a run or a stage of a working folder is taken up again.
+_ADDRESS = "raydr.address"
 #: Without it MLflow's pages guess what an experiment is, and show runs of models as evaluations of language models.
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
 #: Seconds until a server that did not answer is asked again; between two tries of a command; to gather metrics.
@@ -103,20 +106,17 @@ class Log:
             yield
 
     def run_id(self, address: RunAddress) -> str:
-        """The MLflow run of an address: that in the working folder's record, or a new one."""
+        """The MLflow run of an address: the one that was made before, or a new one."""
         if address.key not in self._run_ids:
+            client, experiment_id = self.client(), self._experiment_id()
             parent = {"mlflow.parentRunId": self.run_id(address.parent)} if address.parent is not None else {}
-            workdir, client, name = self.store.workdir, self.client(), f"{self.store.shown} {address.key}"
+            # A server has runs of several working folders.
+            own = fingerprint_of([self.store.workdir.url if self.store.uri else "", address.key])
             with self._alone():
-                record = workdir.read_json(RUN_IDS) if workdir.exists(RUN_IDS) else {}
-                run_id = str(record.get(name, ""))
-                # The store may have been deleted, or the run: then a new one is made.
-                by_id = f"attributes.run_id = '{run_id}'"
-                if not run_id or not client.search_runs([self._experiment_id()], by_id):
-                    tags = {"mlflow.runName": self._numbered(address, record), **address.tags, **parent}
-                    run_id = str(client.create_run(self._experiment_id(), tags=tags).info.run_id)
-                    workdir.write_json(RUN_IDS, record | {name: run_id})
-            self._run_ids[address.key] = run_id
+                there = client.search_runs([experiment_id], f"tags.`{_ADDRESS}` = '{own}'", max_results=1)
+                tags = {"mlflow.runName": address.name, _ADDRESS: own, **address.tags, **parent}
+                run = there[0] if there else client.create_run(experiment_id, tags=tags)
+            self._run_ids[address.key] = str(run.info.run_id)
         return self._run_ids[address.key]
 
     @property
@@ -129,13 +129,6 @@ class Log:
             return str(experiment.experiment_id)
         files = None if self.store.uri else self._files
         return str(client.create_experiment(name, artifact_location=files, tags=_KIND))
-
-    def _numbered(self, address: RunAddress, record: Mapping[str, str]) -> str:
-        """The name; that of a command's run with a number from the second one on, which has other settings."""
-        start = f"{self.store.shown} {address.name}"
-        before = [key for key in record if key.startswith((f"{start}@", f"{start}/"))] if not address.parent else []
-        count = sum("/" not in key.removeprefix(start) for key in before)
-        return f"{address.name} ({count + 1})" if count else address.name
 
     def begin(self, address: RunAddress) -> None:
         self.client().update_run(self.run_id(address), status="RUNNING")
@@ -204,36 +197,30 @@ class Log:
 
         MLflow's own function wants the model in memory, and opens sentence-transformers for it.
         """
-        from mlflow.entities import LoggedModelOutput
-        from mlflow.models import Model, ModelSignature
-        from mlflow.types import ColSpec, Schema
-
         local = Path(folder.localize_all())
         if not (local / "modules.json").is_file() or not (local / "1_Pooling").is_dir():
             # Not one vector a text by one tower: sentence-transformers does not open it.
             return
-        client, run_id = self.client(), self.run_id(address)
-        run = client.get_run(run_id)
-        logged = client.create_logged_model(
-            run.info.experiment_id, name, run_id, params=run.data.params, model_type="retriever"
-        )
-        client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-        signature = ModelSignature(Schema([ColSpec("string")]))
-        described = Model(
-            logged.artifact_location, run_id, signature=signature, model_uuid=logged.model_id, model_id=logged.model_id
-        )
-        described.add_flavor("python_function", loader_module=f"mlflow.{_FLAVOUR}", data=_FILES)
-        described.add_flavor(_FLAVOUR)
-        client.log_model_artifacts(logged.model_id, str(local), _FILES)
-        with TemporaryDirectory() as written:
-            described.save(f"{written}/MLmodel")
-            client.log_model_artifact(logged.model_id, f"{written}/MLmodel")
-        client.finalize_logged_model(logged.model_id, "READY")
-        if registered:
-            if not client.search_registered_models(f"name = '{registered}'", max_results=1):
-                client.create_registered_model(registered)
-            # Not models:/ID, which a client without a server looks for at the URI of the process.
-            client.create_model_version(registered, logged.artifact_location, run_id, model_id=logged.model_id)
+        import mlflow
+        from mlflow.models import Model, ModelSignature
+        from mlflow.types import ColSpec, Schema
+
+        def save_model(path: str, mlflow_model: Model) -> None:
+            mlflow_model.signature = ModelSignature(Schema([ColSpec("string")]))
+            mlflow_model.add_flavor("python_function", loader_module=f"mlflow.{_FLAVOUR}", data=_FILES)
+            mlflow_model.add_flavor(_FLAVOUR)
+            shutil.copytree(local, f"{path}/{_FILES}")
+            mlflow_model.save(f"{path}/MLmodel")
+
+        run_id = self.run_id(address)
+        # These take the URI and the experiment of the process, and print what they have registered.
+        mlflow.set_tracking_uri(self.uri)
+        mlflow.set_experiment(experiment_id=self._experiment_id())
+        with redirect_stderr(StringIO()):
+            Model.log(
+                None, SimpleNamespace(__name__=_FLAVOUR, save_model=save_model), registered or None, run_id=run_id,
+                name=name, model_type="retriever",
+            )  # fmt: skip
 
 
 def is_away(error: BaseException) -> bool:
@@ -250,11 +237,11 @@ def write_all(commands: Queue[_Command | None], log: Log) -> None:
     """Carry out commands until None comes; the rest is lost if the server is away then."""
     waiting, ended, warned, retry_at = deque[_Command](maxlen=_KEPT), False, False, 0.0
     while waiting or not ended:
-        away_s = retry_at - time.monotonic()
-        if ended and away_s > 0:
+        away_s = max(0.0, retry_at - time.monotonic())
+        if ended and away_s:
             return
         # What comes within a moment is written together.
-        seconds: float | None = (away_s if away_s > 0 else 0.0) if waiting else None
+        seconds = away_s if waiting else None
         with suppress(Empty):
             while not ended:
                 if (command := commands.get(timeout=seconds)) is None:
@@ -262,21 +249,23 @@ def write_all(commands: Queue[_Command | None], log: Log) -> None:
                 else:
                     waiting.append(command)
                     seconds = GATHER_S if command[0] == "metrics" else 0.0
-        if retry_at > time.monotonic():
+        if not waiting or retry_at > time.monotonic():
             continue
-        problem = _carry_out(_next(waiting), waiting, log) if waiting else None
-        if problem is None:
+        command = _next(waiting)
+        if (error := _carry_out(command, log)) is None:
             continue
-        failed, away = problem
-        retry_at = time.monotonic() + RETRY_AFTER_S if away else 0.0
+        then = "this is left out"
+        if not log.connected or is_away(error):
+            waiting.appendleft(command)
+            retry_at = time.monotonic() + RETRY_AFTER_S
+            then = f"what is logged is kept, and sending it is tried again every {RETRY_AFTER_S:.0f} s"
         if not warned:
             warned = True
             # What SQLAlchemy says first may be its own detail, and not that a disk is full.
-            cause = first_line(getattr(failed, "orig", None) or failed)
-            then = f"what is logged is kept, and sending it is tried again every {RETRY_AFTER_S:.0f} s"
+            cause = first_line(getattr(error, "orig", None) or error)
             warn(
-                f"tracking at {log.store.shown} does not work ({cause}). The work goes on; "
-                f"{then if away else 'this is left out'}. Check tracking.uri, or set tracking.enabled: false"
+                f"tracking at {log.store.shown} does not work ({cause}). The work goes on; {then}. Check tracking.uri, "
+                "or set tracking.enabled: false"
             )
 
 
@@ -289,24 +278,20 @@ def _next(waiting: deque[_Command]) -> _Command:
     return (name, address, (rows,)) if rows else (name, address, details)
 
 
-def _carry_out(command: _Command, waiting: deque[_Command], log: Log) -> tuple[Exception, bool] | None:
-    """Carry out a command, at the second try at the latest; returns why not, and whether it waits for better times."""
+def _carry_out(command: _Command, log: Log) -> Exception | None:
+    """Carry out a command, at the second try at the latest; returns why not."""
     name, address, details = command
-    for left in (1, 0):
+    for is_last in (False, True):
         try:
             log.client()
             getattr(log, name)(address, *details)
-            return None
+            break
         # MLflow's, SQLAlchemy's and alembic's have no common base, and none of them ends the work.
         except Exception as error:
-            away = not log.connected or is_away(error)
-            if left and (log.connected or not log.store.uri):
-                # Another process may have locked the database, or made the same experiment.
-                time.sleep(RETRY_S)
-                continue
-            if away:
-                waiting.appendleft(command)
-            return error, away
+            if is_last or (log.store.uri and not log.connected):
+                return error
+        # Another process may have locked the database, or made the same experiment.
+        time.sleep(RETRY_S)
     return None
 
 

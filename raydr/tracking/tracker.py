@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 from raydr.component import Config
 from raydr.console import warn
-from raydr.errors import ArtifactError, ConfigError, first_line
+from raydr.errors import ConfigError, first_line
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of, flatten
 
@@ -154,22 +154,23 @@ class _Writer:
         with self.sending:
             try:
                 if self.process is None and not self.broken:
-                    self.process = self._start()
-                if self.process is not None and self.process.stdin is not None and not self.broken:
-                    self.process.stdin.write(pickle.dumps((command, address, details)))
-                    self.process.stdin.flush()
+                    self._start()
+                self._write((command, address, details))
             # Whatever it is, the work goes on.
             except Exception as error:
                 self.broken = True
                 warn(f"tracking at {self.store.shown} does not work ({first_line(error)}). The work goes on without it")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         paths = [str(Path(path).absolute()) for path in sys.path]
         code = f"import sys; sys.path[:] = {paths!r}; from raydr.tracking.mlflow_writer import main; main()"
-        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        if process.stdin is not None:
-            process.stdin.write(pickle.dumps(self.store))
-        return process
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self._write(self.store)
+
+    def _write(self, message: Any) -> None:
+        if self.process is not None and self.process.stdin is not None and not self.broken:
+            self.process.stdin.write(pickle.dumps(message))
+            self.process.stdin.flush()
 
     def close(self) -> None:
         """Wait until all is written; a server that does not answer is not waited for."""
@@ -197,7 +198,8 @@ def open_run(
     store = Store.of(config, workdir)
     with _Writer.using(store) as writer:
         run = Tracker(writer, RunAddress(store, name, dict(tags or {})), config.system_metrics)
-        with run.running():
+        run._send("begin")
+        with run.ending():
             yield run
 
 
@@ -211,18 +213,18 @@ class TrackerHandle:
     @contextmanager
     def open(self) -> Iterator[Tracker]:
         """The run, for logging from another process; its state stays with the process that started it."""
-        here = socket.gethostname()
-        if self.address is None:
-            yield NullTracker()
-        elif self.host != here and self.address.store.shown.startswith("sqlite:"):
+        here, address = socket.gethostname(), self.address
+        if address is not None and self.host != here and address.store.shown.startswith("sqlite:"):
             warn(
-                f"tracking is at {self.address.store.shown} on {self.host}, which {here} cannot write to: this worker "
-                "logs nothing. Set tracking.uri to an MLflow server."
+                f"tracking is at {address.store.shown} on {self.host}, which {here} cannot write to: this worker logs "
+                "nothing. Set tracking.uri to an MLflow server."
             )
+            address = None
+        if address is None:
             yield NullTracker()
-        else:
-            with _Writer.using(self.address.store) as writer:
-                yield Tracker(writer, self.address, system_metrics=False)
+            return
+        with _Writer.using(address.store) as writer:
+            yield Tracker(writer, address, system_metrics=False)
 
 
 class Tracker:
@@ -257,13 +259,7 @@ class Tracker:
         self._send("tags", dict(tags))
 
     def log_artifact(self, path: str | Path, folder: str = "") -> None:
-        """Log a local file.
-
-        Raises:
-            ArtifactError: it does not exist.
-        """
-        if not Path(path).is_file():
-            raise ArtifactError(f"there is no file {path} to log; expected one that is written before")
+        """Log a local file."""
         self._send("artifact", str(Path(path).absolute()), folder)
 
     def log_text(self, text: str, name: str) -> None:
@@ -306,8 +302,8 @@ class Tracker:
 
         The same name and tags (put fingerprints there) resume the same MLflow run.
         """
-        stage = self._nested(name, tags)
-        with stage.running():
+        stage = self.child(name, tags)
+        with stage.ending():
             if self._system_metrics:
                 # CPU, memory, disk, network and GPU of this node, until the run ends.
                 stage._send("sample")
@@ -315,24 +311,20 @@ class Tracker:
 
     def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
         """A nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
-        nested = self._nested(name, tags)
-        nested.begin()
-        return nested
-
-    def _nested(self, name: str, tags: Mapping[str, str] | None) -> Tracker:
         if self._address is None:
             return self
         address = RunAddress(self._address.store, name, dict(tags or {}), self._address)
-        return Tracker(self._writer, address, self._system_metrics)
+        nested = Tracker(self._writer, address, self._system_metrics)
+        nested._send("begin")
+        return nested
 
     def handle(self) -> TrackerHandle:
         """What a worker needs to log into the same run; picklable."""
         return TrackerHandle(self._address)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Mark the run as running, and how it ended."""
-        self.begin()
+    def ending(self) -> Iterator[None]:
+        """Say at the end of the block how the run ended."""
         status: EndStatus = "FAILED"
         try:
             yield
@@ -342,10 +334,6 @@ class Tracker:
             raise
         finally:
             self.end(status)
-
-    def begin(self) -> None:
-        """Mark the run as running."""
-        self._send("begin")
 
     def end(self, status: EndStatus) -> None:
         """Say how the run ended."""

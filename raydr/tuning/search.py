@@ -23,7 +23,7 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from ray import tune
 from ray.tune import Callback
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, MedianStoppingRule, TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
 from raydr.console import ProgressBar, progress_bar, say
@@ -172,55 +172,37 @@ def make_searcher(plan: TunePlan) -> OptunaSearch:
     return OptunaSearch(suggestions, metric="score", mode="max", points_to_evaluate=points, sampler=sampler)
 
 
-class _Sparing(FIFOScheduler):  # type: ignore[misc]  # Ray is not typed
-    """A scheduler that never stops the default, since the others are compared with it.
+class SparingASHA(ASHAScheduler):  # type: ignore[misc]  # Ray is not typed
+    """ASHA that never stops the default, since the others are compared with it.
 
     Tune restores trials and not what its scheduler has seen: this one learns it from the trials.
     """
 
-    def see(self, trial: Any, result: dict[str, Any]) -> None:
-        """Remember a result of a trial that is not stopped."""
-        raise NotImplementedError
-
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
         for row in trial.last_result.get("rows", []) if trial.is_finished() else []:
-            self.see(trial, row)
+            super().on_trial_result(tune_controller, trial, row)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        if trial.config["number"] == 0 and "score" in result:
-            self.see(trial, result)
-            return str(TrialScheduler.CONTINUE)
-        return str(super().on_trial_result(tune_controller, trial, result))
+        decision = super().on_trial_result(tune_controller, trial, result)
+        return str(decision if trial.config["number"] else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        # A trial that has failed has no score.
         if "score" in result:
             super().on_trial_complete(tune_controller, trial, result)
-
-
-class SparingASHA(_Sparing, ASHAScheduler):  # type: ignore[misc]
-    def see(self, trial: Any, result: dict[str, Any]) -> None:
-        ASHAScheduler.on_trial_result(self, None, trial, result)
-
-
-class SparingMedian(_Sparing, MedianStoppingRule):  # type: ignore[misc]
-    def see(self, trial: Any, result: dict[str, Any]) -> None:
-        MedianStoppingRule.on_trial_complete(self, None, trial, result)
 
 
 def make_scheduler(plan: TunePlan) -> TrialScheduler:
     """The scheduler that the space asks for."""
     settings = plan.space.settings.scheduler
-    shared: dict[str, Any] = {"time_attr": "epoch", "metric": "score", "mode": "max"}
-    shared["grace_period"] = plan.grace_epochs
-    if settings.name == "asha":
-        # A trial that reaches the last epoch ends by itself, when its model is saved.
-        factor = settings.reduction_factor
-        return SparingASHA(**shared, max_t=plan.max_epochs, reduction_factor=factor, stop_last_trials=False)
-    if settings.name == "median":
-        # Without a limit it pauses trials while there are too few to compare with.
-        return SparingMedian(**shared, min_samples_required=settings.min_trials, min_time_slice=float("inf"))
-    return FIFOScheduler()
+    if settings.name == "none":
+        return FIFOScheduler()
+    # A trial that reaches the last epoch ends by itself, when its model is saved.
+    return SparingASHA(
+        time_attr="epoch", metric="score", mode="max", grace_period=plan.grace_epochs, max_t=plan.max_epochs,
+        reduction_factor=settings.reduction_factor, stop_last_trials=False,
+    )  # fmt: skip
 
 
 class Reporter(Callback):  # type: ignore[misc]

@@ -152,18 +152,15 @@ class SearchConfig(Config):
 class SchedulerConfig(Config):
     """Which trials are stopped early, by the dev measure after each epoch; each round, where refreshes are searched."""
 
-    name: Literal["asha", "median", "none"] = "asha"
-    """``asha``: at epochs grace, grace · factor, ... only the best 1/factor go on; ``median``: a trial is stopped when
-    its best value is below the median of the others' means; ``none``: all trials are trained to their end."""
+    name: Literal["asha", "none"] = "asha"
+    """``asha``: at epochs grace, grace · factor, ... only the best 1/factor go on; ``none``: all trials are trained
+    to their end."""
 
     grace_epochs: int | None = Field(default=None, ge=1)
     """Epochs before anything is stopped; one more than the longest warm-up of the space if null."""
 
     reduction_factor: float = Field(default=2, gt=1)
-    """``asha``: of the trials that reach a rung, one in so many goes on."""
-
-    min_trials: int = Field(default=3, ge=2)
-    """``median``: trials that a median is taken over, at least."""
+    """Of the trials that reach a rung, one in so many goes on."""
 
 
 class TrialsConfig(Config):

@@ -14,8 +14,8 @@ from raydr.config.reference import SettingGroup, find_settings, list_settings, s
 from raydr.config.run import GivenConfig, RunConfig
 from raydr.console import console, counted, say
 from raydr.errors import ConfigError
-from raydr.ops.doctor.examine import any_broken, examine, show
 from raydr.ops.doctor.machine import Finding
+from raydr.ops.doctor.services import any_broken, examine, show
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
 from raydr.ops.submit.request import Sent, build_request
 from raydr.pipeline.garbage import MIN_AGE_MINUTES, Garbage, find_garbage, remove_garbage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +29,21 @@ def raw(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> dict[str, An
 
 
 def test_money_is_hours_held_times_prices_and_hours_of_gpus_are_counted() -> None:
-    train, index = StageEstimate("train", 7200, 4, 2, 2**31, 2**30), StageEstimate("index", 10, 1, 0, None, 2**20)
-    plan = Forecast((train, index), 10, "an H100", "prepare")
-    assert Forecast.from_json(json.loads(json.dumps(plan.as_json()))) == plan
-    assert (plan.gpu_hours(), plan.disk_bytes, plan.cost(Prices())) == (4, 2**30 + 2**20, None)
+    train = StageEstimate(name="train", seconds=7200, cpus=4, gpus=2, worker_bytes=2**31, disk_bytes=2**30)
+    index = StageEstimate(name="index", seconds=10, cpus=1, disk_bytes=2**20)
+    plan = Forecast(stages=[train, index], num_passages=10, device="an H100", missing="prepare")
+    assert Forecast.model_validate_json(plan.model_dump_json()) == plan
+    assert (plan.gpu_hours(), plan.disk_bytes, plan.cost(Prices())) == (4, 2**30 + 2**20, 0)
     assert plan.cost(Prices(gpu_hour=3)) == 12
     assert plan.cost(Prices(gpu_hour=3, cpu_hour=0.5)) == 12 + 4 + 10 * 0.5 / 3600
 
 
 def test_what_did_not_run_or_was_interrupted_has_no_ratio() -> None:
     """Arms of a refresh have stages of the same name."""
-    stages = tuple(StageEstimate("index", 10, 1, 0, None, 0, key=key) for key in "bacd")
+    stages = [StageEstimate(name="index", seconds=10, key=key) for key in "bacd"]
     taken = [StageTime(stage="index", seconds=5, key="a"), StageTime(stage="index", seconds=60, key="b")]
     taken.append(StageTime(stage="index", seconds=6, key="d", num_parts_before=3))
-    assert Forecast(stages, 10, "", "").beside(taken)[1] == [
+    assert Forecast(stages=stages, num_passages=10, device="").beside(taken)[1] == [
         ["index", "10.0 s", "1 min 00 s", "6.00"],
         ["index", "10.0 s", "5.0 s", "0.50"],
         ["index", "10.0 s", "not run", ""],
@@ -56,12 +56,13 @@ def forecast(raw: dict[str, Any], scaled: bool = False) -> RunConfig:
     config = RunConfig.parse(raw)
     with open_session(config) as session:
         key = session.recipe.model().key
-    stages = (
-        StageEstimate("train-trained", 50 * GPU_HOUR, 8, 3, None, 2 * GIB, key=key),
-        StageEstimate("encode-trained-passages", 10, 8, 3, None, 2048 * GIB, key="of another model"),
-    )
+    stages = [
+        StageEstimate(name="train-trained", seconds=50 * GPU_HOUR, gpus=3, disk_bytes=2 * GIB, key=key),
+        StageEstimate(name="encode-trained-passages", seconds=10, gpus=3, disk_bytes=2048 * GIB, key="another"),
+    ]
     root = Places.of(config.workdir).root
-    root.write_json(FORECAST_FILE, Forecast(stages, 60, "an H100", "", scaled).as_json())
+    plan = Forecast(stages=stages, num_passages=60, device="an H100", scaled=scaled)
+    root.write_json(FORECAST_FILE, plan.model_dump())
     return config
 
 

@@ -1,26 +1,57 @@
-"""What a run talks to and reads: Ray and its nodes, storage, MLflow, the data. Tried out, not only looked at."""
+"""What a run talks to: Ray and its nodes, storage, MLflow. Tried out, not only looked at."""
 
 from __future__ import annotations
 
 import os
 import platform
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
 
 from raydr.config.run import RunConfig
-from raydr.console import counted
+from raydr.console import counted, say, show_table
 from raydr.distributed.cluster import RayConfig, address_of, connected
 from raydr.errors import RaydrError, first_line
-from raydr.ops.doctor.machine import GIB, MAIN, Finding, free_bytes, installed
-from raydr.ops.preflight import raw_inputs
-from raydr.pipeline.forecast import FORECAST_FILE, Forecast
+from raydr.ops.doctor.inputs import check_inputs
+from raydr.ops.doctor.machine import GIB, MAIN, Finding, check_disk, check_machine, installed
+from raydr.pipeline.forecast import read_forecast
 from raydr.store.folder import Folder
 from raydr.tracking.mlflow_writer import probe_tracking
 from raydr.tracking.tracker import DATABASE, Store
 
 #: Seconds for a task on the cluster: a node that has to be started first is not waited for.
 TASK_TIMEOUT_S = 60.0
+
+
+def examine(config: RunConfig | None = None) -> list[Finding]:
+    """Look at this machine, and with a config at the services, the storage and the data that it names."""
+    if config is None:
+        return [*check_machine(), *check_ray(RayConfig())]
+    storage = check_storage(config.workdir)
+    return [
+        *check_machine(config),
+        *check_space(config.workdir),
+        storage,
+        # A folder that cannot be written is not looked for on other nodes.
+        *check_ray(config.ray, config.workdir if storage.state == "ok" else ""),
+        check_mlflow(config),
+        *(check_inputs(config) if storage.state == "ok" else []),
+    ]
+
+
+def any_broken(findings: Sequence[Finding]) -> bool:
+    """Whether something will fail."""
+    return any(finding.state == "broken" for finding in findings)
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Print the findings as a table, and what to do below it."""
+    rows = ([finding.check, finding.state, finding.found] for finding in findings)
+    show_table("raydr doctor", ["check", "state", "found"], rows)
+    for finding in findings:
+        if finding.advice:
+            say(f"{finding.check} ({finding.state}): {finding.advice}")
+    broken, warnings = (sum(finding.state == state for finding in findings) for state in ("broken", "warning"))
+    say(f"{counted(len(findings), 'check')}: {broken} broken, {counted(warnings, 'warning')}")
 
 
 def check_ray(config: RayConfig, workdir: str = "") -> list[Finding]:
@@ -30,40 +61,27 @@ def check_ray(config: RayConfig, workdir: str = "") -> list[Finding]:
         config: which Ray.
         workdir: the working folder; every node must see it.
     """
-    where = address_of(config)
+    where, local_folder = address_of(config), workdir if "://" not in workdir else ""
     try:
         with connected(config):
-            return _look_around(where, workdir)
+            import ray
+
+            node_ids = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+            num = ray.cluster_resources()
+            problems = _ask_nodes(node_ids, local_folder)
     except (RaydrError, RuntimeError, OSError, ValueError) as error:
         advice = "set ray.temp_dir to a short path that can be written, and look at the log folder that Ray names"
         if where:
             advice = "check ray.address or RAY_ADDRESS, RAY_AUTH_MODE=token and the token (docs/cluster.md)"
         return [Finding("ray connection", "broken", f"{where or 'a local Ray'}: {first_line(error)}", advice)]
+    has = f"{counted(len(node_ids), 'node')}, {num.get('CPU', 0):g} CPUs, {num.get('GPU', 0):g} GPUs"
+    advice = "install from constraints.txt, and mount the working folder or use a URL (s3://), on every node"
+    broken = [Finding("ray nodes", "broken", "; ".join(problems), advice)] if problems else []
+    return [Finding("ray connection", "ok", f"{where or 'a local Ray starts'}: {has}"), *broken]
 
 
-def _look_around(where: str, workdir: str) -> list[Finding]:
-    import ray
-
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    resources = ray.cluster_resources()
-    shown = (
-        f"{where or 'a local Ray starts'}: {counted(len(nodes), 'node')}, "
-        f"{resources.get('CPU', 0):g} CPUs, {resources.get('GPU', 0):g} GPUs"
-    )
-    findings = [Finding("ray connection", "ok", shown)]
-    reports = _ask_nodes(nodes, workdir if "://" not in workdir else "")
-    if len(reports) < len(nodes):
-        late = f"{len(nodes) - len(reports)} of {len(nodes)} did not run a task in {TASK_TIMEOUT_S:.0f} s"
-        advice = "look at ray status and at their logs on the dashboard"
-        findings.append(Finding("ray nodes", "broken", late, advice))
-    if different := sorted(differences(reports)):
-        advice = "install from the same constraints.txt on every node (docs/cluster.md)"
-        findings.append(Finding("ray nodes", "broken", "; ".join(different), advice))
-    return findings + ([compare_views(workdir, reports)] if workdir and len(nodes) > 1 else [])
-
-
-def _ask_nodes(node_ids: list[str], workdir: str) -> list[dict[str, Any]]:
-    """What each node says of itself, with a file in the working folder that it is to see."""
+def _ask_nodes(node_ids: list[str], workdir: str) -> list[str]:
+    """What is wrong on each node, where a file in the working folder, if there is one, must be seen."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -71,46 +89,39 @@ def _ask_nodes(node_ids: list[str], workdir: str) -> list[dict[str, Any]]:
     if workdir:
         folder.write_json(name, {})
     try:
-        ask = ray.remote(num_cpus=0, max_retries=0)(describe_node)
-        strategies = [NodeAffinitySchedulingStrategy(node_id, soft=False) for node_id in node_ids]
+        ask = ray.remote(num_cpus=0, max_retries=0)(problems_here)
+        here = {package: installed(package) for package in MAIN}
         asked = [
-            ask.options(scheduling_strategy=strategy).remote(workdir and folder.path(name)) for strategy in strategies
+            ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote(
+                here, workdir and folder.path(name)
+            )
+            for node_id in node_ids
         ]
         done, late = ray.wait(asked, num_returns=len(asked), timeout=TASK_TIMEOUT_S)
         for task in late:
             ray.cancel(task, force=True)
-        answered: list[dict[str, Any]] = ray.get(done)
-        return answered
+        unheard = f"{len(late)} of {len(asked)} did not run a task in {TASK_TIMEOUT_S:.0f} s: look at ray status"
+        return [*(problem for problems in ray.get(done) for problem in problems), *([unheard] if late else [])]
     finally:
         if workdir:
             folder.remove(name)
 
 
-def describe_node(probe: str) -> dict[str, Any]:
-    """What a node is like; runs there. ``probe`` is a file in the working folder, or empty."""
-    versions = {"python": platform.python_version(), **{name: installed(name) for name in MAIN}}
-    return {"node": platform.node(), "versions": versions, "sees workdir": not probe or os.path.exists(probe)}
+def problems_here(versions: dict[str, str], probe: str) -> list[str]:
+    """What is wrong on a node; runs there.
 
-
-def differences(reports: list[dict[str, Any]]) -> Iterator[str]:
-    """Where the software of nodes is not that of this machine."""
-    for name, here in describe_node("")["versions"].items():
-        for report in reports:
-            if (version := report["versions"].get(name)) != here:
-                yield f"{report['node']} has {name} {version or 'missing'}, here is {here or 'none'}"
-
-
-def compare_views(workdir: str, reports: list[dict[str, Any]]) -> Finding:
-    """Whether all nodes have seen the file in the working folder."""
-    if blind := sorted({report["node"] for report in reports if not report["sees workdir"]}):
-        problem = f"{workdir} is not the same folder on {', '.join(blind)}"
-        return Finding(
-            "working folder",
-            "broken",
-            problem,
-            "mount a shared folder there on every node, or use a URL (s3://, gs://)",
-        )
-    return Finding("working folder", "ok", f"{workdir} is seen by all {len(reports)} nodes")
+    Args:
+        versions: of packages, that it should have.
+        probe: a file in the working folder, or empty.
+    """
+    node, there = platform.node(), {name: installed(name) for name in versions}
+    problems = [
+        f"{node} has {name} {there[name] or 'missing'}, expected {version or 'none'}"
+        for name, version in versions.items()
+        if there[name] != version
+    ]
+    blind = f"{os.path.dirname(probe)} is not the same folder on {node}"
+    return problems + ([blind] if probe and not os.path.exists(probe) else [])
 
 
 def _probe_name() -> str:
@@ -135,23 +146,15 @@ def check_storage(workdir: str) -> Finding:
     return Finding("storage", "ok", f"{folder} can be written, read and removed from")
 
 
-def check_storage_and_ray(config: RunConfig) -> list[Finding]:
-    """The working folder, and whether all nodes see it; one that cannot be written is not looked for."""
-    storage = check_storage(config.workdir)
-    return [storage, *check_ray(config.ray, config.workdir if storage.state == "ok" else "")]
-
-
 def check_space(workdir: str) -> list[Finding]:
-    """What the last plan writes against what is free; nothing without a plan, or where the folder is no local one."""
+    """Free space in a local working folder, against what the last plan writes if there is one."""
     folder = Folder(workdir).absolute()
-    if not folder.is_local or not folder.exists(FORECAST_FILE):
+    if not folder.is_local:
         return []
-    plan, free = Forecast.from_json(folder.read_sealed(FORECAST_FILE)), free_bytes(folder.root)[0]
-    space = f"planned for {plan.num_passages:,} passages: {plan.disk_bytes / GIB:,.1f} GiB, {free / GIB:,.1f} GiB free"
-    if plan.disk_bytes <= free:
-        return [Finding("space for artefacts", "ok", space)]
-    advice = "free space, move the working folder, or see `raydr plan` for what is largest"
-    return [Finding("space for artefacts", "broken", space, advice)]
+    if (plan := read_forecast(folder)) is None:
+        return [check_disk("disk for artefacts", folder.root)]
+    passages = f"planned for {plan.num_passages:,} passages"
+    return [check_disk("disk for artefacts", folder.root, plan.disk_bytes / GIB, passages)]
 
 
 def check_mlflow(config: RunConfig) -> Finding:
@@ -171,15 +174,3 @@ def check_mlflow(config: RunConfig) -> Finding:
         )
         return Finding("mlflow", "broken", f"{store.shown}: {problem}", advice)
     return Finding("mlflow", "ok", f"{store.shown} answers")
-
-
-def check_data(config: RunConfig) -> Finding:
-    """The raw files of the reader; they are not needed once the data are prepared."""
-    needs = raw_inputs(config.data)
-    wrong = [need.problem for need in needs if need.problem]
-    if not wrong:
-        return Finding("data", "ok", f"{len(needs)} inputs of data.reader are there")
-    problem = f"{len(wrong)} of {len(needs)} inputs: {'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}"
-    return Finding(
-        "data", "warning", problem, "only raydr prepare reads them: check data.reader if it has not been run yet"
-    )

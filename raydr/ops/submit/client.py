@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Empty, Queue
 from threading import Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -31,7 +30,6 @@ POLL_S, ANSWER_S, HEARTBEAT_S = 2.0, 30.0, 60.0
 
 #: What Ray lets win over an address given in the program.
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
-_OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 @dataclass(frozen=True)
@@ -124,48 +122,46 @@ def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> Subm
             # The log after the state: when the job is over it is whole.
             info = _answer(client.get_job_info, job.submission_id)
             text = _answer(client.get_job_logs, job.submission_id)
-            failures = 0
-        except (RuntimeError, OSError, Empty) as broken:
+        except (RuntimeError, OSError) as broken:
             failures += 1
             if failures > RETRIES:
-                reason = "it no longer answers" if isinstance(broken, Empty) else first_line(broken)
+                reason = "it no longer answers" if isinstance(broken, TimeoutError) else first_line(broken)
                 commands = "\n".join(f"  {command}" for command in job.commands.values())
                 raise ClusterError(
                     f"lost job {job.submission_id} at {job.address}: {reason}. The job may go on:\n{commands}"
                 ) from broken
-        else:
-            now = time.monotonic()
-            if len(text) > written:
-                out(text[written:])
-                written, heard_at = len(text), now
-            job = replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
-            if job.status in _OVER:
-                return _report_end(job)
-            if now - max(heard_at, told_at) >= HEARTBEAT_S:
-                told_at, silent = now, duration(now - heard_at)
-                say(f"job {job.submission_id} is {job.status.lower()}, without a word for {silent}")
+            time.sleep(POLL_S)
+            continue
+        failures, now = 0, time.monotonic()
+        if len(text) > written:
+            out(text[written:])
+            written, heard_at = len(text), now
+        job = replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
+        if job.status in ("SUCCEEDED", "FAILED", "STOPPED"):
+            return _report_end(job)
+        if now - max(heard_at, told_at) >= HEARTBEAT_S:
+            told_at, silent = now, duration(now - heard_at)
+            say(f"job {job.submission_id} is {job.status.lower()}, without a word for {silent}")
         # Each answer holds the whole log: a long one is asked for less often.
-        time.sleep(max(POLL_S, 10 * (time.monotonic() - asked_at)) if not failures else POLL_S)
+        time.sleep(max(POLL_S, 10 * (now - asked_at)))
 
 
 def _answer(ask: Callable[[str], T], submission_id: str) -> T:
-    """What the cluster answers.
+    """What the cluster answers, asked by a thread of its own: Ray's client would wait for ever.
 
     Raises:
-        Empty: nothing within :data:`ANSWER_S`: Ray's client would wait for ever.
+        TimeoutError: nothing within :data:`ANSWER_S`.
     """
-    answers: Queue[Future[T]] = Queue()
+    answer: Future[T] = Future()
 
     def run() -> None:
-        answer: Future[T] = Future()
         try:
             answer.set_result(ask(submission_id))
         except Exception as error:
             answer.set_exception(error)
-        answers.put(answer)
 
     Thread(target=run, name="raydr-job-state", daemon=True).start()
-    return answers.get(timeout=ANSWER_S).result()
+    return answer.result(timeout=ANSWER_S)
 
 
 def _to_standard_output(text: str) -> None:
@@ -195,16 +191,17 @@ def _report_end(job: SubmittedJob) -> SubmittedJob:
     elif job.status == "STOPPED":
         warn(f"job {job.submission_id} was stopped; what is finished is kept, the same submission goes on from there")
     else:
-        code = "no exit status: its process never ran" if job.exit_code is None else f"exit status {job.exit_code}"
-        warn(f"job {job.submission_id} failed ({code})")
-        if job.exit_code is None:
-            say(job.message)
+        never = f"no exit status: its process never ran. {job.message}".strip()
+        warn(f"job {job.submission_id} failed ({never if job.exit_code is None else f'exit status {job.exit_code}'})")
     return job
 
 
 def _connect(address: str) -> Any:
     """A client of the Job API that has reached the cluster."""
-    _use_token()
+    # Send the token if this machine has one, as Ray does where it starts a cluster; Ray reads the mode when imported.
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    if os.environ.get("RAY_AUTH_TOKEN") or file.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     from ray.job_submission import JobSubmissionClient
 
     # Ray logs each upload, each end of a log, and each folder that it leaves out; large files it should go on to name.
@@ -212,26 +209,11 @@ def _connect(address: str) -> Any:
         logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
     logging.getLogger("ray._private.runtime_env.working_dir").setLevel(logging.ERROR)
     knock(address)
-    _warn_if_open(address)
-    return JobSubmissionClient(address)
-
-
-def _use_token() -> None:
-    """Send the token if this machine has one and the mode is not set, as Ray does where it starts a cluster; it reads
-    the mode when it is imported."""
-    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
-    if os.environ.get("RAY_AUTH_TOKEN") or file.is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-
-
-def _warn_if_open(address: str) -> None:
     url = urlsplit(address)
-    if url.scheme == "http" and not _is_loopback(url.hostname or "") and os.environ.get("RAY_AUTH_MODE") == "token":
+    here = (url.hostname or "").startswith("127.") or url.hostname in ("localhost", "::1")
+    if url.scheme == "http" and not here and os.environ.get("RAY_AUTH_MODE") == "token":
         warn(f"{address} is not encrypted: the token can be read on the way. Use a tunnel (docs/cluster.md) or https")
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+    return JobSubmissionClient(address)
 
 
 @contextmanager

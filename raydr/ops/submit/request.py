@@ -114,19 +114,17 @@ def check_places(config: RunConfig) -> None:
             "MLflow server that the cluster reaches, or tracking.enabled=false"
         )
     relative, reader = {}, config.data.reader
-    certain = {"workdir", "data.reader.path", *(["tracking.uri"] if config.tracking.enabled else [])}
-    if not getattr(reader, "path", ""):
-        certain |= {key for key, _ in _texts(reader.model_dump(), "data.reader") if ".files." in key}
     for key, text in _texts(config.model_dump(mode="json")):
         # An SQLite path is relative with three slashes, and absolute with four.
         place = text.removeprefix("sqlite:///")
-        if not place or place.startswith("/") or "://" in place:
-            continue
         # A name on a hub is the same everywhere.
-        if key.endswith("checkpoint") or (reader.name == "huggingface" and key == "data.reader.path"):
-            if place.startswith((".", "~")) or Path(place).exists():
-                relative[key] = place
-        elif key in certain:
+        on_hub = key.endswith("checkpoint") or (reader.name == "huggingface" and key == "data.reader.path")
+        file = key.startswith("data.reader.files.") and not getattr(reader, "path", "")
+        tracked = key == "tracking.uri" and config.tracking.enabled
+        is_place = on_hub or file or tracked or key in ("workdir", "data.reader.path")
+        if not is_place or not place or place.startswith("/") or "://" in place:
+            continue
+        if not on_hub or place.startswith((".", "~")) or Path(place).exists():
             relative[key] = place
     if relative:
         named = ", ".join(f"{key} {place!r}" for key, place in relative.items())
@@ -173,7 +171,12 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     Raises:
         ConfigError: a secret would be in it, or the user's own is not readable.
     """
-    runtime_env = _read_runtime_env(sent.runtime_env) if sent.runtime_env else {}
+    runtime_env: dict[str, Any] = {}
+    if sent.runtime_env:
+        what = "of Ray's runtime environment (pip, env_vars, ...)"
+        runtime_env = dict(read_mapping(sent.runtime_env, "runtime environment", what))
+    if "working_dir" in runtime_env:
+        raise ConfigError(f"{sent.runtime_env} has a working_dir: give it with --working-dir instead")
     variables = {**(runtime_env.pop("env_vars", None) or {}), **sent.env}
     for key, text in _texts(runtime_env):
         refuse_secret(text, f"{key} of --runtime-env")
@@ -182,29 +185,14 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
             raise ConfigError(f"the variable {name} looks like a secret. {_ELSEWHERE}")
     if sent.require_env:
         variables[REQUIRED_VARIABLES] = ",".join(sent.require_env)
-    environment: dict[str, Any] = {
-        **runtime_env,
-        "working_dir": str(working_dir),
-        "excludes": [*EXCLUDES, *(runtime_env.get("excludes") or [])],
-        # Lines of the log come when they are written, and tables are not folded at 80 columns.
-        "env_vars": {
-            "PYTHONUNBUFFERED": "1",
-            "COLUMNS": "140",
-            **{key: str(value) for key, value in variables.items()},
-        },
-    }
+    # Lines of the log come when they are written, and tables are not folded at 80 columns.
+    variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": "140", **{key: str(value) for key, value in variables.items()}}
+    excludes = [*EXCLUDES, *(runtime_env.get("excludes") or [])]
+    runtime_env |= {"working_dir": str(working_dir), "excludes": excludes, "env_vars": variables}
     if not (working_dir / "raydr" / "__init__.py").is_file():
         # The job runs this very raydr, whatever version the cluster's image has.
-        modules = list(runtime_env.get("py_modules") or [])
-        environment["py_modules"] = [*modules, str(_PACKAGE)]
-    return environment
-
-
-def _read_runtime_env(path: str) -> dict[str, Any]:
-    read = read_mapping(path, "runtime environment", "of Ray's runtime environment (pip, env_vars, ...)")
-    if "working_dir" in read:
-        raise ConfigError(f"{path} has a working_dir: give it with --working-dir instead")
-    return read
+        runtime_env["py_modules"] = [*(runtime_env.get("py_modules") or []), str(_PACKAGE)]
+    return runtime_env
 
 
 def check_required_variables(environ: Mapping[str, str]) -> None:

@@ -5,41 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from raydr.models.config import ModelConfig
-from raydr.ops.plan.probes import ModelRates, SearchRates, StepRates, TextRates
+from raydr.ops.plan.trials import Rates, Reading, SearchRates, Steps
 from raydr.training.config import TrainConfig
 
 #: A hundredth of a second a passage, a thousandth a query; a tokenising task prepares a thousand a second.
-PASSAGES, QUERIES = TextRates(0.01, 0.01, 0.001), TextRates(0.001, 0.001, 0.001)
-MODEL = ModelRates({"passage": PASSAGES, "query": QUERIES}, 64, 1000, 1000, "cpu", 10**9, load_seconds=7)
-RANKER = ModelRates({"pair": TextRates(1 / 150, 1 / 150, 0.0)}, 1, 1000, 1000, "cpu", 10**9, load_seconds=7)
-STEP, RANKER_STEP = StepRates(0.5, 10**9), StepRates(0.25, 2 * 10**9)
+PASSAGES, QUERIES = Reading(0.001, 0.01), Reading(0.001, 0.001)
+MODEL = Rates({"passage": PASSAGES, "query": QUERIES}, 64, 1000, 1000, "cpu", 10**9, load_seconds=7)
+RANKER = Rates({"pair": Reading(0.0, 1 / 150, longest=2.0)}, 1, 1000, 1000, "cpu", 10**9, load_seconds=7)
+STEP = Steps(0.5, 10**9)
 
 
 @dataclass
 class MadeRates:
     """In the place of trials; keeps what it was asked about."""
 
-    model: ModelRates = MODEL
-    steps: StepRates = STEP
-    ranker_steps: StepRates = RANKER_STEP
+    model: Rates = MODEL
     asked: list[tuple[ModelConfig, TrainConfig]] = field(default_factory=list)
 
-    def retriever(self, model: ModelConfig) -> ModelRates:
+    def retriever(self, model: ModelConfig) -> Rates:
         return self.model
 
-    def ranker(self) -> ModelRates:
+    def ranker(self) -> Rates:
         return RANKER
 
-    def step(self, model: ModelConfig, train: TrainConfig) -> StepRates:
+    def steps(self, model: ModelConfig, train: TrainConfig) -> Steps:
         self.asked.append((model, train))
-        return self.steps
-
-    def ranker_step(self) -> StepRates:
-        return self.ranker_steps
+        return STEP
 
     def search(self, dim: int) -> SearchRates:
         return SearchRates(1e9, 1e8)
 
-    def with_texts(self, **changed: TextRates) -> MadeRates:
+    def with_texts(self, **changed: Reading) -> MadeRates:
         """With other texts of some kinds."""
         return replace(self, model=replace(self.model, texts=self.model.texts | changed))

@@ -11,7 +11,7 @@ import pytest
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, DataError
-from raydr.ops.preflight import check_inputs
+from raydr.ops.doctor.inputs import check_inputs
 from raydr.store.folder import Folder
 
 
@@ -21,7 +21,7 @@ def config(workdir: Path, **sections: Any) -> RunConfig:
 
 
 def problems(run: RunConfig) -> dict[str, str]:
-    return {need.what: need.problem for need in check_inputs(run)}
+    return {need.check: need.found if need.state == "broken" else "" for need in check_inputs(run)}
 
 
 def test_every_missing_file_is_named(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_missing_checkpoint_is_told(tmp_path: Path, tiny_checkpoint: str) -> N
     found = problems(config(tmp_path, model=two))
     assert found["checkpoint"] == ""
     assert f"{tmp_path}/none does not exist" in found["passage checkpoint"]
-    named = {need.what: need.where for need in check_inputs(config(tmp_path, model={"checkpoint": "org/bert"}))}
+    named = {need.check: need.found for need in check_inputs(config(tmp_path, model={"checkpoint": "org/bert"}))}
     assert named["checkpoint"] == "org/bert (a name on the hub, not checked)"
 
 

@@ -5,7 +5,6 @@ Needs neither Ray nor a GPU, and reads a few rows at most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 
 from raydr.artefacts.places import Places
@@ -16,21 +15,13 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Source
 from raydr.errors import ArtifactError, DataError, ModelError
 from raydr.models.checkpoint import resolve_checkpoint
+from raydr.ops.doctor.machine import Finding
 
 #: Rows of a raw file that are read to see whether its format is the expected one.
 _ROWS = 20
 
 
-@dataclass(frozen=True)
-class Need:
-    """One thing that a run reads; ``problem`` is empty if it is there and looks right."""
-
-    what: str
-    where: str
-    problem: str = ""
-
-
-def check_inputs(config: RunConfig) -> list[Need]:
+def check_inputs(config: RunConfig) -> list[Finding]:
     """What a run reads that it cannot make: raw files, unless they were prepared before, and checkpoints.
 
     Raises:
@@ -38,27 +29,26 @@ def check_inputs(config: RunConfig) -> list[Need]:
     """
     places = Places.of(config.workdir)
     prepared = all(places.pointer(name) is not None for name in ("corpus", "dataset"))
-    return [*([] if prepared else raw_inputs(config.data)), *_checkpoints(config)]
+    return [*([] if prepared else _raw_inputs(config.data)), *_checkpoints(config)]
 
 
-def _checkpoints(config: RunConfig) -> list[Need]:
+def _checkpoints(config: RunConfig) -> list[Finding]:
     names = {"checkpoint": config.model.checkpoint}
     if config.model.towers == "two" and config.model.passage_checkpoint:
         names["passage checkpoint"] = config.model.passage_checkpoint
-    needs = []
+    findings = []
     for what, name in names.items():
         try:
             resolved = resolve_checkpoint(name)
         except ModelError as error:
-            needs.append(Need(what, name, str(error)))
+            findings.append(Finding(what, "broken", str(error), "correct section model"))
         else:
-            needs.append(
-                Need(what, resolved if resolved.startswith("/") else f"{name} (a name on the hub, not checked)")
-            )
-    return needs
+            local = resolved.startswith("/")
+            findings.append(Finding(what, "ok", resolved if local else f"{name} (a name on the hub, not checked)"))
+    return findings
 
 
-def raw_inputs(config: DataConfig) -> list[Need]:
+def _raw_inputs(config: DataConfig) -> list[Finding]:
     """The reader's files, and whether their first rows can be read."""
     problem, sources = "", list[Source]()
     with looking_for_inputs() as inputs:
@@ -67,12 +57,14 @@ def raw_inputs(config: DataConfig) -> list[Need]:
         except (DataError, ArtifactError) as error:
             problem = str(error)
     roles = {source.path: source for source in sources}
-    needs = [Need(source.what, source.path, _wrong(config, source, roles.get(source.path))) for source in inputs]
-    if problem:
-        needs.append(Need("data", str(config.reader.model_dump().get("path") or config.reader.name), problem))
-    if not needs:
-        needs = [Need(source.role, source.path) for source in sources]
-    return needs
+    wrong = [(source.what, source.path, _wrong(config, source, roles.get(source.path))) for source in inputs]
+    wrong += [("data", "", problem)] if problem else []
+    return [
+        Finding(what, "broken", why, "raydr prepare reads it: correct data.reader")
+        if why
+        else Finding(what, "ok", path)
+        for what, path, why in wrong or [(source.role, source.path, "") for source in sources]
+    ]
 
 
 def _wrong(config: DataConfig, looked_for: Input, source: Source | None) -> str:

@@ -1,0 +1,316 @@
+"""Trials of a plan: each runs once, in a Ray task with the resources of the worker that it stands for.
+
+A trial reads a sample with the ordinary encoder or scorer, takes steps with the ordinary trainer, or searches a small
+index. The start-up of its task and its peak of memory are those of such a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from raydr.config.files import merged
+from raydr.config.run import RunConfig
+from raydr.console import say
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.examples import load_examples
+from raydr.data.tables import of_queries
+from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic
+from raydr.distributed.cluster import stage_labels, start_ray
+from raydr.distributed.failures import worker_errors
+from raydr.distributed.ray_pool import RayPool
+from raydr.indexing.build import write_index
+from raydr.indexing.faiss_backend import load_faiss, make_index
+from raydr.models.config import CrossEncoderConfig, ModelConfig, Side
+from raydr.models.learning import choose_what_learns, num_learning
+from raydr.models.pooling import pooled_count
+from raydr.models.tokens import Tokens
+from raydr.training.config import TrainConfig
+
+T = TypeVar("T")
+#: Steps before the clock starts, and rows of a first reading: kernels are chosen and memory is taken in them.
+_WARM_UP, _FEW = 2, 32
+#: Queries of a sample at most; steps before the queries repeat; vectors and queries of a search.
+_QUERIES, _STEPS, _VECTORS, _SEARCHED = 1000, 8, 20_000, 256
+
+
+class Reading(NamedTuple):
+    """Seconds of one worker for a passage, a query or a pair of both, and the vectors that are stored of it."""
+
+    tokenize: float
+    encode: float
+    vectors: float = 1.0
+    #: Tokens of the longest over those of the mean: what padding to the longest costs.
+    longest: float = 1.0
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one worker takes that reads with a model.
+
+    Args:
+        texts: by kind: ``passage`` and ``query`` of a retriever, ``pair`` of a ranker.
+        dim: of a vector.
+        num_parameters: of the model.
+        num_learning: of those, adapters included, that training changes.
+        device: what it ran on.
+        peak_bytes: memory of the worker at its peak.
+        load_seconds: until a worker has started and loaded the model.
+    """
+
+    texts: dict[str, Reading]
+    dim: int
+    num_parameters: int
+    num_learning: int
+    device: str
+    peak_bytes: int
+    load_seconds: float = 0.0
+
+
+class Steps(NamedTuple):
+    """Seconds of a training step of one worker's share of a batch, by plain NCE, and its memory at its peak."""
+
+    seconds: float
+    peak_bytes: int
+
+
+class SearchRates(NamedTuple):
+    """What one thread of FAISS does in a second: products of single numbers; bytes put into an index and written."""
+
+    products: float
+    fill_bytes: float
+
+
+class Trials:
+    """The trials of a plan: each is run when it is first asked for, and once.
+
+    Args:
+        config: the run; its section ``plan`` says how much is tried.
+        corpus: the prepared corpus, from which passages are sampled evenly.
+        data: the prepared queries.
+    """
+
+    def __init__(self, config: RunConfig, corpus: Corpus, data: Dataset) -> None:
+        self._inputs = config, corpus, data
+        self._done: dict[str, Any] = {}
+
+    def retriever(self, model: ModelConfig) -> Rates:
+        """Of a dual encoder: passages and queries."""
+        return self._read(_read_texts, "texts are encoded", model)
+
+    def ranker(self) -> Rates:
+        """Of the config's cross-encoder: pairs."""
+        return self._read(_read_pairs, "pairs are read by the ranker", self._inputs[0].ranker.model)
+
+    def steps(self, model: ModelConfig, train: TrainConfig) -> Steps:
+        """Of a dual encoder's training."""
+        share = max(2, train.batch_size // train.fewest_workers)
+        # As far as each micro-batch of this share keeps the two queries that it needs.
+        fitting = (n for n in range(1, train.accumulation_steps + 1) if share % n == 0 and share // n >= 2)
+        plain = {
+            "loss": {"name": "nce"}, "pair_detection": None, "coteaching": None, "guide": None, "batch_size": share,
+            "num_workers": 1, "num_epochs": 1000, "log_steps": 10**6, "share_warmup": None, "keep": "last",
+            "dev": {}, "accumulation_steps": max(fitting),
+        }  # fmt: skip
+        settings = TrainConfig.model_validate(merged(train.model_dump(), plain))
+        what = f"training steps of {share} queries"
+        return self._run(train.cpus_per_worker, int(train.use_gpu), what, _train, *self._inputs, model, settings)[0]
+
+    def search(self, dim: int) -> SearchRates:
+        """Of an exact index."""
+        return self._run(1, 0, "an index is filled and searched", _search, dim)[0]
+
+    def _read(self, trial: Callable[..., Rates], what: str, model: ModelConfig | CrossEncoderConfig) -> Rates:
+        encode = self._inputs[0].encode
+        with worker_errors():
+            start_ray()
+            how = resolve_arithmetic(encode, RayPool())
+        action = f"{what} with {encode.dtype if encode.dtype == 'int8' else how.dtype} on {how.device}"
+        rates, seconds = self._run(
+            encode.cpus_per_actor, encode.gpus_per_actor, action, trial, *self._inputs, model, how
+        )
+        return replace(rates, load_seconds=seconds)
+
+    def _run(self, cpus: float, gpus: float, what: str, trial: Callable[..., T], *arguments: Any) -> tuple[T, float]:
+        """The result of a trial in a worker of its own, and the seconds that the worker needed to start."""
+        key = f"{trial.__name__} {arguments}"
+        if key not in self._done:
+            start_ray()
+            import ray
+
+            say(f"plan: {what}")
+            started = time.perf_counter()
+            with worker_errors():
+                # One call a worker, so that each starts afresh and its peak of memory is its own.
+                task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=1, label_selector=stage_labels())(_timed)
+                result, seconds = ray.get(task.remote(trial, max(1, int(cpus)), *arguments))
+            self._done[key] = result, max(0.0, time.perf_counter() - started - seconds)
+        measured: tuple[T, float] = self._done[key]
+        return measured
+
+
+def _timed(trial: Callable[..., T], num_threads: int, *arguments: Any) -> tuple[T, float]:
+    import torch
+
+    started = time.perf_counter()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(num_threads)
+    return trial(*arguments), time.perf_counter() - started
+
+
+def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: ModelConfig, how: Arithmetic) -> Rates:
+    """Tokenise and encode passages and queries of a sample."""
+    import torch
+
+    from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
+    from raydr.models.inference import InferenceEncoder
+
+    encode, at_least = config.encode, config.plan.probe_seconds
+
+    def read(folder: str, side: Side, titles: list[str] | None, texts: list[str]) -> Reading:
+        tokenizer, quantized = load_tokenizer(folder, side), ""
+
+        def tokenize(num: int) -> Tokens:
+            return tokenizer(titles and titles[:num], texts[:num])
+
+        if side == "passage" and encode.dtype == "int8":
+            from raydr.models.int8 import quantize
+
+            quantized, tower = f"{folder}/int8", load_tower(folder, side).ready("cpu", torch.float32)
+            quantize(tower, tokenize(_FEW), tokenizer.pad_id, side, quantized)
+        batching = how.dtype, how.device, how.token_budget, None, encode.batching
+        encoder = InferenceEncoder(folder, side, *batching, quantized)
+        most, pooling = settings.vectors(side).most, encode.token_pooling if side == "passage" else 1
+        vectors = np.mean([pooled_count(most(int(length)), pooling) for length in tokenize(len(texts)).lengths])
+        tokenizing = _seconds_a_row(tokenize, len(texts), at_least)
+        both = _seconds_a_row(lambda num: encoder.encode(tokenize(num)), len(texts), at_least)
+        return Reading(tokenizing, max(both - tokenizing, 1e-9), float(vectors))
+
+    passages = _sampled(config, corpus)
+    split = next(split for split in (*config.data.test_splits, config.data.train_split) if split in data.splits)
+    queries = data.queries(split)["text"].slice(0, _QUERIES).to_pylist() or passages.texts
+    model = DualEncoder.from_config(settings, config.seed)
+    dim, num_parameters = model.dim, sum(weights.numel() for weights in model.parameters())
+    with tempfile.TemporaryDirectory(prefix="raydr-") as folder:
+        model.save(folder, build_tokenizers(settings))
+        choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
+        learning = num_learning(model)
+        # An encoder holds no second model.
+        del model
+        texts = {"passage": read(folder, "passage", passages.titles, passages.texts)}
+        texts["query"] = read(folder, "query", None, queries)
+    return Rates(texts, dim, num_parameters, learning, *_device_and_peak(how.device))
+
+
+def _read_pairs(
+    config: RunConfig, corpus: Corpus, data: Dataset, settings: CrossEncoderConfig, how: Arithmetic
+) -> Rates:
+    """Score pairs of queries with passages of a sample."""
+    from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
+
+    passages = _sampled(config, corpus)
+    queries = data.queries(config.data.train_split)["text"].slice(0, _QUERIES).to_pylist()
+    rows = np.arange(len(passages.texts))
+    model = CrossEncoder.from_config(settings, config.seed, section="ranker")
+    num_parameters = sum(weights.numel() for weights in model.parameters())
+    with tempfile.TemporaryDirectory(prefix="raydr-") as folder:
+        model.save(folder, PairTokenizer(settings))
+        del model
+        scorer = CrossEncoderScorer(folder, how.dtype, how.device, how.token_budget)
+
+    def score(num: int) -> None:
+        scorer.score(queries, passages, rows[:num] % len(queries), rows[:num])
+
+    num = min(len(queries), len(rows))
+    lengths = scorer.tokenizer(queries[:num], passages.titles[:num], passages.texts[:num]).lengths
+    pair = Reading(
+        0.0, _seconds_a_row(score, len(rows), config.plan.probe_seconds), 1.0, lengths.max() / lengths.mean()
+    )
+    return Rates({"pair": pair}, 1, num_parameters, num_parameters, *_device_and_peak(how.device))
+
+
+def _sampled(config: RunConfig, corpus: Corpus) -> Any:
+    """Passages that are spread evenly over the corpus, in a drawn order, so that any first ones are a sample too."""
+    rows = np.unique(np.linspace(0, len(corpus) - 1, config.plan.sample_passages).round().astype(np.int64))
+    return corpus.texts(np.random.default_rng(config.seed).permutation(rows))
+
+
+def _seconds_a_row(work: Callable[[int], object], num_rows: int, at_least: float) -> float:
+    """Time work on the first rows, of which there are more until it takes so many seconds or there are no more."""
+    num = min(_FEW, num_rows)
+    work(num)
+    while True:
+        started = time.perf_counter()
+        work(num)
+        seconds = time.perf_counter() - started
+        if seconds >= at_least / 2 or num == num_rows:
+            return seconds / num
+        num = min(num_rows, max(2 * num, int(num * at_least / seconds)))
+
+
+class _Enough(Exception):
+    """Enough steps were timed."""
+
+
+def _train(config: RunConfig, corpus: Corpus, data: Dataset, model: ModelConfig, train: TrainConfig) -> Steps:
+    """The median step of a training by plain NCE, so that one slow step does not count; hard negatives are drawn from
+    the corpus."""
+    import torch
+
+    from raydr.models.dual_encoder import DualEncoder, build_tokenizers
+    from raydr.models.precision import resolve_dtype, torch_dtype
+    from raydr.training.run import TrainingInputs, build_trainer
+
+    times: list[float] = []
+
+    def on_step(*ignored: object) -> None:
+        if train.use_gpu:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter())
+        if len(times) > _WARM_UP + 1 and times[-1] - times[_WARM_UP] > config.plan.probe_seconds:
+            raise _Enough
+
+    device, split = "cuda" if train.use_gpu else "cpu", config.data.train_split
+    queries = data.queries(split).slice(0, _STEPS * train.batch_size)
+    tables = queries, of_queries(data.qrels(split), queries["query_id"]), data.negatives(split).slice(0, 0)
+    listener: Any = SimpleNamespace(on_step=on_step, on_checkpoint=lambda *ignored: None)
+    network, dtype = DualEncoder.from_config(model, config.seed).to(device), resolve_dtype(train.dtype, device)[0]
+    inputs, tokenizers = TrainingInputs(corpus, load_examples(*tables, corpus)), build_tokenizers(model)
+    trainer = build_trainer(train, config.seed, network, tokenizers, inputs, torch_dtype(dtype), listener)
+    with contextlib.suppress(_Enough):
+        trainer.run()
+    steps = np.diff(times[min(_WARM_UP, len(times) - 2) :])
+    return Steps(float(np.median(steps)), _device_and_peak(device)[1])
+
+
+def _search(dim: int) -> SearchRates:
+    """Fill, write and search a small exact index with one thread."""
+    load_faiss(num_threads=1)
+    vectors = np.random.default_rng(0).standard_normal((_VECTORS, dim), dtype=np.float32)
+    with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
+        started = time.perf_counter()
+        index = make_index("Flat", dim)
+        index.add(vectors)
+        write_index(index, f"{scratch}/trial.faiss")
+        fill = time.perf_counter() - started
+    seconds = _seconds_a_row(lambda num: index.search(vectors[:num], 100), _SEARCHED, 0.5)
+    return SearchRates(_VECTORS * dim / seconds, vectors.nbytes / fill)
+
+
+def _device_and_peak(device: str) -> tuple[str, int]:
+    """What the device is called, and memory at its peak: of the device on a GPU, of this process otherwise."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(), int(torch.cuda.max_memory_allocated())
+    return "this machine's CPU", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

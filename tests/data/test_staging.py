@@ -18,7 +18,7 @@ from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.data.schema import read_arrow
 from raydr.data.splits import SplitPlan, finish_split
-from raydr.data.staging import STAGING, Finished, StagedSource, read_record, stage_source
+from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.store.artifact import PLAN, Artifact, begin
 from raydr.store.folder import Folder
@@ -68,11 +68,13 @@ class Prepared:
         self.reader, self.part_rows = reader, part_rows
         self.corpus.write_json(PLAN, Identity(kind="corpus").model_dump(mode="json"))
         self.read = 0
+        self.records: list[SourceRecord | None] = []
         for at, source in enumerate(reader.sources()):
             passages = StagedSource(reader, source, at, f"s{at}", self.corpus, "corpus", part_rows)
             self.read += sum(stage_source(passages))
-            list(stage_source(replace(passages, folder=self.dataset, target="dataset")))
-        self.records = [read_record(self.dataset, at) for at in range(len(reader.sources()))]
+            others = replace(passages, folder=self.dataset, target="dataset")
+            list(stage_source(others))
+            self.records.append(others.record())
 
     def finish(self, range_rows: int = 4, pool: Pool | None = None) -> Finished:
         with begin(self.corpus, Identity(kind="corpus")) as making:
@@ -139,7 +141,7 @@ def test_rows_that_cannot_be_used_are_kept_with_their_reason(tmp_path: Path, row
     record = prepared.records[0]
     assert record is not None
     assert [str(found) for found in record.examples] == [f"/in/a:3: {reason}"]
-    assert reason.replace('"', "'") in prepared.dataset.open(f"{STAGING}/bad-0000.jsonl").read().decode()
+    assert reason.replace('"', "'") in prepared.dataset.open(f"{STAGING}/bad-0000-00000.jsonl").read().decode()
 
 
 def test_a_duplicate_id_is_a_bad_row_that_names_both_places(tmp_path: Path) -> None:

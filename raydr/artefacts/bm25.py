@@ -2,61 +2,73 @@
 
 Artefact ``bm25``::
 
-    index/data.csc.index.npy ...    the files of bm25s, memory-mapped by every searcher
+    shard-000/data.csc.index.npy ...    the files of bm25s, memory-mapped by every searcher
 
-The corpus is cut into terms part by part; the index is built by one task in the memory of one node, see
-:mod:`raydr.negatives.bm25` for the sizes. For tens of millions of passages bring a run from Lucene instead:
-:func:`raydr.artefacts.run.import_trec_run`.
+The corpus is cut into terms part by part. Each shard counts how many of its passages have a term, and ranges of terms
+are added up over all shards; then a task indexes each shard. No task holds more than a shard, or a range of terms.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
 from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
-from raydr.console import say
-from raydr.data.corpus import Corpus
+from raydr.console import counted, say
+from raydr.data.corpus import Corpus, hash_strings, range_of
 from raydr.data.dataset import Dataset
+from raydr.data.opened import offsets_of
 from raydr.data.partitions import Scope, partition_of, within
-from raydr.data.schema import read_arrow, write_arrow
-from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, write_table
+from raydr.data.schema import read_arrow
+from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
 from raydr.distributed.pool import Pool
-from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, TokenizedTexts, build_index, join_passage
+from raydr.errors import DataError
+from raydr.indexing.build import plan_shards
+from raydr.indexing.config import IndexConfig
+from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, Hits, build_shard, merge_hits
 from raydr.negatives.config import BM25Config
+from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, join_passage
 from raydr.store.artifact import Artifact, Building, write_and_record
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, side_by_side
 from raydr.store.manifest import Part
 
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
 
-#: Bytes that building takes for each byte of the terms, which are 4 a token, and for itself.
-_MEMORY_FACTOR, _MEMORY_BASE = 8, 2**28
-#: One row: the terms of one part of the corpus, see :class:`raydr.negatives.bm25.TokenizedTexts`.
+#: Bytes that indexing a shard takes for each byte of its terms, which are 8 for each term of a passage, and for itself.
+_MEMORY_FACTOR, _MEMORY_BASE = 5, 2**28
+#: Terms that are added up by one task, about, counted once a shard.
+_RANGE_TERMS = 20_000_000
+#: One row: the terms of one part of the corpus, see :class:`raydr.negatives.terms.TermCounts`.
 _TERMS = pa.schema(
     [
         ("vocabulary", pa.list_(pa.string())),
-        ("tokens", pa.large_list(pa.int32())),
-        ("lengths", pa.list_(pa.int32())),
+        ("terms", pa.large_list(pa.int32())),
+        ("counts", pa.large_list(pa.int32())),
+        ("sizes", pa.list_(pa.int32())),
     ]
 )
+#: A row a query: the passages that a shard has for it, best first.
+_HITS = pa.schema([("rows", pa.large_list(pa.int64())), ("scores", pa.large_list(pa.float32()))])
 
 
 def bm25(run: Context) -> Node:
     """The BM25 index."""
-    return build_bm25.node("bm25", corpus=declare_corpus(run), settings=run.config.bm25)
+    shard_rows = run.config.index.shard_rows
+    return build_bm25.node("bm25", corpus=declare_corpus(run), settings=run.config.bm25, shard_rows=shard_rows)
 
 
 def search(run: Context, split: str, scope: Scope | None = None) -> Node:
@@ -74,25 +86,51 @@ def search(run: Context, split: str, scope: Scope | None = None) -> Node:
     )
 
 
-@artefact("bm25", version=3, rows=lambda of: of.corpus.rows("passages"))
-def build_bm25(making: Building, pool: Pool, corpus: Artifact, *, settings: BM25Config) -> dict[str, Any]:
-    """Index a corpus for BM25: its parts are cut into terms in parallel, one task builds the index.
+@artefact("bm25", version=4, rows=lambda of: of.corpus.rows("passages"))
+def build_bm25(
+    making: Building, pool: Pool, corpus: Artifact, *, settings: BM25Config, shard_rows: int = IndexConfig().shard_rows
+) -> dict[str, Any]:
+    """Index a corpus for BM25.
+
+    Args:
+        making: the index.
+        pool: where terms are cut, counted and indexed.
+        corpus: the passages.
+        settings: how text is cut into terms and weighed.
+        shard_rows: passages of a shard, at most; a larger part is a shard by itself.
 
     Raises:
         DataError: no passage has a term.
     """
     passages = Corpus(corpus)
-    names = [f"index/{file}" for file in INDEX_FILES]
-    if not set(names) <= making.done.keys():
-        terms = scratch_parts(making, "terms")
-        calls = {f"part-{part:05d}.arrow": (passages, part, settings) for part in range(len(passages.part_names))}
-        make_parts(terms, pool, _tokenize_part, calls, "bm25: cut into terms")
-        memory = _MEMORY_BASE + _MEMORY_FACTOR * sum(terms.done[name].bytes for name in calls)
-        say(f"bm25: indexing {len(passages):,} passages in {memory / 2**30:,.1f} GiB of memory")
-        making.done.update(pool.run(_build, making.folder, terms.folder, sorted(calls), settings, memory=memory))
+    shards = plan_shards(passages.passages.starts, shard_rows)
+    terms, counted_terms = scratch_parts(making, "terms"), scratch_parts(making, "frequencies")
+    calls = {_part(at): (passages, at, settings) for at in range(len(passages.part_names))}
+    make_parts(terms, pool, _count_part, calls, "bm25: cut into terms")
+    num_tokens = total_counts(terms, calls)["tokens"]
+    if not num_tokens:
+        raise DataError(
+            f"BM25 found no term in {len(passages):,} passages; expected at least one that is not a stop word. "
+            "Look at the corpus with raydr inspect."
+        )
+    parts_of = [tuple(map(_part, range(plan.first_part, plan.end_part))) for plan in shards]
+    num_ranges = 1 << (total_counts(terms, calls)["terms"] // _RANGE_TERMS).bit_length()
+    of_shards = {f"shard-{plan.shard:03d}.arrow": (terms.folder, parts_of[plan.shard], num_ranges) for plan in shards}
+    make_parts(counted_terms, pool, _count_shard, of_shards, "bm25: count terms")
+    ranges = {f"all-{number:03d}.arrow": (sorted(of_shards), number) for number in range(num_ranges)}
+    make_parts(counted_terms, pool, _add_range, ranges, "bm25: add up terms")
+    memory = _MEMORY_BASE + _MEMORY_FACTOR * max(sum(terms.done[name].bytes for name in parts) for parts in parts_of)
+    say(
+        f"bm25: indexing {len(passages):,} passages in {counted(len(shards), 'shard')}, each in up to "
+        f"{memory / 2**30:,.1f} GiB of memory"
+    )
+    statistics = len(passages), num_tokens, counted_terms.folder, sorted(ranges)
+    built = {_marker(plan.shard): (terms.folder, parts_of[plan.shard], statistics, settings) for plan in shards}
+    make_parts(making, pool, _build_shard, built, "bm25: index", memory=memory)
     return {
         "num_passages": len(passages),
-        "num_terms": making.done[names[0]].counts["num_terms"],
+        "num_terms": sum(counted_terms.done[name].rows for name in ranges),
+        "starts": [int(passages.passages.starts[plan.first_part]) for plan in shards],
         "settings": settings.model_dump(mode="json"),
     }
 
@@ -112,6 +150,8 @@ def search_bm25(
 ) -> dict[str, Any]:
     """Search every query of a split: a ``run`` with the best ``top_k`` passages of each.
 
+    One task searches one shard for some queries, and another merges what all shards have for them.
+
     With ``skip_own_id`` without those that have the query's id.
 
     Queries without a term that the corpus has get no rows; evaluation counts them and scores them 0.
@@ -128,47 +168,87 @@ def search_bm25(
     def searched(rows: RowRange) -> frozenset[str] | None:
         return within(scope, partition_of(rows.part), of_split)
 
+    found = scratch_parts(making, "found")
+    shards = range(len(bm25.info["starts"]))
+    ranges = dict(enumerate(row_ranges(sizes, QUERIES_PER_PART)))
+    depth = top_k + skip_own_id
+    # Shard after shard, so that a process holds each once.
     calls = {
-        part_name(number): (
-            dataset,
-            Corpus(corpus),
-            bm25.folder,
-            bm25.fingerprint,
-            top_k,
-            rows,
-            searched(rows),
-            skip_own_id,
-        )
-        for number, rows in enumerate(row_ranges(sizes, QUERIES_PER_PART))
+        _hits_name(number, shard): (dataset, Corpus(corpus), bm25, shard, depth, rows, searched(rows))
+        for shard in shards
+        for number, rows in ranges.items()
+        if part_name(number) not in making.done
     }
-    make_parts(making, pool, _search_part, calls, "bm25: search")
+    make_parts(found, pool, _search_part, calls, "bm25: search")
+    merged = {
+        part_name(number): (found.folder, number, len(shards), dataset, Corpus(corpus), depth, rows, skip_own_id)
+        for number, rows in ranges.items()
+    }
+    make_parts(making, pool, _merge_part, merged, "bm25: merge")
     return {"system": "bm25", "split": split, "top_k": top_k, "num_queries": sum(sizes.values())}
 
 
-def _tokenize_part(folder: Folder, name: str, corpus: Corpus, part: int, settings: BM25Config) -> Mapping[str, Part]:
-    passages = corpus.part(part)
+def _part(at: int) -> str:
+    return f"part-{at:05d}.arrow"
+
+
+def _marker(shard: int) -> str:
+    """The file of a shard that is written last."""
+    return f"shard-{shard:03d}/{INDEX_FILES[-1]}"
+
+
+def _hits_name(number: int, shard: int) -> str:
+    return f"shard-{shard:03d}/part-{number:05d}.arrow"
+
+
+def _count_part(folder: Folder, name: str, corpus: Corpus, part: int, settings: BM25Config) -> Mapping[str, Part]:
+    passages = corpus.passages.read(part)
     texts = (
         join_passage(title, text)
         for title, text in zip(passages["title"].to_pylist(), passages["text"].to_pylist(), strict=True)
     )
-    terms = Analyzer(settings).tokenize(texts)
-    table = pa.table([[terms.vocabulary], [terms.tokens], [terms.lengths]], schema=_TERMS)
-    return {name: write_and_record(folder, name, len(passages), partial(write_arrow, table))}
+    terms = Analyzer(settings).count(texts)
+    table = pa.table([[terms.vocabulary], [terms.terms], [terms.counts], [terms.sizes]], schema=_TERMS)
+    counts = {"tokens": terms.num_tokens, "terms": len(terms.vocabulary)}
+    return {name: write_table(folder, name, table, counts)}
 
 
-def _terms(folder: Folder, name: str) -> TokenizedTexts:
+def _terms(folder: Folder, name: str) -> TermCounts:
     table = read_arrow(folder.localize(name))
-    vocabulary, tokens, lengths = (column.chunk(0)[0].values for column in table.columns)
-    return TokenizedTexts(vocabulary.to_pylist(), tokens.to_numpy(), lengths.to_numpy())
+    vocabulary, terms, counts, sizes = (column.chunk(0)[0].values for column in table.columns)
+    return TermCounts(vocabulary, terms.to_numpy(), counts.to_numpy(), sizes.to_numpy())
 
 
-def _build(folder: Folder, terms: Folder, parts: list[str], settings: BM25Config) -> Mapping[str, Part]:
-    """Index the parts, read one after the other, and publish the files."""
+def _count_shard(folder: Folder, name: str, terms: Folder, parts: Sequence[str], num_ranges: int) -> Mapping[str, Part]:
+    """How many passages of a shard have each term, and which range the term is in."""
+    total = add_up([_terms(terms, part).frequencies() for part in parts])
+    of_range = range_of(hash_strings(total["term"]), num_ranges)
+    return {name: write_table(folder, name, total.append_column("range", pa.array(of_range)))}
+
+
+def _add_range(folder: Folder, name: str, shards: Sequence[str], number: int) -> Mapping[str, Part]:
+    tables = [read_arrow(folder.localize(shard)) for shard in shards]
+    in_range = [table.filter(pc.equal(table["range"], number)).select(FREQUENCIES.names) for table in tables]
+    return {name: write_table(folder, name, add_up(in_range))}
+
+
+def _build_shard(
+    folder: Folder,
+    name: str,
+    terms: Folder,
+    parts: Sequence[str],
+    of_corpus: tuple[int, int, Folder, list[str]],
+    settings: BM25Config,
+) -> Mapping[str, Part]:
+    """Index the parts of a shard, and publish the files."""
+    num_passages, num_tokens, frequencies, ranges = of_corpus
+    tables = [read_arrow(frequencies.localize(name)) for name in ranges]
+    statistics = CorpusStatistics(num_passages, num_tokens, tables)
+    shard = name.partition("/")[0]
     with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as scratch:
-        num_terms = build_index((_terms(terms, name) for name in parts), settings, scratch)
-        counts = {"num_terms": num_terms}
+        build_shard([partial(_terms, terms, part) for part in parts], statistics, settings, scratch)
         return {
-            f"index/{file}": write_and_record(folder, f"index/{file}", 0, partial(_move, Path(scratch) / file), counts)
+            f"{shard}/{file}": write_and_record(folder, f"{shard}/{file}", 0, partial(_move, Path(scratch) / file))
             for file in INDEX_FILES
         }
 
@@ -178,11 +258,13 @@ def _move(made: Path, path: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def open_bm25(folder: Folder, fingerprint: str) -> BM25Index:
-    """The index that this process searches: the next part finds it open."""
+def open_bm25(folder: Folder, fingerprint: str, shard: int | None = None) -> BM25Index:
+    """Open a shard, or all of them; the next part of the queries finds them open in this process."""
     artifact = Artifact.open(folder, "bm25")
-    paths = {file: artifact.local(f"index/{file}") for file in INDEX_FILES}
-    return BM25Index(paths, BM25Config.model_validate(artifact.info["settings"]))
+    starts = dict(enumerate(artifact.info["starts"]))
+    wanted = starts if shard is None else {shard: starts[shard]}
+    paths = [{file: artifact.local(f"shard-{at:03d}/{file}") for file in INDEX_FILES} for at in wanted]
+    return BM25Index(paths, list(wanted.values()), BM25Config.model_validate(artifact.info["settings"]))
 
 
 def _search_part(
@@ -190,21 +272,49 @@ def _search_part(
     name: str,
     dataset: Artifact,
     corpus: Corpus,
-    bm25: Folder,
-    fingerprint: str,
-    top_k: int,
+    bm25: Artifact,
+    shard: int,
+    depth: int,
     rows: RowRange,
     partitions: frozenset[str] | None,
-    skip_own_id: bool,
 ) -> Mapping[str, Part]:
     queries = rows.of(read_arrow(dataset.local(rows.part)))
     pool = corpus.pool(partitions)
     among = None if partitions is None else pool.rows(np.arange(len(pool)))
-    hits = open_bm25(bm25, fingerprint).search(queries["text"].to_pylist(), top_k + skip_own_id, among)
-    query_ids = np.asarray(queries["query_id"].to_pylist(), dtype=object)
+    hits = open_bm25(bm25.folder, bm25.fingerprint, shard).search(queries["text"].to_pylist(), depth, among)
+    offsets = pa.array(offsets_of(len(of_query.rows) for of_query in hits))
+    columns = [
+        pa.LargeListArray.from_arrays(offsets, pa.array(np.concatenate(values)))
+        for values in ([of_query.rows for of_query in hits], [of_query.scores for of_query in hits])
+    ]
+    return {name: write_table(folder, name, pa.table(columns, schema=_HITS))}
+
+
+def _read_hits(found: Folder, number: int, shard: int) -> list[Hits]:
+    table = read_arrow(found.localize(_hits_name(number, shard)))
+    rows, scores = (column.combine_chunks() for column in table.columns)
+    bounds = rows.offsets.to_numpy()
+    rows, scores = rows.values.to_numpy(), scores.values.to_numpy()
+    return [Hits(rows[start:end], scores[start:end]) for start, end in itertools.pairwise(bounds)]
+
+
+def _merge_part(
+    folder: Folder,
+    name: str,
+    found: Folder,
+    number: int,
+    num_shards: int,
+    dataset: Artifact,
+    corpus: Corpus,
+    depth: int,
+    rows: RowRange,
+    skip_own_id: bool,
+) -> Mapping[str, Part]:
+    hits = merge_hits(side_by_side(partial(_read_hits, found, number), range(num_shards)), depth)
+    query_ids = np.asarray(rows.of(read_arrow(dataset.local(rows.part)))["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
         pa.array(np.repeat(query_ids, [len(hit.rows) for hit in hits]), type=pa.string()),
         pa.array(corpus.ids(np.concatenate([hit.rows for hit in hits])), type=pa.string()),
         pa.array(np.concatenate([hit.scores for hit in hits])),
     )
-    return {name: write_table(folder, name, without_own_ids(ranked, top_k) if skip_own_id else ranked)}
+    return {name: write_table(folder, name, without_own_ids(ranked, depth - 1) if skip_own_id else ranked)}

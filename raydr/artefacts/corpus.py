@@ -1,34 +1,32 @@
 """Corpus: the passages of the reader's files, each content once.
 
-One call a source reads and checks its rows and writes them as parts; then one call compares all ids and contents. A
-source that holds passages and other tables is read once for each of the two artefacts. After a kill, the comparison
-is made anew.
+One call a source reads and checks its rows and writes them as parts; then ids and contents are compared, see
+:mod:`raydr.data.lookup`. A source that holds passages and other tables is read once for each of the two artefacts.
+After a kill, the comparison is made anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from raydr.artefacts.context import Context, of_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.sources import Sources, left_out, nothing_usable, read_sources, settle
 from raydr.console import counted, say
 from raydr.data.config import DataConfig
-from raydr.data.lookup import finish_corpus, group_parts, hash_parts
+from raydr.data.lookup import Unfinished, drop_repeats, find_repeats, hash_group, report_repeats, write_hashes
 from raydr.data.readers.base import Reader
-from raydr.data.staging import STAGING, Finished
+from raydr.data.staging import Finished
 from raydr.distributed.pool import Pool
 from raydr.store.artifact import Building
-from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-#: Passages that one task hashes, at least. Each task costs the driver some 30 KB, so there is not one a part.
-_HASH_ROWS = 200_000
+#: Passages of one group, at least. Each task costs the driver some 30 KB, so there is not one a part.
+_GROUP_ROWS = 200_000
 
 
 @of_data
@@ -50,7 +48,7 @@ def content_of_corpus(of: Any) -> dict[str, Any]:
     return {"rows_of": of.rows_of, "checksums": of.checksums, "part_rows": of.data.part_rows}
 
 
-@artefact("corpus", rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
+@artefact("corpus", version=2, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
 def prepare_corpus(
     making: Building,
     pool: Pool,
@@ -82,12 +80,8 @@ def prepare_corpus(
     parts = {name: part for record in records for name, part in record.parts.items()}
     if not parts:
         raise nothing_usable("passage", records, reader)
-    groups = group_parts(parts, _HASH_ROWS)
-    hashed = pool.map(_write_hashes, [(folder, at, names) for at, names in enumerate(groups)], "hash")
-    # Tried again after it was lost in the middle, it would read parts that it has shortened already.
-    check: Finished = pool.run(
-        _finish_corpus, folder, parts, hashed, reader.passages_repeat, sources.paths, retried=False
-    )
+    corpus = Unfinished.of(folder, parts, _GROUP_ROWS)
+    check = finish_corpus(pool, corpus, parts, reader.passages_repeat, sources.paths)
     num_bad = settle(making, records, [check], data.max_bad_rows)
     num_passages = check.counts["passages"]
     num_merged = check.counts["merged"] + sum(record.num_merged for record in records)
@@ -96,19 +90,30 @@ def prepare_corpus(
     return {"num_passages": num_passages, "num_merged": num_merged, "num_bad": num_bad}
 
 
-def _write_hashes(folder: Folder, number: int, names: Sequence[str]) -> str:
-    """Keep the hashes of some parts beside them, until all are compared; returns the file's name."""
-    hashes, name = hash_parts(folder, names), f"{STAGING}/hashes-{number:05d}.npz"
-    with folder.publish(name) as path, open(path, "wb") as file:
-        np.savez(file, ids=hashes["ids"], contents=hashes["contents"])
-    return name
-
-
-def _finish_corpus(
-    folder: Folder, parts: Mapping[str, Part], hashed: Sequence[str], passages_repeat: bool, paths: Mapping[str, str]
+def finish_corpus(
+    pool: Pool, corpus: Unfinished, parts: Mapping[str, Part], passages_repeat: bool, paths: Mapping[str, str]
 ) -> Finished:
-    hashes = []
-    for name in hashed:
-        with np.load(folder.localize(name), allow_pickle=False) as arrays:
-            hashes.append(dict(arrays))
-    return finish_corpus(folder, parts, hashes, passages_repeat, paths)
+    """Drop repeated passages and write the lookup.
+
+    Args:
+        pool: where that is done.
+        corpus: its sources are read.
+        parts: all passage parts, by name; one at least.
+        passages_repeat: whether copies are expected.
+        paths: full paths of the sources by their short names, for messages.
+    """
+    folder = corpus.folder
+    starts = pool.map(hash_group, [(folder, group, corpus.num_ranges) for group in corpus.groups], "hash")
+    ranges = [
+        (corpus, number, [(of_group[number], of_group[number + 1]) for of_group in starts])
+        for number in range(corpus.num_ranges)
+    ]
+    repeats = [name for name in pool.map(find_repeats, ranges, "compare") if name]
+    check: Finished = pool.run(report_repeats, corpus, repeats, passages_repeat, paths)
+    finished: dict[str, Part | None] = dict(parts)
+    for written in [
+        *pool.map(drop_repeats, [(folder, group, repeats) for group in corpus.groups], "drop repeats"),
+        *pool.map(write_hashes, [(*of_range, repeats) for of_range in ranges], "write the lookup"),
+    ]:
+        finished |= written
+    return replace(check, parts={name: part for name, part in finished.items() if part is not None})

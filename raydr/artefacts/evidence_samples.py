@@ -22,8 +22,9 @@ from raydr.diagnosis.evidence import BoolArray, FloatArray, Lengths
 from raydr.models.config import Side
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.models.tokens import TextTokenizer
-from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, build_index, join_passage
+from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, build_shard
 from raydr.negatives.config import BM25Config
+from raydr.negatives.terms import Analyzer, join_passage
 from raydr.seeding import stable_hash64
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -169,12 +170,13 @@ def dense(scorer: DualEncoderScorer, vectors_UD: NDArray[np.float32]) -> Reader:
 
 def bm25(config: BM25Config, passages: list[str]) -> Reader:
     """BM25 over these passages alone."""
-    terms, index = Analyzer(config).tokenize(passages), None
-    if terms.vocabulary:
+    terms, index = Analyzer(config).count(passages), None
+    if len(terms.vocabulary):
+        statistics = CorpusStatistics(len(passages), terms.num_tokens, [terms.frequencies()])
         with tempfile.TemporaryDirectory() as folder:
-            build_index([terms], config, folder)
+            build_shard([lambda: terms], statistics, config, folder)
             # Its files are mapped, and stay there for it when the folder goes.
-            index = BM25Index({name: str(Path(folder, name)) for name in INDEX_FILES}, config)
+            index = BM25Index([{name: str(Path(folder, name)) for name in INDEX_FILES}], [0], config)
 
     def read(queries: list[str]) -> FloatArray:
         scores_QU = np.zeros((len(queries), len(passages)))

@@ -1,4 +1,4 @@
-"""The sources that a reader finds: checksummed, and read into parts by one call each.
+"""The sources that a reader finds: checksummed, and read into parts by one call each, or many where a file is large.
 
 The driver sees counts and names of parts. After a kill, sources that were read to their end are not read again.
 
@@ -11,14 +11,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
 from raydr.data.inputs import checksum, short_names
+from raydr.data.line_ranges import ALL_LINES, count_lines, line_ranges, piece_starts
 from raydr.data.quarantine import check_allowed
 from raydr.data.readers.base import Reader, Source, Target
-from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, read_record, stage_source
+from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError, RaydrError
 from raydr.store.artifact import Artifact, Building
@@ -116,29 +117,31 @@ def read_sources(
     part_rows: int,
     hold_out: HoldOut | None = None,
 ) -> list[SourceRecord]:
-    """Read the sources of an artefact that were not yet read to their end.
+    """Read the sources of an artefact that were not yet read to their end, large files in ranges of lines.
 
     A source that cannot be read is told at once, and ends the command when the others are read: they are kept, and
     nothing writes any more when it has ended.
 
     Returns:
-        What each source gave, in the order of the sources.
+        What each source, or range, gave, in their order.
 
     Raises:
         DataError: names all sources that cannot be read.
     """
-    wanted = sources.of(target)
-    todo = [at for at in wanted if not _is_read(making, at)]
+    wanted = _divide(
+        pool,
+        [
+            StagedSource(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows, hold_out)
+            for at in sources.of(target)
+        ],
+    )
+    todo = [staged for staged in wanted if not _is_read(making, staged)]
     if len(todo) < len(wanted):
         say(f"{len(wanted) - len(todo)} of {len(wanted)} sources were read before; reading the other {len(todo)}")
-    staged = [
-        StagedSource(reader, sources.files[at], at, sources.names[at], making.folder, target, part_rows, hold_out)
-        for at in todo
-    ]
     errors: list[str] = []
     num_rows, started = 0, time.monotonic()
     with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
-        for report in pool.stream(_read_source, [(source,) for source in staged]):
+        for report in pool.stream(_read_source, [(staged,) for staged in todo]):
             if isinstance(report, str):
                 errors.append(report)
                 say(f"{report} The other sources are read to their end.")
@@ -150,11 +153,31 @@ def read_sources(
                 bar.describe(f"reading the {target}: {num_rows:,} rows, {rate:,.0f} rows/s")
     if errors:
         raise DataError("\n".join(sorted(set(errors))))
-    return [record for at in wanted if (record := read_record(making.folder, at)) is not None]
+    return [record for staged in wanted if (record := staged.record()) is not None]
 
 
-def _is_read(making: Building, at: int) -> bool:
-    record = read_record(making.folder, at)
+def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
+    """Divide large files that may be divided; their lines are counted first."""
+    files = [one for one in staged if one.source.divided]
+    pieces = [(one, start) for one in files for start in piece_starts(one.source.path)]
+    if not pieces:
+        return list(staged)
+    calls = [(one.source.path, start, one.source.divided == "quoted") for one, start in pieces]
+    counts: dict[int, list[int] | None] = {}
+    for (one, _), of_piece in zip(pieces, pool.map(count_lines, calls, "count lines"), strict=True):
+        before = counts.setdefault(one.index, [])
+        # A record that spans lines may span ranges too: the whole file is one.
+        counts[one.index] = None if before is None or of_piece is None else before + of_piece
+    divided = []
+    for one in staged:
+        of_file = counts.get(one.index)
+        ranges = [ALL_LINES] if of_file is None else line_ranges(of_file, one.part_rows)
+        divided += [replace(one, source=replace(one.source, lines=at), piece=n) for n, at in enumerate(ranges)]
+    return divided
+
+
+def _is_read(making: Building, staged: StagedSource) -> bool:
+    record = staged.record()
     return record is not None and record.is_complete(making.done)
 
 

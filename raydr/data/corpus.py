@@ -2,14 +2,15 @@
 
 Artefact ``corpus``::
 
-    passages/part-*.arrow    passages(passage_id, title, text, source, line); passages/PARTITION/part-*.arrow of those
-                             that have a partition
-    lookup/id_hash.npy       uint64, sorted hashes of all passage ids
-    lookup/row.npy           int64, the row of each of them
-    lookup/content_hash.npy  uint64 by row: equal for passages with the same title and text
+    passages/part-*.arrow       passages(passage_id, title, text, source, line); passages/PARTITION/part-*.arrow of
+                                those that have a partition
+    lookup/rows/part-*.arrow    passage_id, content_hash: of consecutive rows; hashes are equal for passages with the
+                                same title and text
+    lookup/hashes/part-*.arrow  id_hash, row: sorted by the hash; each file has an equal range of all hashes
 
-Any process can read any passage by id without holding the corpus: training, mining, judging and searching
-look texts up here instead of carrying copies of them.
+Any process can read any passage by id without holding the corpus: training, mining, judging and searching look texts up
+here instead of carrying copies of them. On an object store ids are found without a request for a text, and the parts
+that hold some rows are fetched many at a time.
 """
 
 from __future__ import annotations
@@ -17,18 +18,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.data.opened import Opened, RowParts
+from raydr.data.opened import Opened, RowParts, as_numpy
 from raydr.data.partitions import RowPool, partition_of
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-from raydr.store.manifest import Manifest
 
 
 def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -54,6 +54,16 @@ def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa
     return hash_strings(folded)
 
 
+def range_of(hashes: NDArray[np.uint64], num_ranges: int) -> NDArray[np.int64]:
+    """Return the range that each hash is in, of a number of equal ranges, a power of two.
+
+    >>> range_of(np.array([0, 2**62, 2**64 - 1], dtype=np.uint64), 4).tolist()
+    [0, 1, 3]
+    """
+    # A shift by all 64 bits is not defined.
+    return np.asarray((hashes >> np.uint64(1)) // np.uint64(2**63 // num_ranges), dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Texts:
     """Titles and texts of some passages, in the order of their rows."""
@@ -71,14 +81,12 @@ class Corpus(Opened):
         super().__init__(artifact)
         self.passages = RowParts.of(artifact, artifact.parts("passages"))
         self.part_names = self.passages.names
-        self._lookup: dict[str, NDArray[np.generic]] = {}
+        self._rows = RowParts.of(artifact, artifact.parts("lookup/rows"))
+        self._hashes = RowParts.of(artifact, artifact.parts("lookup/hashes"))
 
-    @classmethod
-    def open(cls, path: str | Folder) -> Corpus:
-        artifact = Artifact.open(path, cls.kind)
-        if artifact.folder.is_local:
-            return cls(artifact)
-        return _kept(artifact.folder, artifact.manifest.model_dump_json())
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The artefact is the same object in all tasks of a process.
+        return _kept, (self.artifact,)
 
     def __len__(self) -> int:
         return len(self.passages)
@@ -113,29 +121,41 @@ class Corpus(Opened):
 
     def find(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each passage id, −1 where it is not in the corpus."""
-        id_hash, row = self._array("id_hash"), self._array("row")
-        wanted = hash_strings(passage_ids)
-        at = np.searchsorted(id_hash, wanted)
-        hit = np.zeros(len(wanted), dtype=bool)
-        inside = at < len(id_hash)
-        hit[inside] = id_hash[at[inside]] == wanted[inside]
+        wanted, ids = hash_strings(passage_ids), pa.array(passage_ids, pa.string())
         rows = np.full(len(wanted), -1, dtype=np.int64)
-        rows[hit] = row[at[hit]]
-        for position, passage_id in zip(np.flatnonzero(hit).tolist(), self.ids(rows[hit]), strict=True):
-            if passage_id != passage_ids[position]:
-                rows[position] = self._resolve_collision(int(at[position]), wanted[position], passage_ids[position])
+        part_of = range_of(wanted, len(self._hashes.names))
+        parts = np.unique(part_of).tolist()
+        self._hashes.fetch(parts)
+        first = np.zeros(len(wanted), dtype=np.int64)
+        for part in parts:
+            places = np.flatnonzero(part_of == part)
+            id_hash, row = self._sorted(part)
+            at = np.searchsorted(id_hash, wanted[places])
+            hit = at < len(id_hash)
+            hit[hit] = id_hash[at[hit]] == wanted[places[hit]]
+            first[places], rows[places[hit]] = at, row[at[hit]]
+        hits = np.flatnonzero(rows >= 0)
+        for part, at, local in self._rows.by_part(rows[hits]):
+            places = hits[at]
+            there = self._rows.part(part)["passage_id"].take(pa.array(local))
+            for place in places[~pc.equal(there, ids.take(pa.array(places))).to_numpy()].tolist():
+                rows[place] = self._resolve_collision(int(part_of[place]), int(first[place]), passage_ids[place])
         return rows
 
-    def _resolve_collision(self, start: int, wanted: np.uint64, passage_id: str) -> int:
-        id_hash, row = self._array("id_hash"), self._array("row")
-        while start < len(id_hash) and id_hash[start] == wanted:
-            if self.passages.row(int(row[start]))["passage_id"] == passage_id:
-                return int(row[start])
-            start += 1
-        return -1
+    def _sorted(self, part: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return a range of hashes, and the row of each."""
+        table = self._hashes.part(part)
+        return as_numpy(table["id_hash"]), as_numpy(table["row"])
+
+    def _resolve_collision(self, part: int, start: int, passage_id: str) -> int:
+        id_hash, row = self._sorted(part)
+        end = np.searchsorted(id_hash, id_hash[start], side="right")
+        rows = row[start:end]
+        same = [at for at, there in enumerate(self.ids(rows)) if there == passage_id]
+        return int(rows[same[0]]) if same else -1
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
-        return self.passages.column("passage_id", rows)
+        return self._rows.column("passage_id", rows)
 
     def texts(self, rows: NDArray[np.int64]) -> Texts:
         return Texts(self.passages.column("title", rows), self.passages.column("text", rows))
@@ -157,16 +177,10 @@ class Corpus(Opened):
         return RowPool.of(self.passages.starts[parts].tolist(), np.diff(self.passages.starts)[parts].tolist())
 
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return np.asarray(self._array("content_hash")[rows], dtype=np.uint64)
-
-    def _array(self, name: str) -> NDArray[np.generic]:
-        if name not in self._lookup:
-            path = self.artifact.local(f"lookup/{name}.npy")
-            self._lookup[name] = np.load(path, mmap_mode="r", allow_pickle=False)
-        return self._lookup[name]
+        return self._rows.numbers("content_hash", rows, np.uint64)
 
 
 @lru_cache(maxsize=1)
-def _kept(folder: Folder, manifest: str) -> Corpus:
-    """Open a corpus; a corpus in an object store stays open, since each task would look up thousands of parts anew."""
-    return Corpus(Artifact(folder, Manifest.model_validate_json(manifest)))
+def _kept(artifact: Artifact) -> Corpus:
+    """Open a corpus that came from another process; it stays open for the next task."""
+    return Corpus(artifact)

@@ -25,6 +25,7 @@ from raydr.data.schema import BY_NAME, SplitTables, read_arrow
 from raydr.data.tables import of_queries
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
+from raydr.store.folder import side_by_side
 
 
 class Dataset(Opened):
@@ -97,6 +98,8 @@ class Dataset(Opened):
             split: the split.
             mined: a ``negatives`` artefact that takes the place of the data set's own candidates.
         """
+        own = ("queries", "qrels", "dropped", *(["negatives"] if mined is None else []))
+        side_by_side(self.artifact.local, [name for table in own for name in self.artifact.parts(f"{table}/{split}")])
         candidates = self.negatives(split) if mined is None else read_split(mined, "negatives", split)
         return self.queries(split), self.qrels(split), pa.concat_tables([candidates, self.dropped(split)])
 
@@ -110,5 +113,5 @@ class Dataset(Opened):
 
 def read_split(artifact: Artifact, name: str, split: str) -> pa.Table:
     """Map all parts of a table of a split, put together."""
-    parts = [read_arrow(artifact.local(part)) for part in artifact.parts(f"{name}/{split}")]
+    parts = side_by_side(lambda part: read_arrow(artifact.local(part)), artifact.parts(f"{name}/{split}"))
     return pa.concat_tables(parts) if parts else BY_NAME[name].empty_table()

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from raydr.data.fields import is_blank
+from raydr.data.line_ranges import ALL_LINES, LineRange
 from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
 from raydr.store.filesystems import open_file
@@ -40,8 +41,10 @@ _LOOKED_AT = 200
 
 
 @contextmanager
-def open_chunks(path: str) -> Iterator[Callable[[], bytes]]:
+def open_chunks(path: str, start: int = 0) -> Iterator[Callable[[], bytes]]:
     """Return a function that gives the next bytes of a file, decompressed if its name ends in ``.gz``.
+
+    Those of a file that is not compressed may begin at a byte ``start``.
 
     Raises:
         DataError: the file is not there, or it is no text in UTF-8 but something else that can be told.
@@ -56,6 +59,9 @@ def open_chunks(path: str) -> Iterator[Callable[[], bytes]]:
                 with gzip.GzipFile(fileobj=raw) as unzipped:
                     # read1 hands out what is decompressed so far, so that nothing before a damage is lost.
                     yield _checked(path, partial(unzipped.read1, _CHUNK))
+            elif start:
+                raw.seek(start)
+                yield partial(raw.read, _CHUNK)
             else:
                 yield _checked(path, partial(raw.read, _CHUNK))
     except FileNotFoundError:
@@ -86,20 +92,24 @@ def _refuse_what_is_no_text(path: str, begins: bytes) -> None:
         raise DataError(f"{path} looks like UTF-16 without a byte order mark and not like UTF-8: save it as UTF-8.")
 
 
-def read_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, from 1, without line ends.
+def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers, from 1, without line ends; all, or some consecutive lines.
 
     Raises:
         DataError: the file is empty, or a ``.gz`` that is truncated or damaged; names the last good line.
     """
-    number, tail = 0, b""
-    with open_chunks(path) as next_chunk:
+    number, tail = lines.number - 1, b""
+    with open_chunks(path, lines.byte) as next_chunk:
         try:
             while chunk := next_chunk():
                 pieces = (tail + chunk).split(b"\n")
                 tail = pieces.pop()
                 for piece in pieces:
                     number += 1
+                    if number < lines.first:
+                        continue
+                    if number == lines.end:
+                        return
                     line = _decode(piece, number, bad_rows)
                     if line is not None:
                         yield number, line
@@ -110,6 +120,7 @@ def read_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
             ) from None
     if tail:
         number += 1
+    if tail and lines.first <= number != lines.end:
         line = _decode(tail, number, bad_rows)
         if line is not None:
             yield number, line
@@ -127,11 +138,11 @@ def _decode(raw: bytes, number: int, bad_rows: BadRows) -> str | None:
         return None
 
 
-def read_json_lines(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read one JSON object a line; blank lines are skipped. Raises like :func:`read_lines`, and DataError for an
     array."""
-    is_first = True
-    for number, line in read_lines(path, bad_rows):
+    is_first = lines.first == 1
+    for number, line in read_lines(path, bad_rows, lines):
         if is_blank(line):
             continue
         try:
@@ -159,7 +170,7 @@ def _array(path: str, number: int) -> DataError:
 
 
 def read_tsv(
-    path: str, columns: tuple[str, ...], bad_rows: BadRows, quoted: bool = False
+    path: str, columns: tuple[str, ...], bad_rows: BadRows, quoted: bool = False, lines: LineRange = ALL_LINES
 ) -> Iterator[tuple[int, list[str]]]:
     """Read tab-separated lines of exactly these columns; blank lines and a first line with their names are skipped.
 
@@ -170,11 +181,13 @@ def read_tsv(
         columns: what the columns are called, for messages; their number is checked.
         bad_rows: receives the lines with another number of columns.
         quoted: fields may be in double quotes, as in DPR's files, and then span lines.
+        lines: which of them; no record spans two ranges.
     """
     if quoted:
-        records = _csv_records(path, "\t", bad_rows)
+        records = _csv_records(path, "\t", bad_rows, lines)
     else:
-        records = ((number, line.split("\t")) for number, line in read_lines(path, bad_rows) if not is_blank(line))
+        unquoted = read_lines(path, bad_rows, lines)
+        records = ((number, line.split("\t")) for number, line in unquoted if not is_blank(line))
     for number, fields in records:
         if len(fields) != len(columns):
             bad_rows.add(number, wrong_count(columns, fields), "\t".join(fields))
@@ -211,7 +224,9 @@ def wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
     return f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}"
 
 
-def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, list[str]]]:
+def _csv_records(
+    path: str, delimiter: str, bad_rows: BadRows, lines: LineRange = ALL_LINES
+) -> Iterator[tuple[int, list[str]]]:
     """Yield records with the line on which each starts; blank lines are skipped."""
     current = 0
     #: The lines of the record being read.
@@ -219,7 +234,7 @@ def _csv_records(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple
 
     def physical_lines() -> Iterator[str]:
         nonlocal current
-        for number, line in read_lines(path, bad_rows):
+        for number, line in read_lines(path, bad_rows, lines):
             current = number
             taken.append(line)
             yield line + "\n"

@@ -1,137 +1,225 @@
-"""The last step of a corpus: duplicate passage ids are found exactly, and the lookup arrays are written."""
+"""The last steps of a corpus: repeated passages are dropped, and the lookup is written.
+
+Rows are numbered through the parts as they were read. Groups of consecutive parts are hashed, then ranges of hashes are
+compared: equal ids have equal hashes, so each range finds its repeats by itself. Then each group drops its repeats, and
+each range writes its lookup. Every step may be done again after it was lost in the middle.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.data.corpus import hash_content, hash_strings
+from raydr.data.corpus import hash_content, hash_strings, range_of
 from raydr.data.opened import RowParts
 from raydr.data.quarantine import Quarantine
 from raydr.data.schema import read_arrow, write_arrow
-from raydr.data.staging import Finished, write_bad_rows
+from raydr.data.staging import STAGING, Finished, write_bad_rows
 from raydr.store.artifact import DONE, write_and_record
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, side_by_side
 from raydr.store.manifest import Part
 
-#: Hashes of the passages of some parts: of their ``ids``, and of titles and texts, ``contents``.
-Hashes = Mapping[str, NDArray[np.uint64]]
+#: A row on its way: hash of its id, its number as it was read, hash of its content.
+_HASHED = np.dtype([("id_hash", "<u8"), ("row", "<i8"), ("content_hash", "<u8")])
+#: Rows whose id stood in an earlier row, that row, and whether their contents are the same.
+_REPEATS = pa.schema([("row", pa.int64()), ("first", pa.int64()), ("same", pa.bool_())])
+#: Rows that one range of hashes has, about; the task that compares them takes some 100 bytes a row.
+RANGE_ROWS = 4_000_000
 
 
-def hash_parts(folder: Folder, names: Sequence[str]) -> Hashes:
-    """Return hashes of the passages of some parts, one after the other."""
-    ids, contents = [], []
-    for name in names:
-        table = read_arrow(folder.localize(name))
-        ids.append(hash_strings(table.column("passage_id")))
-        contents.append(hash_content(table.column("title"), table.column("text")))
-    return {"ids": np.concatenate(ids), "contents": np.concatenate(contents)}
+@dataclass(frozen=True)
+class Group:
+    """Consecutive parts, finished by one task."""
+
+    number: int
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    #: Number of its first row.
+    start: int
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def hashes(self) -> str:
+        return f"{STAGING}/hashes-{self.number:05d}.bin"
 
 
-def group_parts(parts: Mapping[str, Part], rows: int) -> list[list[str]]:
-    """Group names of consecutive parts, with at least so many rows a group (the last may have fewer).
-
-    >>> part = Part(rows=4, bytes=0, checksum="")
-    >>> group_parts({"b": part, "a": part, "c": part}, rows=5)
-    [['a', 'b'], ['c']]
-    """
-    groups: list[list[str]] = []
-    room = 0
-    for name in sorted(parts):
-        if room <= 0:
-            groups.append([])
-            room = rows
-        groups[-1].append(name)
-        room -= parts[name].rows
-    return groups
-
-
-def finish_corpus(
-    folder: Folder, parts: Mapping[str, Part], hashes: Sequence[Hashes], passages_repeat: bool, paths: Mapping[str, str]
-) -> Finished:
-    """Drop repeated passages from the parts and write the lookup arrays of those that stay.
-
-    Of passages with the same id the first is kept. A copy is merged without a word where the reader expects
-    copies, and a bad row otherwise; the same id with another text (case and white space aside) is a bad row.
+@dataclass(frozen=True)
+class Unfinished:
+    """A corpus whose sources are read; picklable.
 
     Args:
         folder: the corpus.
-        parts: all passage parts, by name; one at least.
-        hashes: their hashes, in the order of the names.
+        groups: all its parts.
+        num_ranges: of hashes, a power of two.
+    """
+
+    folder: Folder
+    groups: tuple[Group, ...]
+    num_ranges: int
+
+    @classmethod
+    def of(cls, folder: Folder, parts: Mapping[str, Part], group_rows: int, range_rows: int = RANGE_ROWS) -> Unfinished:
+        """Group parts, with at least ``group_rows`` rows a group; the last may have fewer."""
+        groups: list[Group] = []
+        names: list[str] = []
+        start = 0
+        for name in sorted(parts):
+            names.append(name)
+            sizes = tuple(parts[member].rows for member in names)
+            if sum(sizes) >= group_rows or name == max(parts):
+                groups.append(Group(len(groups), tuple(names), sizes, start))
+                start, names = start + sum(sizes), []
+        return cls(folder, tuple(groups), 1 << max(0, (start - 1) // range_rows).bit_length())
+
+    def passages(self) -> RowParts:
+        """Return the rows as they were read."""
+        names = [name for group in self.groups for name in group.names]
+        sizes = [size for group in self.groups for size in group.sizes]
+        return RowParts(names, sizes, self.folder.localize)
+
+
+def hash_group(folder: Folder, group: Group, num_ranges: int) -> list[int]:
+    """Keep the hashes of a group's passages, sorted; returns where each range of hashes starts among them."""
+    hashed = np.empty(group.rows, dtype=_HASHED)
+    hashed["row"] = np.arange(group.start, group.start + group.rows)
+    ids, contents = [], []
+    for name in group.names:
+        table = read_arrow(folder.localize(name))
+        ids.append(hash_strings(table["passage_id"]))
+        contents.append(hash_content(table["title"], table["text"]))
+    hashed["id_hash"], hashed["content_hash"] = np.concatenate(ids), np.concatenate(contents)
+    hashed = hashed[np.argsort(hashed["id_hash"], kind="stable")]
+    with folder.publish(group.hashes) as path:
+        hashed.tofile(path)
+    ranges = range_of(hashed["id_hash"], num_ranges)
+    return [int(at) for at in np.searchsorted(ranges, np.arange(num_ranges + 1))]
+
+
+def _read_range(corpus: Unfinished, bounds: Sequence[tuple[int, int]]) -> NDArray[np.void]:
+    """Return the rows of a range of hashes, sorted by hash and then by row.
+
+    Args:
+        corpus: hashed.
+        bounds: first and end of the range in each group.
+    """
+    size = _HASHED.itemsize
+    wanted = [(group.hashes, *at) for group, at in zip(corpus.groups, bounds, strict=True) if at[0] < at[1]]
+    pieces = side_by_side(lambda at: corpus.folder.read_bytes(at[0], at[1] * size, at[2] * size), wanted)
+    rows = np.frombuffer(b"".join(pieces), dtype=_HASHED)
+    return rows[np.argsort(rows["id_hash"], kind="stable")]
+
+
+def find_repeats(corpus: Unfinished, number: int, bounds: Sequence[tuple[int, int]]) -> str:
+    """Keep the rows of a range of hashes whose id stood in an earlier row; returns the file, empty if there are none.
+
+    Equal hashes are compared by the ids themselves.
+    """
+    rows = _read_range(corpus, bounds)
+    id_hash = rows["id_hash"]
+    equal = np.concatenate([[False], id_hash[1:] == id_hash[:-1]])
+    doubtful = np.flatnonzero(equal | np.append(equal[1:], False))
+    ids = corpus.passages().column("passage_id", rows["row"][doubtful])
+    firsts: dict[str, int] = {}
+    repeats = []
+    for at, passage_id in zip(doubtful.tolist(), ids, strict=True):
+        first = firsts.setdefault(passage_id, at)
+        if first != at:
+            same = bool(rows["content_hash"][at] == rows["content_hash"][first])
+            repeats.append((int(rows["row"][at]), int(rows["row"][first]), same))
+    if not repeats:
+        return ""
+    name = f"{STAGING}/repeats-{number:05d}.arrow"
+    table = pa.table([pa.array(column) for column in zip(*repeats, strict=True)], schema=_REPEATS)
+    with corpus.folder.publish(name) as path:
+        write_arrow(table, path)
+    return name
+
+
+def _read_repeats(folder: Folder, names: Sequence[str]) -> pa.Table:
+    """Return all repeats, by row."""
+    tables = side_by_side(lambda name: read_arrow(folder.localize(name)), names)
+    return pa.concat_tables([_REPEATS.empty_table(), *tables]).sort_by("row")
+
+
+def report_repeats(
+    corpus: Unfinished, repeats_files: Sequence[str], passages_repeat: bool, paths: Mapping[str, str]
+) -> Finished:
+    """Say which repeats are bad rows, and count the others as merged.
+
+    Of passages with the same id the first is kept. A copy is merged without a word where the reader expects copies, and
+    a bad row otherwise; the same id with another text (case and white space aside) is a bad row.
+
+    Args:
+        corpus: compared.
+        repeats_files: what :func:`find_repeats` returned of those ranges that have some.
         passages_repeat: whether copies are expected.
         paths: full paths of the sources by their short names, for messages.
     """
-    names = sorted(parts)
-    passages = RowParts(names, (parts[name].rows for name in names), folder.localize)
-    id_hash = np.concatenate([part["ids"] for part in hashes])
-    content_hash = np.concatenate([part["contents"] for part in hashes])
-    order = np.argsort(id_hash, kind="stable")
-    repeats = _find_repeats(id_hash, order, passages)
-    bad = Quarantine()
+    repeats, passages, bad = _read_repeats(corpus.folder, repeats_files), corpus.passages(), Quarantine()
     num_merged = 0
-    for row, first in sorted(repeats.items()):
-        same_text = bool(content_hash[row] == content_hash[first])
-        if same_text and passages_repeat:
+    for row, first, same in zip(*(column.to_pylist() for column in repeats.columns), strict=True):
+        if same and passages_repeat:
             num_merged += 1
             continue
         repeated, kept = passages.row(row), passages.row(first)
         where = f"{paths.get(kept['source'], kept['source'])}:{kept['line']}"
         reason = f"duplicate passage id {kept['passage_id']!r}, first at {where}"
-        if not same_text:
+        if not same:
             reason += " with another text"
         bad.add(paths.get(repeated["source"], repeated["source"]), repeated["line"], reason, repeated["text"])
-    write_bad_rows(folder, "duplicates", bad.files.values())
-
-    keep = np.ones(len(id_hash), dtype=np.bool_)
-    keep[list(repeats)] = False
-    kept_parts = _drop_rows(folder, dict(parts), passages, keep)
-    new_row = np.cumsum(keep) - 1
-    order = order[keep[order]]
-    arrays = {"id_hash": id_hash[order], "row": new_row[order].astype(np.int64), "content_hash": content_hash[keep]}
-    for name, array in arrays.items():
-        path = f"lookup/{name}.npy"
-        kept_parts[path] = write_and_record(folder, path, len(array), partial(_save, array))
-    return Finished(kept_parts, {"passages": int(keep.sum()), "merged": num_merged}, bad.count, bad.examples)
+    write_bad_rows(corpus.folder, "duplicates", bad.files.values())
+    num_passages = sum(group.rows for group in corpus.groups) - len(repeats)
+    return Finished({}, {"passages": num_passages, "merged": num_merged}, bad.count, bad.examples)
 
 
-def _find_repeats(id_hash: NDArray[np.uint64], order: NDArray[np.int64], passages: RowParts) -> dict[int, int]:
-    """Return the rows whose id stood in an earlier row, and that row. Equal hashes are compared by the ids
-    themselves."""
-    ordered = id_hash[order]
-    equal = np.concatenate([[False], ordered[1:] == ordered[:-1]])
-    repeats: dict[int, int] = {}
-    first_of: dict[str, int] = {}
-    group_hash: np.uint64 | None = None
-    for at in np.flatnonzero(equal):
-        if ordered[at] != group_hash:
-            group_hash = ordered[at]
-            before = int(order[at - 1])
-            first_of = {passages.row(before)["passage_id"]: before}
-        row = int(order[at])
-        first = first_of.setdefault(passages.row(row)["passage_id"], row)
-        if first != row:
-            repeats[row] = first
-    return repeats
+def drop_repeats(folder: Folder, group: Group, repeats_files: Sequence[str]) -> dict[str, Part | None]:
+    """Drop repeated passages from a group's parts, and write ids and content hashes of those that stay, by row.
 
-
-def _drop_rows(folder: Folder, parts: dict[str, Part], passages: RowParts, keep: NDArray[np.bool_]) -> dict[str, Part]:
-    for name, mask in zip(passages.names, np.split(keep, passages.starts[1:-1]), strict=True):
-        if mask.all():
-            continue
-        if mask.any():
-            table = read_arrow(folder.localize(name)).filter(pa.array(mask))
-            parts[name] = write_and_record(folder, name, len(table), partial(write_arrow, table))
-        else:
+    Returns:
+        What was written, and None for each part of which no row is left.
+    """
+    repeats = np.asarray(_read_repeats(folder, repeats_files)["row"].to_numpy()) - group.start
+    keep = np.ones(group.rows, dtype=np.bool_)
+    keep[repeats[(repeats >= 0) & (repeats < group.rows)]] = False
+    written: dict[str, Part | None] = {}
+    ids = []
+    for name, mask in zip(group.names, np.split(keep, np.cumsum(group.sizes)[:-1]), strict=True):
+        if not mask.any():
             folder.remove(f"{DONE}/{name.replace('/', '%')}.json")
             folder.remove(name)
-            del parts[name]
-    return parts
+            written[name] = None
+            continue
+        table = read_arrow(folder.localize(name))
+        # A task before this one that was lost may have shortened it.
+        if len(table) == len(mask) and not mask.all():
+            table = table.filter(pa.array(mask))
+        if not mask.all():
+            written[name] = write_and_record(folder, name, len(table), partial(write_arrow, table))
+        ids.append(table["passage_id"])
+    hashed = np.fromfile(folder.localize(group.hashes), dtype=_HASHED)
+    contents = hashed["content_hash"][np.argsort(hashed["row"])][keep]
+    column = pa.chunked_array([chunk for part in ids for chunk in part.chunks], pa.string())
+    by_row = pa.table({"passage_id": column, "content_hash": contents})
+    name = f"lookup/rows/part-{group.number:05d}.arrow"
+    written[name] = write_and_record(folder, name, len(by_row), partial(write_arrow, by_row))
+    return written
 
 
-def _save(array: NDArray[np.generic], path: str) -> None:
-    with open(path, "wb") as file:
-        np.save(file, array, allow_pickle=False)
+def write_hashes(
+    corpus: Unfinished, number: int, bounds: Sequence[tuple[int, int]], repeats_files: Sequence[str]
+) -> dict[str, Part | None]:
+    """Write a range of the sorted hashes of ids, with the rows as they are when repeats are dropped."""
+    rows = _read_range(corpus, bounds)
+    dropped = np.asarray(_read_repeats(corpus.folder, repeats_files)["row"].to_numpy())
+    rows = rows[~np.isin(rows["row"], dropped)]
+    table = pa.table({"id_hash": rows["id_hash"], "row": rows["row"] - np.searchsorted(dropped, rows["row"])})
+    name = f"lookup/hashes/part-{number:05d}.arrow"
+    return {name: write_and_record(corpus.folder, name, len(table), partial(write_arrow, table))}

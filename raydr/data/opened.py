@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from raydr.data.schema import read_arrow
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store.folder import Folder, side_by_side
 
 
 class Opened:
@@ -28,8 +30,8 @@ class Opened:
         return cls(Artifact.open(path, cls.kind))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is mapped stays here: another process opens it anew.
-        return type(self).open, (self.artifact.folder,)
+        # What is mapped stays here: another process maps it anew.
+        return type(self), (self.artifact,)
 
     @property
     def fingerprint(self) -> str:
@@ -43,6 +45,11 @@ def offsets_of(sizes: Iterable[int]) -> NDArray[np.int64]:
     [0, 2, 2, 5]
     """
     return np.concatenate([[0], np.cumsum(np.fromiter(sizes, dtype=np.int64))]).astype(np.int64)
+
+
+def as_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    """View a mapped column of numbers, of one record batch; nothing is copied."""
+    return np.asarray(column.chunk(0).to_numpy() if column.num_chunks else column.to_numpy())
 
 
 class RowParts:
@@ -79,11 +86,26 @@ class RowParts:
         """Map a part as :meth:`part` does, but only as long as the table is used."""
         return read_arrow(self._local(self.names[index]))
 
+    def fetch(self, parts: Iterable[int]) -> None:
+        """Map parts, those of an object store many at a time."""
+        missing = [part for part in parts if part not in self._tables]
+        # The ranks of a node begin with different files, so that they do not wait for each other's.
+        random.Random(os.getpid()).shuffle(missing)
+        if missing:
+            self._tables.update(zip(missing, side_by_side(self.read, missing), strict=True))
+
     def by_part(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield rows by part: the part, places among ``rows``, and the rows counted within the part."""
+        """Yield rows by part: the part, places among ``rows``, and the rows counted within the part.
+
+        All of these parts are mapped.
+        """
+        if not len(rows):
+            return
         part_of = np.searchsorted(self.starts, rows, side="right") - 1
-        for part in np.unique(part_of).tolist():
-            places = np.flatnonzero(part_of == part)
+        order = np.argsort(part_of, kind="stable")
+        parts, firsts = np.unique(part_of[order], return_index=True)
+        self.fetch(parts.tolist())
+        for part, places in zip(parts.tolist(), np.split(order, firsts[1:]), strict=True):
             yield part, places, rows[places] - self.starts[part]
 
     def column(self, name: str, rows: NDArray[np.int64]) -> list[Any]:
@@ -92,6 +114,13 @@ class RowParts:
         for part, places, local in self.by_part(rows):
             values[places] = self.part(part)[name].take(pa.array(local)).to_pylist()
         return values.tolist()
+
+    def numbers(self, name: str, rows: NDArray[np.int64], dtype: type[np.generic]) -> NDArray[Any]:
+        """Return a column's numbers in some rows, in their order."""
+        values = np.empty(len(rows), dtype=dtype)
+        for part, places, local in self.by_part(rows):
+            values[places] = as_numpy(self.part(part)[name])[local]
+        return values
 
     def row(self, row: int) -> dict[str, Any]:
         """Return all columns of a row."""

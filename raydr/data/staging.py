@@ -62,19 +62,9 @@ class SourceRecord(Config):
         return all(done.get(name) == part for name, part in self.parts.items())
 
 
-def read_record(folder: Folder, index: int) -> SourceRecord | None:
-    """Return the record of a source that was read to its end; None if there is none."""
-    name = _record_name(index)
-    return SourceRecord.model_validate(folder.read_json(name)) if folder.exists(name) else None
-
-
-def _record_name(index: int) -> str:
-    return f"{STAGING}/source-{index:04d}.json"
-
-
 @dataclass(frozen=True)
 class StagedSource:
-    """One source on its way into one artefact; picklable.
+    """One source, or a range of its lines, on its way into one artefact; picklable.
 
     Args:
         reader: the reader that knows the format.
@@ -85,6 +75,7 @@ class StagedSource:
         target: which of the two.
         part_rows: passages in one part.
         hold_out: which queries are put into splits of their own.
+        piece: the place of the range among those of the source.
     """
 
     reader: Reader
@@ -95,6 +86,21 @@ class StagedSource:
     target: Target
     part_rows: int
     hold_out: HoldOut | None = None
+    piece: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.index:04d}-{self.piece:05d}"
+
+    @property
+    def record_name(self) -> str:
+        return f"{STAGING}/source-{self.label}.json"
+
+    def record(self) -> SourceRecord | None:
+        """Return the record of what was read to its end; None if there is none."""
+        if not self.folder.exists(self.record_name):
+            return None
+        return SourceRecord.model_validate(self.folder.read_json(self.record_name))
 
 
 def stage_source(staged: StagedSource) -> Iterator[int]:
@@ -106,7 +112,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
     Raises:
         DataError: the source cannot be read any further.
     """
-    reader, source, index, folder = staged.reader, staged.source, staged.index, staged.folder
+    reader, source, folder = staged.reader, staged.source, staged.folder
     bad_rows, is_corpus = BadRows(source.path), staged.target == "corpus"
     # Copies in a source of passages alone are found when the corpus is finished, without all its ids in memory.
     checks = _Checks(bad_rows, reader.passages_repeat and not source.has_only_passages)
@@ -123,7 +129,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
     # Bad rows of a source belong to the data set, unless it has nothing but passages.
     owns_bad_rows = source.has_only_passages == is_corpus
     if owns_bad_rows:
-        write_bad_rows(folder, f"{index:04d}", [bad_rows])
+        write_bad_rows(folder, staged.label, [bad_rows])
     record = SourceRecord(
         parts=writer.parts,
         num_bad=bad_rows.count if owns_bad_rows else 0,
@@ -133,7 +139,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
         num_unused=0 if is_corpus else checks.num_unused,
         remarks=[] if is_corpus else bad_rows.remarks,
     )
-    folder.write_json(_record_name(index), record.model_dump(mode="json"))
+    folder.write_json(staged.record_name, record.model_dump(mode="json"))
     yield seen - reported
 
 
@@ -197,7 +203,10 @@ class _Checks:
 
 
 class _Writer:
-    """Collects rows by table and split, and writes a part when there are enough."""
+    """Collects rows by table and split, and writes a part when there are enough.
+
+    Of a source that may be divided a part has the rows of so many lines, so that parts do not depend on the ranges.
+    """
 
     def __init__(self, staged: StagedSource) -> None:
         self.staged = staged
@@ -210,6 +219,14 @@ class _Writer:
         """Collect a row, and write a part if there are enough; return True if a part was written."""
         group = row.values.get("partition", "") if row.table == "passages" else row.split
         rows = self._rows[row.table, group]
+        if self.staged.source.divided:
+            block = (row.line - 1) // self.staged.part_rows
+            written = bool(rows) and block != self._chunks[row.table, group]
+            if written:
+                self._write(row.table, group)
+            self._chunks[row.table, group] = block
+            self._rows[row.table, group].append(row)
+            return written
         rows.append(row)
         if len(rows) < (self.staged.part_rows if row.table == "passages" else _STAGED_ROWS):
             return False

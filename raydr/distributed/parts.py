@@ -33,6 +33,7 @@ def make_parts(
     calls: Mapping[str, tuple[Any, ...]],
     description: str,
     num_cpus: float = 1,
+    memory: int = 0,
 ) -> None:
     """Make the parts that are not there by calls of a function.
 
@@ -44,12 +45,13 @@ def make_parts(
         calls: the further arguments, by the name of the part.
         description: of the progress bar.
         num_cpus: of one call.
+        memory: bytes that one call needs; 0 where any node has enough.
     """
     todo = missing_parts(making, calls, description)
     if not todo:
         return
     work = [(making.folder, name, *arguments) for name, arguments in todo.items()]
-    for made in pool.map(make, work, description, num_cpus=num_cpus):
+    for made in pool.map(make, work, description, num_cpus=num_cpus, memory=memory):
         making.done.update(made)
     _check(making, todo)
 

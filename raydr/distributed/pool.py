@@ -85,7 +85,13 @@ class Pool(ABC):
 
     @abstractmethod
     def map(
-        self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
+        self,
+        function: Function,
+        calls: Calls,
+        description: str,
+        unit: str = "parts",
+        num_cpus: float = 1,
+        memory: int = 0,
     ) -> list[Any]:
         """Return the results of many calls, in their order; with a progress bar.
 
@@ -135,7 +141,13 @@ class ThisProcess(Pool):
         return function(*arguments)
 
     def map(
-        self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
+        self,
+        function: Function,
+        calls: Calls,
+        description: str,
+        unit: str = "parts",
+        num_cpus: float = 1,
+        memory: int = 0,
     ) -> list[Any]:
         results = []
         with progress_bar(description, len(calls), unit) as bar:

@@ -53,9 +53,16 @@ class RayPool(Pool):
             return ray.get(task.remote(*arguments))
 
     def map(
-        self, function: Function, calls: Calls, description: str, unit: str = "parts", num_cpus: float = 1
+        self,
+        function: Function,
+        calls: Calls,
+        description: str,
+        unit: str = "parts",
+        num_cpus: float = 1,
+        memory: int = 0,
     ) -> list[Any]:
-        task = ray.remote(num_cpus=num_cpus, label_selector=stage_labels())(function)
+        asked = {"memory": memory_to_ask(memory)} if memory else {}
+        task = ray.remote(num_cpus=num_cpus, label_selector=stage_labels(), **asked)(function)
         references = [task.remote(*arguments) for arguments in calls]
         left, results = references, {}
         with progress_bar(description, len(references), unit) as bar:

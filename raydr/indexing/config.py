@@ -23,7 +23,8 @@ class IndexConfig(Config):
     where ``factory`` is ``auto``; in fewer, for example 4, with ``IVF4096,PQ128x4``."""
 
     shard_rows: int = Field(default=2_000_000, ge=1)
-    """Vectors in one shard, at most (passages, where they have one each); a shard is held by one search actor."""
+    """Vectors in one shard, at most (passages, where they have one each, and in BM25's index); a shard is held by one
+    search actor."""
 
     train_rows: int = Field(default=500_000, ge=1)
     """Vectors that centroids and codebooks are trained on, at most."""

@@ -1,34 +1,29 @@
 """BM25: text to terms, terms to an index that is memory-mapped, queries to ranked passages.
 
-The scores are those of Lucene's BM25. The index is bm25s' own (``bm25s.BM25.load`` opens it); document numbers are
-row numbers of the corpus. It is searched by products of sparse matrices, which no process has to compile first.
-
-Building needs about 30 bytes a token in the memory of one process, and a search one float32 a passage. So it serves
-corpora of up to a few million passages. For the 21 million of Wikipedia, search with Lucene (Anserini, Pyserini) and
-import its run with :func:`raydr.artefacts.run.import_trec_run`.
+The scores are those of Lucene's BM25. An index has shards of consecutive passages; how rare a term is, and how long a
+passage is on average, count over the whole corpus, so that a passage has the same score whatever the shards. A shard is
+bm25s' own index (``bm25s.BM25.load`` opens it); its passage numbers begin at 0. It is searched by products of sparse
+matrices, which no process has to compile first.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
-import re
-import sys
-import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
-import regex
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.opened import offsets_of
-from raydr.errors import DataError
 from raydr.negatives.config import BM25Config
+from raydr.negatives.terms import Analyzer, TermCounts, load_bm25s
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -42,26 +37,34 @@ INDEX_FILES = (
     "vocab.index.json",
 )
 
-#: Unlike those of ``re``, its words keep combining marks: Devanagari's vowels, Arabic's, accents written apart.
-_WORD = regex.compile(r"\w+")
 #: Scores that are held at once.
 _MOST_SCORES = 20_000_000
-_IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
 @dataclass(frozen=True)
-class TokenizedTexts:
-    """Texts as term numbers of a vocabulary of their own.
+class CorpusStatistics:
+    """What the weight of a term in a passage depends on besides both.
 
     Args:
-        vocabulary: the terms, by number.
-        tokens: int32, the term numbers of all texts one after the other.
-        lengths: int32, the number of terms of each text.
+        num_passages: of the corpus.
+        num_tokens: of all its passages.
+        frequencies: how many passages have each term, in tables of different terms.
     """
 
-    vocabulary: list[str]
-    tokens: NDArray[np.int32]
-    lengths: NDArray[np.int32]
+    num_passages: int
+    num_tokens: int
+    frequencies: Sequence[pa.Table]
+
+    def inverse_frequencies(self, vocabulary: pa.Array) -> NDArray[np.float32]:
+        """Return how rare each term is, as Lucene weighs it."""
+        idf_V = np.zeros(len(vocabulary), dtype=np.float32)
+        for table in self.frequencies:
+            known = pc.index_in(table["term"], value_set=vocabulary)
+            here = table.filter(pc.is_valid(known))["frequency"].to_numpy()
+            idf_V[known.drop_null().to_numpy()] = [
+                math.log(1 + (self.num_passages - frequency + 0.5) / (frequency + 0.5)) for frequency in here.tolist()
+            ]
+        return idf_V
 
 
 @dataclass(frozen=True)
@@ -72,126 +75,93 @@ class Hits:
     scores: NDArray[np.float32]
 
 
-class Analyzer:
-    """Text to terms: lower case, stop words out, stemmed.
-
-    >>> Analyzer(BM25Config()).terms("The cats were running in 1999")
-    ['cat', 'were', 'run', '1999']
-    >>> Analyzer(BM25Config(stemmer="none")).terms("हिन्दी cafe\u0301")
-    ['हिन्दी', 'café']
-    >>> Analyzer(BM25Config(stemmer="none", split_identifiers=True)).terms("getUserName(user_id)")
-    ['getusername', 'get', 'user', 'name', 'user_id', 'user', 'id']
-    """
-
-    def __init__(self, config: BM25Config) -> None:
-        import Stemmer
-
-        self.config = config
-        english = load_bm25s().stopwords.STOPWORDS_EN
-        self._stopwords = frozenset(english if config.stopwords == "english" else ())
-        self._stem: Callable[[str], str] = Stemmer.Stemmer("english").stemWord if config.stemmer == "english" else str
-        #: Most words come again and again; the stem of each is computed once. None: not a term.
-        self._known: dict[str, str | None] = {}
-
-    def terms(self, text: str) -> list[str]:
-        terms = (self._term(word) for word in self._words(text))
-        return [term for term in terms if term is not None]
-
-    def tokenize(self, texts: Iterable[str]) -> TokenizedTexts:
-        numbers: dict[str, int] = {}
-        tokens: list[NDArray[np.int32]] = []
-        for text in texts:
-            terms = self.terms(text)
-            tokens.append(np.array([numbers.setdefault(term, len(numbers)) for term in terms], dtype=np.int32))
-        lengths = np.array([len(numbers_of_text) for numbers_of_text in tokens], dtype=np.int32)
-        flat = np.concatenate(tokens) if tokens else np.empty(0, dtype=np.int32)
-        return TokenizedTexts(list(numbers), flat, lengths)
-
-    def _words(self, text: str) -> Iterable[str]:
-        # An accent of its own and one that is part of its letter are the same word.
-        for word in _WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text)):
-            yield word.lower()
-            if self.config.split_identifiers:
-                parts = _IDENTIFIER_PART.findall(word)
-                if len(parts) > 1:
-                    yield from (part.lower() for part in parts)
-
-    def _term(self, word: str) -> str | None:
-        if word not in self._known:
-            self._known[word] = None if word in self._stopwords else self._stem(word)
-        return self._known[word]
-
-
-def load_bm25s() -> ModuleType:
-    """Import bm25s without JAX, which would otherwise take three quarters of a GPU's memory for the life of the
-    process.
-    """
-    if "bm25s" in sys.modules:
-        return sys.modules["bm25s"]
-    jax = sys.modules.get("jax")
-    sys.modules["jax"] = None  # type: ignore[assignment]
-    try:
-        return importlib.import_module("bm25s")
-    finally:
-        del sys.modules["jax"]
-        if jax is not None:
-            sys.modules["jax"] = jax
-
-
-def join_passage(title: str, text: str) -> str:
-    """Return the text of a passage to index: its title, then its text."""
-    return f"{title} {text}" if title else text
-
-
-def build_index(parts: Iterable[TokenizedTexts], config: BM25Config, save_dir: str | Path) -> int:
-    """Build an index over passages that come in parts, and save it.
+def build_shard(
+    parts: Sequence[Callable[[], TermCounts]], statistics: CorpusStatistics, config: BM25Config, save_dir: str | Path
+) -> None:
+    """Build the index of consecutive passages, and save it.
 
     Args:
-        parts: the passages in row order; each part is let go before the next is taken.
+        parts: give the passages in row order; each part is taken twice, and let go before the next.
+        statistics: of the whole corpus.
         config: the weights.
         save_dir: folder for the files in :data:`INDEX_FILES`; made if needed.
-
-    Returns:
-        The number of terms in the vocabulary.
-
-    Raises:
-        DataError: there is no passage, or none with a term.
     """
+    from scipy import sparse
+
     numbers: dict[str, int] = {}
-    passages: list[NDArray[np.int32]] = []
     for part in parts:
-        mapping = np.array([numbers.setdefault(term, len(numbers)) for term in part.vocabulary], dtype=np.int32)
-        tokens = mapping[part.tokens] if len(part.tokens) else part.tokens
-        passages.extend(np.split(tokens, np.cumsum(part.lengths)[:-1]) if len(part.lengths) else [])
-    if not numbers:
-        raise DataError(
-            f"BM25 found no term in {len(passages)} passages; expected at least one that is not a stop word. "
-            "Look at the corpus with raydr inspect."
-        )
+        for term in part().vocabulary.to_pylist():
+            numbers.setdefault(term, len(numbers))
+    vocabulary = pa.array(list(numbers), pa.string())
+    idf_V = statistics.inverse_frequencies(vocabulary)
+    average = statistics.num_tokens / statistics.num_passages
+    weights, passages, terms = [], [], []
+    num_passages = 0
+    for part in parts:
+        texts = part()
+        mapping = np.array([numbers[term] for term in texts.vocabulary.to_pylist()], dtype=np.int32)
+        passage = np.repeat(np.arange(len(texts.sizes), dtype=np.int32), texts.sizes)
+        length = np.bincount(passage, weights=texts.counts, minlength=len(texts.sizes))[passage]
+        # As bm25s computes it, operation by operation, so that the scores are the same to the last bit.
+        saturation = texts.counts / (config.k1 * ((1 - config.b) + config.b * length / average) + texts.counts)
+        term = mapping[texts.terms]
+        weights.append((idf_V[term] * saturation).astype(np.float32))
+        passages.append(passage + np.int32(num_passages))
+        terms.append(term)
+        num_passages += len(texts.sizes)
+    coordinates = np.concatenate(passages), np.concatenate(terms)
+    matrix = sparse.coo_array((np.concatenate(weights), coordinates), shape=(num_passages, len(numbers))).tocsc()
     index = load_bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
-    index.scores = index.build_index_from_ids(
-        unique_token_ids=list(range(len(numbers))), corpus_token_ids=passages, show_progress=False
-    )
+    columns = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    index.scores = columns | {"num_docs": num_passages}
+    # Other weights than Lucene's have scores for terms that a passage does not have.
+    index.nonoccurrence_array = None
     index.vocab_dict = numbers
     index.save(save_dir, show_progress=False)
-    return len(numbers)
 
 
 class BM25Index:
-    """A saved index, memory-mapped; ready for :meth:`search`.
+    """Shards of a saved index, memory-mapped; ready for :meth:`search`.
 
     Args:
-        paths: local paths of the :data:`INDEX_FILES`, by name.
+        shards: local paths of the :data:`INDEX_FILES` of each, by name; or those of some shards alone.
+        starts: row of the first passage of each.
         config: the settings that the index was built with; queries are cut into terms in the same way.
     """
 
-    def __init__(self, paths: dict[str, str], config: BM25Config) -> None:
+    def __init__(self, shards: Sequence[Mapping[str, str]], starts: Sequence[int], config: BM25Config) -> None:
+        analyzer = Analyzer(config)
+        self._shards = [_Shard(paths, start, analyzer) for paths, start in zip(shards, starts, strict=True)]
+
+    def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
+        """Return the best passages of each query, at most ``top_k``; none if the corpus has no term of the query.
+
+        Of passages with equal scores those of lower row numbers come first. With ``among``, only these rows are found;
+        how rare a term is still counts over all.
+        """
+        return merge_hits([shard.search(queries, top_k, among) for shard in self._shards], top_k)
+
+
+def merge_hits(shards: Sequence[Sequence[Hits]], top_k: int) -> list[Hits]:
+    """Return the ``top_k`` best passages of each query, of those that each shard found for the same queries."""
+    return [
+        _best(
+            np.concatenate([hits.rows for hits in of_query]), np.concatenate([hits.scores for hits in of_query]), top_k
+        )
+        for of_query in zip(*shards, strict=True)
+    ]
+
+
+class _Shard:
+    """A shard of an index, memory-mapped."""
+
+    def __init__(self, paths: Mapping[str, str], start: int, analyzer: Analyzer) -> None:
         from scipy import sparse
 
         params = json.loads(Path(paths["params.index.json"]).read_text(encoding="utf-8"))
         self.num_passages = int(params["num_docs"])
         self._vocabulary: dict[str, int] = json.loads(Path(paths["vocab.index.json"]).read_text(encoding="utf-8"))
-        self._analyzer = Analyzer(config)
+        self._start, self._analyzer = start, analyzer
         columns = [
             np.load(paths[f"{name}.csc.index.npy"], mmap_mode="r", allow_pickle=False)
             for name in ("data", "indices", "indptr")
@@ -200,15 +170,11 @@ class BM25Index:
         self._weights = sparse.csr_array(tuple(columns), shape=(len(self._vocabulary), self.num_passages))
 
     def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
-        """Return the best passages of each query, at most ``top_k``; none if the corpus has no term of the query.
-
-        Of passages with equal scores those of lower row numbers come first. With ``among``, only these rows are found;
-        how rare a term is still counts over all.
-        """
         wanted = None
         if among is not None:
             wanted = np.zeros(self.num_passages, dtype=np.bool_)
-            wanted[among] = True
+            local = among - self._start
+            wanted[local[(local >= 0) & (local < self.num_passages)]] = True
         at_once = max(1, _MOST_SCORES // self.num_passages)
         hits: list[Hits] = []
         for start in range(0, len(queries), at_once):
@@ -218,7 +184,7 @@ class BM25Index:
                 if wanted is not None:
                     kept = wanted[rows]
                     rows, scores = rows[kept], scores[kept]
-                hits.append(_best(rows, scores, top_k))
+                hits.append(_best(rows + self._start, scores, top_k))
         return hits
 
     def _scores(self, queries: Sequence[str]) -> sparse.csr_array:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,14 @@ DONE = ".done"
 
 
 class Artifact:
-    """A complete artefact, opened for reading; goes to another process as its place, and is opened anew there."""
+    """A complete artefact, opened for reading; another process opens it once, for all tasks that get it."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Artifact.open, (self.folder, self.kind)
+        return _arrived, (self.folder, self.kind, self.manifest.digest, self.manifest.created)
 
     @classmethod
     def open(cls, path: str | Folder, kind: str) -> Artifact:
@@ -47,12 +48,12 @@ class Artifact:
             ArtifactError: nothing is there, it is not complete, of another kind or of a newer format.
         """
         folder = path if isinstance(path, Folder) else Folder(path)
-        if not folder.exists(MANIFEST):
-            state = "is not complete (no manifest)" if folder.exists() else "does not exist"
-            what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
-            raise ArtifactError(f"the {kind} at {folder} {state}: {what}")
         try:
             manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))
+        except FileNotFoundError:
+            state = "is not complete (no manifest)" if folder.exists() else "does not exist"
+            what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
+            raise ArtifactError(f"the {kind} at {folder} {state}: {what}") from None
         except DamagedError:
             raise
         except ValueError as error:
@@ -94,17 +95,19 @@ class Artifact:
         return sum(self.sizes(under).values())
 
     def local(self, name: str) -> str:
-        """A local path of one part, which has the size and the checksum that the manifest says.
+        """Return a local path of one part, which has the checksum that the manifest says.
 
-        It is read for that once for each content; not where an object store calls it the file that was written.
+        It is read for that once for each content; of an object store's file that is the copy in the node's cache.
 
         Raises:
             ArtifactError: the part is missing, or another one.
         """
-        details = self._check_size(name, self.folder.details(name))
-        path = self.folder.localize(name, details)
-        self._check_local(name, path, details)
-        return path
+        if self.folder.is_local:
+            self._check_local(name, self.folder.path(name), self._check_size(name, self.folder.details(name)))
+        try:
+            return self.folder.localize(name, self.manifest.parts[name].checksum)
+        except FileNotFoundError:
+            raise self._damaged(name, "gone") from None
 
     def local_folder(self) -> str:
         """A local path of all parts, each checked as :meth:`local` does.
@@ -132,14 +135,15 @@ class Artifact:
             raise self._differs(name)
 
     def _check_size(self, name: str, details: FileDetails | None) -> FileDetails:
-        expected = self.manifest.parts[name].bytes
-        if details is None or details.size != expected:
-            actual = "gone" if details is None else f"{details.size} bytes"
-            raise ArtifactError(
-                f"{self.folder.path(name)} has {actual}, the manifest says {expected} bytes: the artefact is damaged; "
-                "make it again with --again"
-            )
+        if details is None or details.size != self.manifest.parts[name].bytes:
+            raise self._damaged(name, "gone" if details is None else f"{details.size} bytes")
         return details
+
+    def _damaged(self, name: str, actual: str) -> ArtifactError:
+        return ArtifactError(
+            f"{self.folder.path(name)} has {actual}, the manifest says {self.manifest.parts[name].bytes} bytes: the "
+            "artefact is damaged; make it again with --again"
+        )
 
     def _may_differ(self, name: str, details: FileDetails) -> bool:
         return not self.folder.is_local and self.manifest.versions.get(name) != details.version
@@ -155,11 +159,10 @@ class Artifact:
         )
 
     def doubtful(self, checksums: bool = True) -> list[str]:
-        """The parts that must be read to know that they are whole; found out by one listing, which has all sizes.
+        """Return the parts that must be read to know that they are whole; one listing has all sizes.
 
-        Args:
-            checksums: all; else those of a file system, and those that an object store does not call what was written,
-                as after a copy.
+        Without ``checksums`` they are those of a file system, and those that an object store does not call what was
+        written, as after a copy.
 
         Raises:
             ArtifactError: names a part that is missing or has another size.
@@ -176,6 +179,12 @@ class Artifact:
         """
         wanted = self.doubtful() if names is None else names
         side_by_side(lambda name: self._check_bytes(name, self.folder.checksum(name)), wanted)
+
+
+@lru_cache(maxsize=64)
+def _arrived(folder: Folder, kind: str, digest: str, created: str) -> Artifact:
+    """Open an artefact that came from another process; once more only where it was made again."""
+    return Artifact.open(folder, kind)
 
 
 class Building:
@@ -250,10 +259,9 @@ def write_and_record(
 
 
 def finished_parts(folder: Folder) -> dict[str, Part]:
-    """The parts recorded as finished whose files are there with the recorded checksum; others are removed.
+    """Return the parts recorded as finished whose files have the recorded checksum; others are removed.
 
-    Of an object store's files only the size is looked at: it shows an upload once it is complete, and would have to
-    send all of them back.
+    Of an object store's files the size is enough: it shows an upload once it is complete.
     """
     listing = folder.listing()
 
@@ -293,6 +301,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         BusyError: another process is making the same artefact.
     """
     folder = path if isinstance(path, Folder) else Folder(path)
+    begun: Identity | None = None
     with only_writer(folder):
         if folder.exists(MANIFEST):
             if not overwrite:
@@ -303,7 +312,8 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
             _refuse_files_of_others(folder)
             folder.remove()
         elif folder.exists(PLAN):
-            begun = _begun(folder)
+            with suppress(DamagedError):
+                begun = folder.read_record(PLAN, Identity)
             if begun is None:
                 folder.remove()
             elif begun.fingerprint != identity.fingerprint:
@@ -316,14 +326,6 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
         yield Building(folder, identity, finished_parts(folder))
-
-
-def _begun(folder: Folder) -> Identity | None:
-    """What was begun in a folder; None if its plan is damaged."""
-    try:
-        return Identity.model_validate(folder.read_json(PLAN))
-    except ValueError:
-        return None
 
 
 def _refuse_files_of_others(folder: Folder) -> None:

@@ -30,6 +30,7 @@ from raydr.store.contents import has_content, note_content
 from raydr.store.filesystems import FileDetails, resolve_url, writing
 from raydr.store.node_cache import fetched
 
+S = TypeVar("S")
 T = TypeVar("T")
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -204,6 +205,10 @@ class Folder:
         except ValidationError as error:
             raise DamagedError(f"{self.path(name)} holds no {kind.__name__} ({first_line(error)}): {_REMEDY}") from None
 
+    def read_bytes(self, name: str, start: int, end: int) -> bytes:
+        """Return a range of a file's bytes, in one request."""
+        return bytes(self.filesystem.cat_file(self.path(name), start=start, end=end))
+
     def create_json(self, name: str, value: Any) -> None:
         """Write a small file that must not be there yet; of several processes that try, one can.
 
@@ -238,17 +243,30 @@ class Folder:
                     # An object store shows an upload only once it is complete.
                     self.filesystem.put_file(str(temporary), self.path(name))
 
-    def localize(self, name: str, details: FileDetails | None = None) -> str:
-        """A local path with the content of a file: itself if local, else a copy in the node's cache.
+    def localize(self, name: str, checksum: str = "") -> str:
+        """Return a local path with the content of a file: itself if local, else a copy in the node's cache.
 
         Args:
             name: of the file.
-            details: if they were asked for already.
+            checksum: of its bytes, where that is known: the store is then asked nothing for a copy that is there, and
+                a new copy is read once to compare it.
+
+        Raises:
+            FileNotFoundError: the file is not there.
+            DamagedError: the file of an object store has another checksum.
         """
         if self.is_local:
             return self.path(name)
-        details = details or FileDetails.of(self.filesystem.info(self.path(name)))
-        return self._fetch(self.path(name), f"{short_digest(self.url, name, details.version)}/{Path(name).name}", False)
+        path = self.path(name)
+        key = checksum or short_digest(self.url, name, FileDetails.of(self.filesystem.info(path)).version)
+
+        def fetch(copy: Path) -> None:
+            self.filesystem.get_file(path, str(copy))
+            if checksum and Folder(str(copy.parent)).checksum(copy.name) != checksum:
+                copy.unlink()
+                raise DamagedError(f"{path} does not have the checksum {checksum}: {_REMEDY}")
+
+        return fetched(f"{key}/{Path(name).name}", fetch)
 
     def localize_all(self) -> str:
         """A local path of the whole folder: itself if local, else a copy in the node's cache."""
@@ -259,10 +277,8 @@ class Folder:
             raise FileNotFoundError(f"there is nothing at {self}")
         # By content: what was made again with the same settings may differ, and is at the same place.
         versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(infos.items()))
-        return self._fetch(self.root, short_digest(self.url, *versions), True)
-
-    def _fetch(self, source: str, key: str, recursive: bool) -> str:
-        return fetched(key, lambda path: self.filesystem.get(source, str(path), recursive=recursive))
+        key = short_digest(self.url, *versions)
+        return fetched(key, lambda copy: self.filesystem.get(self.root, str(copy), recursive=True))
 
     def has_content(self, name: str, checksum: str) -> bool:
         """Whether a local file has a checksum; read once for each content of it."""
@@ -286,10 +302,10 @@ def _checksum(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def side_by_side(do: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """Reading and requests of many files: an object store takes 30 ms for each, whether others are asked or not."""
+def side_by_side(do: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """Return the results for many files: an object store takes 30 ms for each, whether others are asked or not."""
     with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="raydr-store") as threads:
-        return list(threads.map(do, names))
+        return list(threads.map(do, items))
 
 
 def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> dict[str, Any]:

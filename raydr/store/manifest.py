@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from raydr.component import Config
@@ -41,7 +42,7 @@ class Manifest(Config):
     run_config: dict[str, Any] = {}
     """The whole resolved run config, for provenance only."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Of the contents: differs where the same thing was made again with other bytes."""
         return fingerprint_of({name: part.checksum for name, part in self.parts.items()})

@@ -94,9 +94,15 @@ def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> Non
         if target.exists():
             return
         temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
-        fetch(temporary)
-        os.replace(temporary, target)
-        _mark_used(target.parent if target.parent != root else target)
+        try:
+            fetch(temporary)
+            os.replace(temporary, target)
+            _mark_used(target.parent if target.parent != root else target)
+        except FileNotFoundError:
+            if target.parent.exists():
+                raise
+            # Another process has removed the folder, which was not used for long: tried again.
+            return
         _look(root, _size(target))
 
 

@@ -17,8 +17,9 @@ from raydr.artefacts.run import Run
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import DataError
-from raydr.negatives.bm25 import INDEX_FILES, BM25Index, join_passage
+from raydr.negatives.bm25 import INDEX_FILES, BM25Index
 from raydr.negatives.config import BM25Config
+from raydr.negatives.terms import join_passage
 from raydr.store.artifact import Artifact
 
 Data = tuple[Artifact, Artifact, Artifact]
@@ -34,8 +35,10 @@ def data(beir_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Data:
     return dataset.artifact, corpus.artifact, index_of(corpus.artifact, folder / "bm25")
 
 
-def index_of(corpus: Artifact, output: Path, pool: Pool | None = None, **settings: Any) -> Artifact:
-    return make(output, "bm25", build_bm25, corpus, pool=pool, settings=BM25Config(**settings))
+def index_of(
+    corpus: Artifact, output: Path, pool: Pool | None = None, shard_rows: int = 1000, **settings: Any
+) -> Artifact:
+    return make(output, "bm25", build_bm25, corpus, pool=pool, settings=BM25Config(**settings), shard_rows=shard_rows)
 
 
 def find(data: Data, output: Path, pool: Pool | None = None, split: str = "train", top_k: int = 5) -> Artifact:
@@ -46,7 +49,7 @@ def test_run_equals_a_search_without_stages(data: Data, pool: Pool, beir_folder:
     made = find(data, tmp_path / "run", pool, "dev", top_k=10)
     table = pa.concat_tables(Run(made).parts())
     passages, tables = read_beir(beir_folder)
-    index = BM25Index({name: data[2].local(f"index/{name}") for name in INDEX_FILES}, BM25Config())
+    index = BM25Index([{name: data[2].local(f"shard-000/{name}") for name in INDEX_FILES}], [0], BM25Config())
     queries = tables["queries"]["dev"]
     for query, hits in zip(queries, index.search([one["text"] for one in queries], 10), strict=True):
         mine = [row for row in table.to_pylist() if row["query_id"] == query["query_id"]]
@@ -70,6 +73,18 @@ def test_both_pools_write_the_same_bytes(data: Data, tmp_path: Path) -> None:
 
 
 @pytest.mark.invariant
+@pytest.mark.parametrize("shard_rows", [50, 100])
+def test_a_run_is_the_same_whatever_the_shards(data: Data, pool: Pool, shard_rows: int, tmp_path: Path) -> None:
+    shards = index_of(data[1], tmp_path / "bm25", pool, shard_rows)
+    assert shards.info["starts"] == list(range(0, 120, shard_rows))
+    assert shards.info["num_terms"] == data[2].info["num_terms"]
+    whole, sharded = (
+        find((*data[:2], index), tmp_path / index.folder.root.replace("/", "-"), pool) for index in (data[2], shards)
+    )
+    assert sharded.manifest.parts == whole.manifest.parts
+
+
+@pytest.mark.invariant
 def test_a_resumed_index_equals_an_uninterrupted_one(
     data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,14 +93,14 @@ def test_a_resumed_index_equals_an_uninterrupted_one(
     def interrupted(*arguments: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stage, "build_index", interrupted)
+    monkeypatch.setattr(stage, "build_shard", interrupted)
     with pytest.raises(KeyboardInterrupt):
         index_of(data[1], tmp_path / "bm25")
     monkeypatch.undo()
-    monkeypatch.setattr(stage, "_tokenize_part", None)
+    monkeypatch.setattr(stage, "_count_part", None)
     resumed = index_of(data[1], tmp_path / "bm25")
     assert resumed.manifest.parts == data[2].manifest.parts
-    assert sorted(path.name for path in (tmp_path / "bm25").iterdir()) == ["index", "manifest.json"]
+    assert sorted(path.name for path in (tmp_path / "bm25").iterdir()) == ["manifest.json", "shard-000"]
 
 
 @pytest.mark.invariant
@@ -95,15 +110,15 @@ def test_resumed_search_equals_an_uninterrupted_one(
     monkeypatch.setattr(stage, "QUERIES_PER_PART", 7)
     whole = Run(find(data, tmp_path / "whole"))
     assert len(whole.part_names) == 6
-    write, calls = stage.write_table, []
+    rank, calls = stage.rank_rows, []
 
     def interrupted(*arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return write(*arguments)
+        return rank(*arguments)
 
-    monkeypatch.setattr(stage, "write_table", interrupted)
+    monkeypatch.setattr(stage, "rank_rows", interrupted)
     cut = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
         find(data, cut)

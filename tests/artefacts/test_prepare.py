@@ -184,7 +184,7 @@ def test_a_resume_reads_only_what_is_missing_and_gives_the_same_bits(
         with pytest.raises(KeyboardInterrupt):
             run(beir(beir_folder), tmp_path / "cut")
     # As if the task that read the queries had been killed: parts without the record that ends them.
-    (tmp_path / "cut" / "dataset" / "staging" / "source-0001.json").unlink()
+    (tmp_path / "cut" / "dataset" / "staging" / "source-0001-00000.json").unlink()
     capsys.readouterr()
     resumed = run(beir(beir_folder), tmp_path / "cut")
     assert "3 of 4 sources were read before; reading the other 1" in capsys.readouterr().err

@@ -3,8 +3,9 @@
     python -m tests.cluster.elastic FOLDER
 
 A corpus is encoded on one node; again, and a node joins in the middle; again, and that node is lost in the middle of a
-part. Queries are searched on one node; again on two, one of which is lost. It is a process of its own, since a process
-belongs to one Ray. The last line of standard output is one JSON object.
+part. Queries are searched on one node; again on two, one of which is lost. BM25 indexes and searches one shard on one
+node, and several shards on two. It is a process of its own, since a process belongs to one Ray. The last line of
+standard output is one JSON object.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
+from raydr.artefacts.bm25 import build_bm25, search_bm25
 from raydr.artefacts.embeddings import encode_texts
 from raydr.artefacts.index import build_index
 from raydr.artefacts.search import search
@@ -27,11 +29,14 @@ from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.scores.dual import Dual
+from raydr.negatives.config import BM25Config
 from raydr.store.artifact import Artifact
 from raydr.store.manifest import MANIFEST
+from tests import made_artefacts
 from tests.artefacts import stub
 from tests.cluster.gated import ENCODER, wait_for_files
-from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
+from tests.conftest import make_sentence
+from tests.made import integer_vectors, make_corpus, make_dataset, make_embeddings, make_model
 from tests.made_stage import make
 
 #: A node has room for one encoder and one tokenising task, not for two encoders; and for two search actors.
@@ -48,7 +53,7 @@ def main(folder: Path) -> None:
     try:
         # What runs is in another thread: nodes are added from the main one only.
         with connected(RayConfig(address=cluster.address)), ThreadPoolExecutor(1) as thread:
-            facts = {**encode(cluster, folder, thread), **find(cluster, folder, thread)}
+            facts = {**encode(cluster, folder, thread), **find(cluster, folder, thread), **lexical(cluster, folder)}
     finally:
         cluster.shutdown()
     sys.stdout.write(f"{json.dumps(facts)}\n")
@@ -111,6 +116,24 @@ def find(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[str
         "found alone": {"checksums": _checksums(alone)},
         "found, one lost": {"unfinished": unfinished, "checksums": _checksums(found.result())},
     }
+
+
+def lexical(cluster: Cluster, folder: Path) -> dict[str, Any]:
+    texts = [make_sentence(seed, 12) for seed in range(60)]
+    passages = [{"passage_id": f"p{at}", "title": "", "text": text} for at, text in enumerate(texts)]
+    corpus = made_artefacts.make_corpus(folder / "texts", passages, part_rows=10)
+    dataset = make_dataset(folder / "questions", "dev", texts[::4], part_rows=5)
+
+    def found(name: str, shard_rows: int) -> dict[str, Any]:
+        how: dict[str, Any] = {"settings": BM25Config(), "shard_rows": shard_rows}
+        index = make(folder / f"bm25-{name}", "bm25", build_bm25, corpus.artifact, pool=RayPool(), **how)
+        inputs = (dataset, corpus.artifact, index)
+        run = make(folder / f"bm25-run-{name}", "run", search_bm25, *inputs, pool=RayPool(), split="dev", top_k=20)
+        return {"shards": len(index.info["starts"]), "checksums": _checksums(run)}
+
+    alone = found("whole", 1_000)
+    cluster.add_node(**NODE)
+    return {"bm25 in one shard": alone, "bm25 in shards": found("sharded", 10)}
 
 
 def _checksums(artifact: Artifact) -> dict[str, str]:

@@ -66,3 +66,9 @@ def test_a_node_lost_while_searching_loses_nothing(facts: dict[str, Any]) -> Non
     assert len(facts["found alone"]["checksums"]) == NUM_QUERIES
     assert facts["found, one lost"]["unfinished"]
     assert facts["found, one lost"]["checksums"] == facts["found alone"]["checksums"]
+
+
+@pytest.mark.invariant
+def test_bm25_is_the_same_on_two_nodes_that_hold_shards(facts: dict[str, Any]) -> None:
+    assert (facts["bm25 in one shard"]["shards"], facts["bm25 in shards"]["shards"]) == (1, 6)
+    assert facts["bm25 in shards"]["checksums"] == facts["bm25 in one shard"]["checksums"]

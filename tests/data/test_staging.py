@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from raydr.artefacts.corpus import finish_corpus
 from raydr.data.corpus import Corpus
-from raydr.data.lookup import finish_corpus, group_parts, hash_parts
+from raydr.data.lookup import Unfinished
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.data.schema import read_arrow
 from raydr.data.splits import SplitPlan, finish_split
-from raydr.data.staging import STAGING, Finished, StagedSource, read_record, stage_source
+from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
+from raydr.distributed.pool import Pool, ThisProcess
 from raydr.store.artifact import PLAN, Artifact, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
@@ -65,18 +68,20 @@ class Prepared:
         self.reader, self.part_rows = reader, part_rows
         self.corpus.write_json(PLAN, Identity(kind="corpus").model_dump(mode="json"))
         self.read = 0
+        self.records: list[SourceRecord | None] = []
         for at, source in enumerate(reader.sources()):
             passages = StagedSource(reader, source, at, f"s{at}", self.corpus, "corpus", part_rows)
             self.read += sum(stage_source(passages))
-            list(stage_source(replace(passages, folder=self.dataset, target="dataset")))
-        self.records = [read_record(self.dataset, at) for at in range(len(reader.sources()))]
+            others = replace(passages, folder=self.dataset, target="dataset")
+            list(stage_source(others))
+            self.records.append(others.record())
 
-    def finish(self) -> Finished:
+    def finish(self, range_rows: int = 4, pool: Pool | None = None) -> Finished:
         with begin(self.corpus, Identity(kind="corpus")) as making:
             assert not isinstance(making, Artifact)
             parts = {name: part for name, part in making.done.items() if name.startswith("passages/")}
-            hashes = [hash_parts(self.corpus, names) for names in group_parts(parts, 2)]
-            check = finish_corpus(self.corpus, parts, hashes, self.reader.passages_repeat, {"s0": "/in/a"})
+            corpus = Unfinished.of(self.corpus, parts, group_rows=2, range_rows=range_rows)
+            check = finish_corpus(pool or ThisProcess(), corpus, parts, self.reader.passages_repeat, {"s0": "/in/a"})
             making.done.clear()
             making.done.update(check.parts)
             making.finish({"num_bad": check.num_bad})
@@ -136,7 +141,7 @@ def test_rows_that_cannot_be_used_are_kept_with_their_reason(tmp_path: Path, row
     record = prepared.records[0]
     assert record is not None
     assert [str(found) for found in record.examples] == [f"/in/a:3: {reason}"]
-    assert reason.replace('"', "'") in prepared.dataset.open(f"{STAGING}/bad-0000.jsonl").read().decode()
+    assert reason.replace('"', "'") in prepared.dataset.open(f"{STAGING}/bad-0000-00000.jsonl").read().decode()
 
 
 def test_a_duplicate_id_is_a_bad_row_that_names_both_places(tmp_path: Path) -> None:
@@ -166,6 +171,43 @@ def test_rows_are_found_again_after_duplicates_were_dropped(tmp_path: Path) -> N
     hashes = corpus.content_hashes(np.arange(len(unique)))
     assert len(set(hashes.tolist())) == len(unique)
     corpus.artifact.verify()
+
+
+@pytest.mark.invariant
+def test_a_corpus_is_the_same_however_many_ranges_its_hashes_are_compared_in(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ids = [f"p{number}" for number in rng.integers(40, size=90)]
+    ROWS["/in/a"] = [passage(at, passage_id, f"text {at % 2}") for at, passage_id in enumerate(ids, start=1)]
+    contents = []
+    for range_rows in (6, 20, 1000):
+        check = Prepared(tmp_path / str(range_rows), ListReader(name="list")).finish(range_rows)
+        corpus = Corpus.open(str(tmp_path / str(range_rows) / "corpus"))
+        names = corpus.artifact.parts("lookup/hashes")
+        assert len(names) == {6: 16, 20: 8, 1000: 1}[range_rows]
+        hashes = pa.concat_tables([read_arrow(corpus.artifact.local(name)) for name in names])
+        others = {name: part.checksum for name, part in corpus.artifact.manifest.parts.items() if name not in names}
+        contents.append((hashes.to_pydict(), others, check.counts, check.examples))
+    assert contents[0] == contents[1] == contents[2]
+    assert contents[0][0]["id_hash"] == sorted(contents[0][0]["id_hash"])
+
+
+@pytest.mark.invariant
+def test_a_task_that_was_lost_in_the_middle_of_the_end_is_done_again(tmp_path: Path) -> None:
+    """Its parts were shortened before it was lost: they are not shortened again."""
+
+    class Losing(ThisProcess):
+        def map(self, function: Any, calls: Any, *arguments: Any, **options: Any) -> list[Any]:
+            super().map(function, calls, *arguments, **options)
+            return super().map(function, calls, *arguments, **options)
+
+    ids = [f"p{at % 7}" for at in range(20)] + ["z"] * 4
+    ROWS["/in/a"] = [passage(at, passage_id, "text") for at, passage_id in enumerate(ids, start=1)]
+    made = {}
+    for pool in (ThisProcess(), Losing()):
+        place = tmp_path / type(pool).__name__
+        Prepared(place, ListReader(name="list")).finish(pool=pool)
+        made[type(pool)] = Artifact.open(str(place / "corpus"), "corpus").manifest.parts
+    assert made[Losing] == made[ThisProcess]
 
 
 def test_colliding_hashes_are_no_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,25 +8,42 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import make_sentence
 
-from raydr.errors import DataError
-from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, build_index, join_passage
+from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, build_shard
 from raydr.negatives.config import BM25Config
+from raydr.negatives.terms import Analyzer, TermCounts, add_up, join_passage
 
 CONFIG = BM25Config(stemmer="none", stopwords="none", k1=1.2, b=0.6)
 TEXTS = [make_sentence(seed, 5 + seed % 17) for seed in range(80)] + ["", "!!! ?"]
 
 
-def build(texts: list[str], config: BM25Config, folder: Path, part_size: int = 7) -> BM25Index:
+def build(
+    texts: list[str], config: BM25Config, folder: Path, part_size: int = 7, shard_parts: int = 10**6
+) -> BM25Index:
     analyzer = Analyzer(config)
-    parts = (analyzer.tokenize(texts[start : start + part_size]) for start in range(0, len(texts), part_size))
-    build_index(parts, config, folder)
-    return BM25Index({name: str(folder / name) for name in INDEX_FILES}, config)
+    parts = [analyzer.count(texts[start : start + part_size]) for start in range(0, len(texts), part_size)]
+    shards = [parts[start : start + shard_parts] for start in range(0, len(parts), shard_parts)]
+    frequencies = add_up([part.frequencies() for part in parts])
+    # As in a large corpus, whose terms are added up in ranges.
+    ranges = [frequencies.slice(0, len(frequencies) // 2), frequencies.slice(len(frequencies) // 2)]
+    statistics = CorpusStatistics(len(texts), sum(part.num_tokens for part in parts), ranges)
+
+    def place(shard: int) -> Path:
+        return folder if len(shards) == 1 else folder / str(shard)
+
+    def given(part: TermCounts) -> Callable[[], TermCounts]:
+        return lambda: part
+
+    for shard, of_shard in enumerate(shards):
+        build_shard(list(map(given, of_shard)), statistics, config, place(shard))
+    paths = [{name: str(place(shard) / name) for name in INDEX_FILES} for shard in range(len(shards))]
+    return BM25Index(paths, list(range(0, len(texts), part_size * shard_parts)), config)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +109,28 @@ def test_saved_index_opens_in_plain_bm25s(tmp_path: Path) -> None:
 
 
 @pytest.mark.invariant
+@pytest.mark.parametrize("config", [CONFIG, BM25Config()], ids=["plain", "default"])
+def test_scores_are_bm25s_to_the_last_bit_whatever_the_shards(config: BM25Config, tmp_path: Path) -> None:
+    import bm25s
+
+    terms = [Analyzer(config).terms(text) for text in TEXTS]
+    plain = bm25s.BM25(k1=config.k1, b=config.b, method="lucene")
+    plain.index(terms, show_progress=False)
+    queries = [*TEXTS[:20], " ".join([TEXTS[3]] * 2), "zzz"]
+    whole = build(TEXTS, config, tmp_path / "whole")
+    expected = whole.search(queries, 30)
+    for query, hits in zip(queries[:20], expected, strict=False):
+        scores = plain.get_scores(Analyzer(config).terms(query))
+        assert scores[hits.rows].tolist() == hits.scores.tolist()
+    rows = np.arange(3, len(TEXTS), 2)
+    for shard_parts in (1, 3, 5):
+        sharded = build(TEXTS, config, tmp_path / str(shard_parts), shard_parts=shard_parts)
+        for among in (None, rows):
+            for one, other in zip(whole.search(queries, 30, among), sharded.search(queries, 30, among), strict=True):
+                assert (one.rows.tolist(), one.scores.tolist()) == (other.rows.tolist(), other.scores.tolist())
+
+
+@pytest.mark.invariant
 @pytest.mark.parametrize("held", [1, 100, 250])
 def test_hits_do_not_depend_on_how_many_queries_are_scored_at_once(
     index: BM25Index, held: int, monkeypatch: pytest.MonkeyPatch
@@ -121,9 +160,9 @@ def test_stemming_and_stop_words() -> None:
     assert Analyzer(CONFIG).terms("The rivers") == ["the", "rivers"]
 
 
-def test_passages_without_any_term_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no term in 2 passages"):
-        build(["...", ""], CONFIG, tmp_path)
+def test_a_shard_without_any_term_finds_nothing(tmp_path: Path) -> None:
+    index = build(["...", "", "alpha", "beta"], CONFIG, tmp_path, part_size=2, shard_parts=1)
+    assert [hits.rows.tolist() for hits in index.search(["alpha", "..."], 5)] == [[2], []]
 
 
 def test_title_comes_before_the_text() -> None:
@@ -136,7 +175,7 @@ def test_bm25_leaves_jax_and_the_memory_of_its_gpu_alone(tmp_path: Path) -> None
     (tmp_path / "jax" / "__init__.py").write_text("from jax import lax")
     (tmp_path / "jax" / "lax.py").write_text("asked = []\ndef top_k(*given): asked.append(given)")
     code = """
-from raydr.negatives.bm25 import Analyzer, load_bm25s
+from raydr.negatives.terms import Analyzer, load_bm25s
 from raydr.negatives.config import BM25Config
 print(Analyzer(BM25Config()).terms("the cats"), load_bm25s().selection.JAX_IS_AVAILABLE)
 import jax

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from copied import copy_artifact
+from latency import counted_rounds
 from made_artefacts import make_corpus
 
 from raydr.errors import ArtifactError
@@ -95,13 +96,13 @@ def test_processes_of_a_node_fetch_a_file_once(tmp_path, monkeypatch):
     folder.write_json("a.json", {"x": 1})
     monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
     fetched: list[str] = []
-    get = type(folder.filesystem).get
+    get = type(folder.filesystem).get_file
 
     def slow(self: Any, source: str, *arguments: Any, **options: Any) -> None:
         fetched.append(source)
         get(self, source, *arguments, **options)
 
-    monkeypatch.setattr(type(folder.filesystem), "get", slow)
+    monkeypatch.setattr(type(folder.filesystem), "get_file", slow)
     barrier = threading.Barrier(4)
 
     def take(_: int) -> str:
@@ -114,24 +115,16 @@ def test_processes_of_a_node_fetch_a_file_once(tmp_path, monkeypatch):
 
 
 def test_a_part_of_an_object_store_is_asked_for_once(tmp_path, monkeypatch):
-    """Its size is looked up with its version: thousands of parts are read by every task."""
+    """The manifest says what it holds: thousands of parts are read by every task."""
     made = make_corpus(tmp_path / "corpus", [{"passage_id": "p", "title": "", "text": "t"}]).artifact
     away = Folder(f"memory://asked-{tmp_path.name}")
     copy_artifact(made, away)
     artifact = Artifact.open(away, "corpus")
-    asked: list[str] = []
-    info = type(away.filesystem).info
-
-    def counting(self: Any, path: str, **options: Any) -> Any:
-        asked.append(path)
-        return info(self, path, **options)
-
     monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
     [name] = artifact.parts("passages")
-    artifact.local(name)
-    monkeypatch.setattr(type(away.filesystem), "info", counting)
-    artifact.local(name)
-    assert len(asked) == 1
+    with counted_rounds(monkeypatch) as store:
+        assert artifact.local(name) == artifact.local(name)
+    assert (store.rounds, store.files) == (1, {away.path(name)})
 
 
 def test_listings_are_never_kept(folder):

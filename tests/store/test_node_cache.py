@@ -134,6 +134,24 @@ def test_an_entry_that_goes_before_it_is_marked_is_fetched_again(
     assert len(fetches) == 2
 
 
+def test_a_folder_that_goes_while_a_file_is_fetched_into_it_is_made_again(root: Path) -> None:
+    fetches: list[Path] = []
+
+    def fetch(path: Path) -> None:
+        fetches.append(path)
+        if len(fetches) == 1:
+            node_cache._remove(path.parent)
+        path.write_bytes(b"content")
+
+    assert Path(fetched(f"{1:032x}/part.arrow", fetch)).read_bytes() == b"content"
+    assert len(fetches) == 2
+
+
+def test_a_file_that_the_store_does_not_have_is_an_error(root: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        fetched(f"{1:032x}/part.arrow", lambda path: path.with_name("absent").rename(path) and None)
+
+
 def test_only_one_process_empties_it(root: Path) -> None:
     entry(root, 1, LONG_AGO)
     with open(root / "emptying.lock", "w") as lock:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from raydr.component import Component
 from raydr.data.fields import RowError
 from raydr.data.inputs import checksum
+from raydr.data.line_ranges import ALL_LINES, LineRange
 from raydr.data.quarantine import BadRows
 from raydr.data.schema import TableName
 
@@ -32,6 +33,9 @@ class Source:
         split: the split it belongs to, empty for the corpus.
         tables: the tables it has rows for; the corpus's fingerprint covers only the files that hold passages.
         also: other files that reading it needs.
+        divided: whether ranges of its lines may be read by themselves, since each line is a passage at most: ``lines``,
+            or ``quoted`` where fields in quotes may span lines, and the file is divided if none does.
+        lines: those that are read.
     """
 
     path: str
@@ -39,6 +43,8 @@ class Source:
     split: str = ""
     tables: tuple[TableName, ...] = ALL_TABLES
     also: tuple[str, ...] = ()
+    divided: Literal["", "lines", "quoted"] = ""
+    lines: LineRange = ALL_LINES
 
     @property
     def has_only_passages(self) -> bool:

@@ -52,14 +52,14 @@ class BeirReader(Reader):
         if self.answers:
             needs += (find_input(self.path, self.answers, "answers"),)
         return [
-            Source(find_input(self.path, self.corpus, "passages"), "corpus", tables=("passages",)),
+            Source(find_input(self.path, self.corpus, "passages"), "corpus", tables=("passages",), divided="lines"),
             Source(queries, "queries", tables=("queries",), also=needs),
             *(Source(path, "qrels", split, tables=("qrels",)) for split, path in qrels.items()),
         ]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         if source.role == "corpus":
-            return read_rows(read_json_lines(source.path, bad_rows), bad_rows, _passage)
+            return read_rows(read_json_lines(source.path, bad_rows, source.lines), bad_rows, _passage)
         if source.role == "qrels":
             return _read_qrels(source.path, source.split, bad_rows)
         return self._read_queries(source, bad_rows)

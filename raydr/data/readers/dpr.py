@@ -71,7 +71,7 @@ class DprReader(Reader):
         sources = []
         if self.passages:
             passages = find_input(self.path, self.passages, "passages")
-            sources.append(Source(passages, "passages", tables=("passages",)))
+            sources.append(Source(passages, "passages", tables=("passages",), divided="quoted"))
         for split, name in self.biencoder.items():
             path = find_input(self.path, name, f"questions and contexts of split {split}")
             tables = DATASET_TABLES if self.passages else ("passages", *DATASET_TABLES)
@@ -84,7 +84,7 @@ class DprReader(Reader):
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         path, split = source.path, source.split
         if source.role == "passages":
-            return read_rows(read_tsv(path, _PASSAGES, bad_rows, quoted=True), bad_rows, _passage)
+            return read_rows(read_tsv(path, _PASSAGES, bad_rows, quoted=True, lines=source.lines), bad_rows, _passage)
         if source.role == "retriever":
             return read_rows(read_tsv(path, _RETRIEVER, bad_rows, quoted=True), bad_rows, partial(_question, split))
         return read_rows(read_json_array(path, bad_rows), bad_rows, partial(self._rows_of, split), "record")

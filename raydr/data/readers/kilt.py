@@ -32,7 +32,7 @@ class KiltReader(Reader):
     """The folder, local or an fsspec URL."""
 
     pages: list[str] = Field(default=["kilt_knowledgesource.json"], min_length=1)
-    """Files of the pages; each is read by a task of its own, so cut the 35 GB into several (``split -n l/32``)."""
+    """Files of the pages."""
 
     tasks: dict[str, str] = {"train": "aidayago2-train-kilt.jsonl", "dev": "aidayago2-dev-kilt.jsonl"}
     """The file of each split."""
@@ -44,14 +44,17 @@ class KiltReader(Reader):
     """How a mention becomes a query."""
 
     def sources(self) -> list[Source]:
-        pages = [Source(find_input(self.path, name, "pages"), "pages", tables=("passages",)) for name in self.pages]
+        pages = [
+            Source(find_input(self.path, name, "pages"), "pages", tables=("passages",), divided="lines")
+            for name in self.pages
+        ]
         return pages + [
             Source(find_input(self.path, name, f"queries of split {split}"), "task", split, ("queries", "qrels"))
             for split, name in self.tasks.items()
         ]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
-        records = read_json_lines(source.path, bad_rows)
+        records = read_json_lines(source.path, bad_rows, source.lines)
         if source.has_only_passages:
             return read_rows(records, bad_rows, self._page)
         return read_rows(records, bad_rows, lambda record, line: self._query(source.split, record, line))

@@ -43,7 +43,8 @@ class MsmarcoReader(Reader):
 
     def sources(self) -> list[Source]:
         judged: tuple[TableName, ...] = () if self.qrels else ("qrels",)
-        sources = [self._source(self.collection, "collection", "passages (pid, text)", "", "passages")]
+        collection = find_input(self.path, self.collection, "passages (pid, text)")
+        sources = [Source(collection, "collection", tables=("passages",), divided="lines")]
         for split in self.splits:
             queries, qrels = self.queries.format(split=split), self.qrels.format(split=split)
             sources.append(self._source(queries, "queries", f"queries of split {split}", split, "queries"))
@@ -59,8 +60,9 @@ class MsmarcoReader(Reader):
         return Source(find_input(self.path, name, what), role, split, tables)
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
+        if source.has_only_passages:
+            return _read_collection(source, bad_rows)
         read = {
-            "collection": _read_collection,
             "queries": _read_queries,
             "qrels": _read_qrels,
             "triples": _read_triples,
@@ -73,8 +75,8 @@ class MsmarcoReader(Reader):
         return {"name": self.name}
 
 
-def _read_collection(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
-    for line, (passage_id, text) in read_tsv(path, ("pid", "text"), bad_rows):
+def _read_collection(source: Source, bad_rows: BadRows) -> Iterator[Row]:
+    for line, (passage_id, text) in read_tsv(source.path, ("pid", "text"), bad_rows, lines=source.lines):
         yield Row.passage(passage_id, "", text, line)
 
 

@@ -57,14 +57,19 @@ class ZeshelReader(Reader):
         pages, mentions = self._pages(), self._mentions()
         also = tuple(sorted([*pages.values(), *mentions.values()]))
         return [
-            *(Source(pages[world], f"world/{world}", tables=("passages",)) for world in self._worlds(pages)),
+            *(
+                Source(pages[world], f"world/{world}", tables=("passages",), divided="lines")
+                for world in self._worlds(pages)
+            ),
             *(Source(path, "mentions", split, ("queries", "qrels"), also) for split, path in mentions.items()),
         ]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         if source.has_only_passages:
             world = source.role.partition("/")[2]
-            return read_rows(read_json_lines(source.path, bad_rows), bad_rows, lambda *row: _passage(world, *row))
+            return read_rows(
+                read_json_lines(source.path, bad_rows, source.lines), bad_rows, lambda *row: _passage(world, *row)
+            )
         return self._read_mentions(source, bad_rows)
 
     def checksum(self, source: Source) -> str:

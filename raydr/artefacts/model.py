@@ -85,7 +85,7 @@ def trained(
     for epochs in settings.shared_epochs:
         plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(is_read=False), "pair_detection": None}
         own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
-        read = dict(replace(optional, margins=None, ranker_scores=None).present())
+        read = dict(replace(optional, margins=None, dev_verdicts=None, ranker_scores=None).present())
         warmup = train_warmup.node(
             f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(context, warmup)
         )
@@ -136,6 +136,7 @@ def train(
     start: Artifact | None = None,
     ranker_scores: Artifact | None = None,
     margins: Artifact | None = None,
+    dev_verdicts: Artifact | None = None,
     guide_queries: Artifact | None = None,
     guide_passages: Artifact | None = None,
     *,
@@ -154,7 +155,8 @@ def train(
         tracker: logs step and epoch metrics; nothing is logged if None.
         dataset: its training split is trained on, its dev split chooses the epoch.
         corpus: the corpus it was prepared with.
-        negatives, start, ranker_scores, margins, guide_queries, guide_passages: see :class:`OptionalInputs`.
+        negatives, start, ranker_scores, margins, dev_verdicts, guide_queries, guide_passages: see
+            :class:`OptionalInputs`.
         training: the settings.
         checkpoint: checksum of what the model starts from.
         best_epoch_from: the first epoch that may become the model; the loss says it.
@@ -188,7 +190,7 @@ def train(
 
     settings = training.train
     view = training_here if trains_here(pool, settings) else training_on_ray
-    optional = OptionalInputs(negatives, start, ranker_scores, margins, guide_queries, guide_passages)
+    optional = OptionalInputs(negatives, start, ranker_scores, margins, dev_verdicts, guide_queries, guide_passages)
     state, handle = None if warmup is None else warmup(), None if tracker is None else tracker.handle()
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
         job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, watching, handle, state, until)

@@ -6,20 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raydr.artefacts.folds import SplitPairs
 from raydr.artefacts.run import Run, by_query
-from raydr.artefacts.verdict_tables import VERDICTS
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries, relevance_by_query
 from raydr.distributed.parts import write_table
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.linking import GROUPINGS
 from raydr.evaluation.metrics import parse_measures, score_queries
+from raydr.noise.verdict_report import flagged_queries, read_actions
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
@@ -95,14 +93,7 @@ def not_flagged(suspects: Artifact, split: str, judged: Sequence[str]) -> list[s
         split: the split.
         judged: the queries with a judgment.
     """
-    tables = [
-        read_parquet(suspects.local(name), ["query_id", "action"]) for name in suspects.parts(f"{VERDICTS}/{split}")
-    ]
-    flagged = {
-        query_id
-        for table in tables
-        for query_id in table.filter(pc.not_equal(table["action"], "keep"))["query_id"].to_pylist()
-    }
+    flagged = flagged_queries(read_actions(suspects, split))
     return [query_id for query_id in judged if query_id not in flagged]
 
 

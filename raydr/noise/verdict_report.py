@@ -8,11 +8,25 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from raydr.data.schema import VERDICTS
+from raydr.data.schema import VERDICTS, read_parquet
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import FloatArray, Judge, Verdicts
 from raydr.noise.judges.sieve import Sieve
+from raydr.store.artifact import Artifact
+
+
+def read_actions(verdicts: Artifact, split: str) -> pa.Table:
+    """Read the columns query_id, passage_id and action of an artefact ``verdicts``."""
+    names = verdicts.parts(f"verdicts/{split}")
+    columns = ["query_id", "passage_id", "action"]
+    return pa.concat_tables([read_parquet(verdicts.local(name), columns) for name in names])
+
+
+def flagged_queries(actions: pa.Table) -> set[str]:
+    """Return the queries with a pair or a candidate that is not kept."""
+    return set(actions.filter(pc.not_equal(actions["action"], "keep"))["query_id"].to_pylist())
 
 
 def summarize_verdicts(

@@ -26,7 +26,7 @@ from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
-from raydr.pipeline.training import declare_training, measures_pairs, without_judges
+from raydr.pipeline.training import declare_training, judge_held_out, measures_pairs, without_judges
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
 
@@ -336,8 +336,8 @@ class Recipe:
         Returns:
             None if the split came with the data, or no training of the systems measures pairs by models of folds.
         """
-        may_be_noisy = split in self.config.data.hold_out and measures_pairs(self.context, systems)
-        return self.verdicts(self.config.judge.judge(PAIRS_JUDGE), split) if may_be_noisy else None
+        suspects = judge_held_out(self.context, split) if measures_pairs(self.context, systems) else None
+        return suspects and self.named(f"verdicts/{PAIRS_JUDGE}-{split}", suspects)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
         """A report of what judges say; the model is that which they ask, where they ask one."""

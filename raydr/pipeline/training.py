@@ -12,6 +12,8 @@ from raydr.artefacts.model import trained
 from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, TRAINED
 from raydr.artefacts.ranker_scores import ranker_scores
+from raydr.artefacts.verdicts import verdicts
+from raydr.config.judge import PAIRS_JUDGE
 from raydr.config.run import RunConfig
 from raydr.data.partitions import split_scope
 from raydr.losses.nce import NCE
@@ -44,8 +46,25 @@ def declare_training(
     scores = None
     if context.config.train.loss.reads_ranker_scores:
         scores = ranker_scores(context, ranker(), pairs, data.negatives)
-    optional = OptionalInputs(data.negatives, start, scores, cross_fitting.margins_of(context, settings))
+    margins = cross_fitting.margins_of(context, settings)
+    chooses = margins is not None and settings.train.keep == "best"
+    suspects = judge_held_out(context, settings.dev_split) if chooses else None
+    optional = OptionalInputs(data.negatives, start, scores, margins, suspects)
     return trained(context, name, settings, pairs, optional, watcher=watcher)
+
+
+def judge_held_out(context: Context, split: str) -> Node | None:
+    """Declare the verdicts on the pairs of a split that is held out of the training pairs, which may be as noisy.
+
+    The models of the training split's folds measure its pairs: they have not seen any of them.
+
+    Returns:
+        None if the split came with the data.
+    """
+    if split not in context.config.data.hold_out:
+        return None
+    judge = context.config.judge.judge(PAIRS_JUDGE).model_copy(update={"margins": "cross_fitted"})
+    return verdicts(context, judge, split, None, {cross_fitting.MARGINS: cross_fitting.margins(context, split)})
 
 
 def measures_pairs(context: Context, systems: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import nn
 
@@ -24,6 +25,7 @@ from raydr.models.learning import choose_what_learns
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.margins import Margins, read_margins
+from raydr.noise.verdict_report import flagged_queries, read_actions
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
@@ -229,12 +231,26 @@ def _read_inputs(job: TrainingJob) -> TrainingInputs:
     return TrainingInputs(
         corpus=corpus,
         examples=examples,
-        # Mined candidates are of the training split alone.
-        dev=data.training_tables(training.dev_split) if training.dev_split in data.splits else None,
+        dev=_read_dev(data, training.dev_split, optional.dev_verdicts),
         signals=read_signals(optional, split, training.train.guide, examples, corpus),
         margins=None if optional.margins is None else read_margins(optional.margins),
         trusted=data.trusted(split),
     )
+
+
+def _read_dev(data: Dataset, split: str, verdicts: Artifact | None) -> SplitTables | None:
+    """Read what chooses the epoch, without queries that have a flagged pair unless no others are left."""
+    if split not in data.splits:
+        return None
+    # Mined candidates are of the training split alone.
+    tables = data.training_tables(split)
+    if verdicts is None:
+        return tables
+    flagged = pa.array(sorted(flagged_queries(read_actions(verdicts, split))), pa.string())
+    queries, judgments, negatives = (
+        table.filter(pc.invert(pc.is_in(table["query_id"], value_set=flagged))) for table in tables
+    )
+    return (queries, judgments, negatives) if judgments.num_rows else tables
 
 
 def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:

@@ -26,6 +26,7 @@ class OptionalInputs(Generic[T]):
         start: the model that training starts from; ``model.checkpoint`` if None.
         ranker_scores: a ranker's scores of pairs and candidates, for a loss that learns from it.
         margins: cross-fitted margins of the pairs, for a detection that reads them.
+        dev_verdicts: verdicts on the pairs of the dev split; queries with a flagged pair choose no epoch.
         guide_queries: the guide's vectors of the training queries, where ``train.guide`` is set.
         guide_passages: the guide's vectors of the corpus, likewise.
     """
@@ -34,6 +35,7 @@ class OptionalInputs(Generic[T]):
     start: T | None = None
     ranker_scores: T | None = None
     margins: T | None = None
+    dev_verdicts: T | None = None
     guide_queries: T | None = None
     guide_passages: T | None = None
 

@@ -17,6 +17,7 @@ from made_stage import make
 from patience import wait_until
 from training.harness import model_config, run_alone
 
+from artefacts.test_apply_verdicts import make_verdicts
 from raydr.artefacts.model import save_untrained, train
 from raydr.artefacts.ranker import train_cross_encoder
 from raydr.data.corpus import Corpus
@@ -247,3 +248,31 @@ def test_a_cross_encoder_is_the_same_in_both_pools(ray_local, tiny_data, tiny_ch
             tmp_path / "without", "cross_encoder", train_cross_encoder, *inputs,
             settings=settings, workers=TrainConfig(), split="test", seed=0,
         )  # fmt: skip
+
+
+def test_queries_with_a_flagged_pair_choose_no_epoch(tiny_data, tiny_checkpoint, tmp_path):
+    """The first dev query alone counts: what is measured is what a dev split of that query would have."""
+    corpus, data = Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])
+    judged = data.qrels("dev").to_pylist()
+    chosen = judged[0]["query_id"]
+    actions = [(row["query_id"], row["passage_id"], "keep" if row["query_id"] == chosen else "drop") for row in judged]
+    parts = {"00000-00000": actions}
+    flags = make_verdicts(tmp_path / "flags", "pairs", data.artifact, "npc", parts, split="dev")
+    tables = {
+        "queries": {"train": data.queries("train").to_pylist(), "dev": data.queries("dev").to_pylist()[:1]},
+        "qrels": {
+            "train": data.qrels("train").to_pylist(),
+            "dev": [row for row in judged if row["query_id"] == chosen],
+        },
+    }
+    assert data.queries("dev")["query_id"][0].as_py() == chosen
+    alone = make_dataset(tmp_path / "alone", corpus, tables).artifact
+    training = training_of(tiny_checkpoint, num_hard_negatives=0, num_epochs=1)
+    whole, flagged, expected = (
+        fit(training, tiny_data, tmp_path / name, pool=ThisProcess(), dataset=dataset, **verdicts)
+        for name, dataset, verdicts in (
+            ("whole", None, {}), ("flagged", None, {"dev_verdicts": flags}), ("expected", alone, {}),
+        )
+    )  # fmt: skip
+    measured = [made.info["history"][0]["metrics"]["dev RR@10"] for made in (whole, flagged, expected)]
+    assert measured[1] == measured[2] != measured[0]

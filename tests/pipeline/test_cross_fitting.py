@@ -246,7 +246,7 @@ def test_labels_that_are_held_out_of_noisy_pairs_are_judged_by_models_that_were_
     configure: Any,
 ) -> None:
     config = configure(
-        data={"hold_out": {"held": 0.3}, "test_splits": ["held"]},
+        data={"hold_out": {"held": 0.3, "chooses": 0.2}, "dev_split": "chooses", "test_splits": ["held"]},
         variants={"npc": {"pair_detection": DETECTION}},
         inject_noise=None,
         judge={"judges": [], "model": "untrained"},
@@ -265,6 +265,11 @@ def test_labels_that_are_held_out_of_noisy_pairs_are_judged_by_models_that_were_
     judged, held = opened(places, node), Dataset(places.open("dataset", "dataset")).qrels("held")
     assert judged.info["verdicts"] == len(held)
     assert made.manifest.made_from[node.key] == judged.manifest.digest
+    # So are those that choose the epoch of a training that detects.
+    chooses = recipe.model("npc").inputs["dev_verdicts"]
+    assert chooses.inputs["margins"].inputs["models/0"].key == measured.inputs["models/0"].key
+    assert opened(places, chooses).info["split"] == "chooses"
+    assert "dev_verdicts" not in recipe.model("trained").inputs
     # Nobody detects, or the split came with the data: nothing is judged.
     assert "suspects" not in recipe.evaluation("held", ["bm25", "trained"]).inputs
     assert "suspects" not in recipe.evaluation("test", ["bm25", "npc"]).inputs

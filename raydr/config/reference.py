@@ -124,7 +124,7 @@ def settings_page(groups: Sequence[SettingGroup]) -> str:
     """Return the reference as Markdown."""
     lines = [
         "# All settings\n",
-        "Made by `raydr settings --markdown` from the config classes. Settings of a component (`loss`, `judge`, ...) stand",
+        "Made by `raydr settings --markdown` from the config classes. Settings of a component (`loss`, `judge`) stand",
         "beside its `name`: `train: {loss: {name: rcl, reduction: reference}}`.",
     ]
     for group in groups:

@@ -114,7 +114,7 @@ def audit_page(
         shown: the worst verdicts: on ``pairs``, and on candidates by judge.
         provenance: names and fingerprints of what was audited.
     """
-    page = Page(f"Audit of {result.split}").headline(result.headline, result.advice("CONFIG"))
+    page = Page(f"Audit of {result.split}", result.headline, result.advice("CONFIG"))
     if result.pairs:
         page.heading("Mismatched pairs").table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
         _quality(page, result.pairs, "quality against the pairs that were mismatched on purpose")
@@ -155,7 +155,7 @@ def audit_page(
             rule = judge_class(settings)
             listed = ", ".join(f"{key} {value}" for key, value in flatten(settings).items() if key != "name")
             page.note(f"{name} flags {rule.flags}; its score is the {rule.score_name}. Settings: {listed}.")
-    return page.made_from(provenance).render()
+    return page.render(provenance)
 
 
 def _quality(page: Page, findings: Sequence[Findings], caption: str) -> bool:

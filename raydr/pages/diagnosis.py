@@ -77,7 +77,7 @@ def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] =
     """
     cause = outcome(diagnosis)
     next_step = f"What may help: {diagnosis.faults[0].remedy}" if diagnosis.faults else ""
-    page = Page("Diagnosis").headline(f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
+    page = Page("Diagnosis", f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
     page.heading("Findings").note(_RULE)
     for finding in diagnosis.findings:
         page.beside(
@@ -87,4 +87,4 @@ def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] =
             [("found", finding.found), ("remedy", finding.remedy if finding.level != "ok" else ABSENT)],
         )
     page.table("not looked at", ["check", "why"], list(diagnosis.missing.items()))
-    return page.made_from(provenance).render()
+    return page.render(provenance)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset
 from raydr.evaluation.linking import GroupMean
+from raydr.pages.figure import metric_bars
 from raydr.pages.html import Page, measure_name, number
-from raydr.pages.plots import metric_bars
 
 MEANINGS = (
     "recall@k is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
@@ -219,14 +219,13 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
         picture: as from :func:`bar_plot`.
         provenance: names and fingerprints of what was evaluated.
     """
-    page = Page(f"Evaluation: {', '.join(result.systems)} on {result.split}")
-    page.headline(headline(result), "raydr report CONFIG shows the queries on which they differ.")
+    title = f"Evaluation: {', '.join(result.systems)} on {result.split}"
+    page = Page(title, headline(result), "raydr report CONFIG shows the queries on which they differ.")
     page.note(legend(result))
     page.picture(picture, f"Means over queries with {result.confidence:.0%} bootstrap intervals")
     for heading, caption, table in tables(result):
         page.heading(heading).table(caption, *table)
-    page.made_from(provenance)
-    return page.render()
+    return page.render(provenance)
 
 
 def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raydr.pages.evaluation import EvaluationResult, comparison_rows
+from raydr.pages.figure import curves
 from raydr.pages.html import ABSENT, Page, measure_name, number
-from raydr.pages.plots import curves
 
 _COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
 _LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."

@@ -128,9 +128,8 @@ def refresh_page(
         comparisons: pages of the paired comparisons, by split.
         confidence: of the intervals.
     """
-    page = Page(f"{name}: refresh rounds")
     sure = "The paired comparison of all rounds, below, says which differences are sure." if comparisons else ""
-    page.headline(_headline(rounds, splits, best), sure)
+    page = Page(f"{name}: refresh rounds", _headline(rounds, splits, best), sure)
     for split in splits:
         page.heading(split)
         page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *_narrow_rows(rounds, split))

@@ -16,9 +16,8 @@ from raydr.artefacts.places import Places
 from raydr.artefacts.run import Run, by_query
 from raydr.config.run import RunConfig
 from raydr.console import show_summary, warn
-from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, positives_of, query_texts
 from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries
 from raydr.pages.evaluation import telling_measure

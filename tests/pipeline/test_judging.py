@@ -16,9 +16,8 @@ from raydr.artefacts.declaration import Node
 from raydr.artefacts.folds import fold_of_texts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError

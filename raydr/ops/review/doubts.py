@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from raydr.artefacts.places import Places
 from raydr.artefacts.verdict_tables import VERDICTS, read_verdicts
-from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import read_split
+from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts

@@ -55,19 +55,25 @@ class Tower(nn.Module):
         self.uses_token_types = int(getattr(backbone.config, "type_vocab_size", 0) or 0) > 1
 
     @classmethod
-    def from_checkpoint(cls, name: str, config: ModelConfig, sides: Sequence[Side] = SIDES) -> Tower:
+    def from_checkpoint(cls, name: str, config: ModelConfig, sides: Sequence[Side] = SIDES, what: str = "") -> Tower:
         """Load the backbone, cut it to ``num_layers``, set its dropout.
+
+        Args:
+            name: folder or hub name.
+            config: settings of the model.
+            sides: whose texts the tower encodes.
+            what: name of the checkpoint in messages, if it is not ``model.checkpoint``.
 
         Raises:
             ModelError: the checkpoint cannot be loaded, or is a cross-encoder.
             ConfigError: it has fewer layers than asked for.
         """
         resolved = resolve_checkpoint(name)
-        setting = f"model.checkpoint {name!r}"
-        backbone, drawn = load_encoder(resolved, setting, config.trust_remote_code)
+        what = what or f"model.checkpoint {name!r}"
+        backbone, drawn = load_encoder(resolved, what, config.trust_remote_code)
         if any("SequenceClassification" in architecture for architecture in backbone.config.architectures or []):
             raise ModelError(
-                f"model.checkpoint {name!r} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
+                f"{what} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
                 "retriever is expected here: give an encoder, or set ranker.model.checkpoint to it"
             )
         # Checkpoints of facebook/dpr wrap the encoder; the plain BERT inside is what is trained.

@@ -116,7 +116,7 @@ class CrossEncoderTraining(Config):
             (loss.num_positives_at_once > 1, "wants several positives, and a list has one: take nce"),
             (
                 loss.reads_draw_probabilities,
-                "corrects uneven draws, and negatives are drawn evenly here: take nce, rcl or bce",
+                "corrects draws, and negatives are drawn evenly here: take nce, rcl or bce",
             ),
             (
                 loss.reads_pair_flags,

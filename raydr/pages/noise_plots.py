@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
-from raydr.pages.figure import COLORS, grid, legend, png
+from raydr.pages.figure import COLORS, legend, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,24 +117,3 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
         legend(axes)
 
     return png(draw, title)
-
-
-def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 2) -> bytes:
-    """A histogram of the perplexities for each epoch.
-
-    Args:
-        epochs: name and detection of each.
-        title: above them.
-        columns: histograms in a row.
-    """
-
-    def draw(pairs: DetectedPairs, axes: Axes) -> None:
-        pairs.draw(axes)
-        # The one legend of the panel stands for all: the places of the thresholds are read from their axes.
-        for line in axes.lines:
-            if str(line.get_label()).startswith("threshold"):
-                line.set_label("threshold")
-        axes.set_xlabel(AXIS_LABELS[pairs.axis].split(":")[0])
-        axes.set_yticks([])
-
-    return grid([(name, partial(draw, pairs)) for name, pairs in epochs], title, columns)

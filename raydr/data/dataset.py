@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.noise_injection import FALSE_NEGATIVE
-from raydr.data.opened import Opened
 from raydr.data.partitions import partition_of
+from raydr.data.parts import ArtifactView
 from raydr.data.schema import BY_NAME, SplitTables, read_arrow
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
 from raydr.errors import DataError
@@ -30,7 +30,7 @@ from raydr.store.artifact import Artifact
 from raydr.store.folder import side_by_side
 
 
-class Dataset(Opened):
+class Dataset(ArtifactView):
     """Read access to a ``dataset`` artefact."""
 
     kind = "dataset"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.errors import ConfigError, ModelError
 from raydr.models.loading import check_shape, load_network
 from raydr.models.prompt import WORDS, PromptConfig, plain_word

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.models.batching import move
 from raydr.models.tokens import Tokens
 

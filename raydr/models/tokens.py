@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.errors import ModelError, first_line
 from raydr.models.config import ModelConfig, Side
 

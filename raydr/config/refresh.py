@@ -51,8 +51,8 @@ class RefreshConfig(Config):
     """Whether a round that starts from the last model goes on with its optimiser's moments."""
 
     classifier: Literal["once", "each_round"] = "once"
-    """The cross-encoder of judges (``judge.classifier``): trained once, on the candidates of the first round that asks
-    it and the pairs that are kept there, or anew in each round, on those of that round."""
+    """When the cross-encoder of judges (``judge.classifier``) is trained: once, on candidates and kept pairs of the
+    first round that asks it; or in each round, on those of that round."""
 
     evaluate_splits: list[str] = []
     """Splits that are searched and evaluated after each round; the dev split and the test splits if empty."""

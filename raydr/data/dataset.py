@@ -5,12 +5,12 @@ Artefact ``dataset``::
     queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... of
                                   those that have a partition
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
-    absent/SPLIT/part-*.arrow     judgments of passages that a search cannot find, as they are not in the corpus
+    absent/SPLIT/part-*.arrow     judgments of passages that are not in the corpus
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
-    dropped/SPLIT/part-*.arrow    the pairs that judges have dropped, like negatives: these they never are either
-    trusted/SPLIT/part-*.arrow    those of the judgments that people have called right
+    dropped/SPLIT/part-*.arrow    negatives(...): the pairs that judges have dropped, which are no negatives either
+    trusted/SPLIT/part-*.arrow    the judgments that people have confirmed
 
-Artefact ``negatives`` (mined or judged) has the last folder alone.
+Artefact ``negatives`` (mined or judged) has the folder ``negatives`` alone.
 """
 
 from __future__ import annotations

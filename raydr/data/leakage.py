@@ -1,9 +1,10 @@
 """Texts in both training and evaluation: copies, and texts of nearly the same words.
 
-Two texts are taken for the same if the sets of their words, w and v, without case and punctuation, have
-|w ∩ v| ≥ 0.9 · |w ∪ v|. All such pairs are found without comparing each with each: with words in the order of how rare
-they are, two such texts share one of the first |w| − ⌈0.9 · |w|⌉ + 1 (prefix filtering; Chaudhuri, Ganti and Kaushik,
-"A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006).
+Two texts are nearly equal if their sets of words, w and v, without case and punctuation, have |w ∩ v| ≥ 0.9 · |w ∪ v|.
+Prefix filtering avoids comparing all pairs: with the rarest words first, two such texts share one of the first
+|w| − ⌈0.9 · |w|⌉ + 1 words.
+
+Source: Chaudhuri, Ganti and Kaushik, "A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from raydr.models.tower import Tower
 class DualEncoder(nn.Module):
     """Encodes queries and passages; scores are scale · similarity of their vectors.
 
-    A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``; each opens with
-    ``SentenceTransformer(folder)``, or with ``MultiVectorEncoder(folder)`` and PyLate where all tokens have vectors,
-    and gives the same vectors for the same text (docs/scores.md has the layouts of other score functions).
+    A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``. Each opens with
+    ``SentenceTransformer(folder)`` and gives the same vectors; where all tokens have vectors, with
+    ``MultiVectorEncoder(folder)`` and PyLate. docs/scores.md has the layouts of other score functions.
     """
 
     def __init__(self, config: ModelConfig, towers: dict[str, Tower]) -> None:

@@ -3,7 +3,7 @@
 One vector a text: Transformer, Pooling, Dense (if there is a projection), Normalize (if the similarity is cosine).
 A vector a token: Transformer and Dense, as PyLate has it, which normalises by itself; sentence-transformers opens that
 with ``MultiVectorEncoder``. Score functions that read other vectors of a side are saved in the first layout, with their
-learnt codes in ``codes.safetensors``: what other programs open is then the pooled vector.
+learnt codes in ``codes.safetensors``. Other programs then open the pooled vector.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str
 class TextTokenizer(Tokenizer):
     """Turns titles and texts into tokens exactly as one side of a model wants them.
 
-    The prefix, the maximum length and the way title and text become one input come from the model's config,
-    which is stored with it, so that training, encoding and searching cannot differ.
+    Prefix, maximum length and the treatment of titles come from the config that is stored with the model: training,
+    encoding and searching cannot differ.
 
     Args:
         folder: the tokenizer's folder, or a hub name.

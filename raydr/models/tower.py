@@ -120,8 +120,8 @@ class Tower(nn.Module):
     def encode_groups(self, texts: PaddedGroups, side: Side) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
-        The gradient of a word embedding is as large as the vocabulary, whatever was looked up: where there will be
-        one, the words of all groups are looked up at once.
+        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, the words of all
+        groups are therefore looked up at once.
         """
         groups = texts.groups
         if not groups:

@@ -1,7 +1,7 @@
 """The page of ``raydr review`` over HTTP, for this machine alone.
 
-A page of another site can neither read from it nor write to it: the name in the address must be this machine's own,
-what is posted must come from the page itself, and the page runs no script but its own file.
+A page of another site can neither read nor write: the address must name this machine, a post must come from the page
+itself, and the page runs no script but its own file.
 """
 
 from __future__ import annotations

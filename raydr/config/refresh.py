@@ -79,7 +79,7 @@ class RefreshConfig(Config):
     """Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once."""
 
     def at(self, number: int) -> RoundChanges:
-        """What a round does: its own changes, and what the section says where it has none."""
+        """Return the changes of a round, with the section's values where the round has none."""
         own = self.rounds.get(number) or RoundChanges()
         shared = {name: getattr(self, name) for name in ("judges", "start", "optimizer")}
         return own.model_copy(update={name: value for name, value in shared.items() if getattr(own, name) is None})
@@ -87,7 +87,7 @@ class RefreshConfig(Config):
     @field_validator("arms")
     @classmethod
     def _numbered_rounds(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """JSON, which a stored config goes through, knows keys of text only."""
+        """Convert the numbers of rounds to integers: JSON, as which a config is stored, has keys of text only."""
 
         def number(key: Any) -> Any:
             return int(key) if isinstance(key, str) and key.isdecimal() else key

@@ -174,7 +174,7 @@ class ModelConfig(Config):
         return self.query if side == "query" else self.passage
 
     def vectors(self, side: Side) -> Vectors:
-        """What the score function reads of the texts of a side."""
+        """Return the vectors that the score function reads of a side's texts."""
         return self.score.query_vectors if side == "query" else self.score.passage_vectors
 
     @property

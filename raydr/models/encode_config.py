@@ -74,5 +74,5 @@ class EncodeConfig(Config):
         return self
 
     def batch_tokens(self, device: str) -> int:
-        """The token budget for a device."""
+        """Return the token budget for a device."""
         return self.token_budget or TOKEN_BUDGET[device]

@@ -141,7 +141,7 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
 
 
 def _describe_tokens(place: Path, tower: Tower, config: ModelConfig) -> None:
-    """As PyLate has it; it scales vectors to length 1, so ``similarity: dot`` is written in the layout without that."""
+    """Write PyLate's layout, which normalises vectors; for ``similarity: dot`` that of sentence-transformers."""
     # Without a linear layer PyLate would make one up.
     weight, bias = torch.eye(tower.dim), torch.zeros(tower.dim)
     if tower.projection is not None:

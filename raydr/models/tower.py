@@ -90,7 +90,7 @@ class Tower(nn.Module):
         return tower
 
     def reduction(self, side: Side) -> Reduction:
-        """What is kept of the hidden states of a side's texts."""
+        """Return the reduction of the hidden states of a side's texts."""
         reduction = self.reductions[side]
         assert isinstance(reduction, Reduction)
         return reduction

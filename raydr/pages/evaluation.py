@@ -1,4 +1,4 @@
-"""What an evaluation says, for a terminal and as a page."""
+"""The figures of an evaluation, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class EvaluationResult:
 
 
 def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
-    """One row a measure, one column a system; ``mean [low, high]`` in each cell, and what :func:`marks` tells.
+    """Return a row for each measure, a column for each system: ``mean [low, high]`` and the marks of :func:`marks`.
 
     Args:
         result: the figures.
-        intervals: put them behind the means.
+        intervals: whether the means have intervals.
     """
     letters = {name: chr(ord("a") + at % 26) * (1 + at // 26) for at, name in enumerate(result.systems)}
     ahead: dict[tuple[str, str], list[str]] = {}
@@ -78,7 +78,7 @@ def subset_rows(subset: Subset, intervals: bool = False) -> Table:
 
 
 def telling_measure(measures: Sequence[str]) -> str:
-    """The one that systems are compared by in a sentence.
+    """Return the measure by which a sentence compares systems.
 
     >>> telling_measure(["recall@1 (qrels)", "RR@10"])
     'RR@10'
@@ -87,7 +87,7 @@ def telling_measure(measures: Sequence[str]) -> str:
 
 
 def headline(result: EvaluationResult) -> str:
-    """Which system is best, and ahead of which others that is sure."""
+    """Return a sentence: the best system, and the others that it is surely ahead of."""
     if not result.summaries:
         return "Nothing was measured."
     measure = telling_measure([summary.measure for summary in result.summaries])
@@ -116,12 +116,12 @@ def headline(result: EvaluationResult) -> str:
 
 
 def legend(result: EvaluationResult) -> str:
-    """What stands above the tables of a page."""
+    """Return the explanation above the tables of a page."""
     return f"{MEANINGS} {marks(result)}" if result.comparisons else MEANINGS
 
 
 def marks(result: EvaluationResult) -> str:
-    """What the marks behind the means of several systems say."""
+    """Return the meaning of the marks behind the means of several systems."""
     return (
         "*: the highest mean. Letters: systems that this one is ahead of, by the paired randomisation test (two-sided, "
         f"p < {1 - result.confidence:.2g} with Holm's correction over all pairs of systems)."
@@ -129,7 +129,7 @@ def marks(result: EvaluationResult) -> str:
 
 
 def comparison_rows(result: EvaluationResult) -> Table:
-    """The pairs of systems."""
+    """Return a row for each pair of systems and measure."""
     columns = ["measure", "system", "against", "difference", "p", "p (Holm)", "wins", "losses", "ties"]
     rows = []
     for comparison in result.comparisons:
@@ -150,14 +150,14 @@ def comparison_rows(result: EvaluationResult) -> Table:
 
 
 def count_rows(result: EvaluationResult) -> Table:
-    """The counts of queries."""
+    """Return the counts of queries, a row for each system."""
     names = list(dict.fromkeys(name for counts in result.counts.values() for name in counts))
     rows = [[system, *(number(counts.get(name, 0)) for name in names)] for system, counts in result.counts.items()]
     return ["system", *(name.replace("_", " ") for name in names)], rows
 
 
 def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Table:
-    """One row a group of queries, one column a measure: micro, macro, categories, and partitions if asked for."""
+    """Return a row for each group of queries: micro, macro, categories and, if wanted, partitions."""
     mine = [
         group_summary
         for group_summary in result.groups
@@ -177,7 +177,7 @@ def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Ta
 
 
 def transposed(table: Table) -> Table:
-    """The same with a column for each row, for a narrow terminal.
+    """Return the table with a column for each row, for a narrow terminal.
 
     >>> transposed((["of", "n", "R@1"], [["a", "3", ".5"], ["b", "4", ".7"]]))
     (['', 'a', 'b'], [['n', '3', '4'], ['R@1', '.5', '.7']])
@@ -189,7 +189,7 @@ def transposed(table: Table) -> Table:
 
 
 def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
-    """All tables, each with a heading and a caption."""
+    """Yield all tables, each with a heading and a caption."""
     yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
     for subset in result.subsets:
         heading = f"{subset.name}: {subset.num_queries:,} queries".capitalize()
@@ -207,17 +207,17 @@ def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
 
 
 def bar_plot(result: EvaluationResult) -> bytes:
-    """PNG of all measures of all systems."""
+    """Draw all measures of all systems as a PNG."""
     return metric_bars(result.summaries, f"Retrieval on {result.split}", result.confidence)
 
 
 def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequence[tuple[str, str]] = ()) -> str:
-    """The self-contained HTML report.
+    """Return the self-contained HTML page.
 
     Args:
         result: the figures.
-        picture: as from :func:`bar_plot`.
-        provenance: names and fingerprints of what was evaluated.
+        picture: the PNG of :func:`bar_plot`.
+        provenance: names and fingerprints of the evaluated artefacts.
     """
     title = f"Evaluation: {', '.join(result.systems)} on {result.split}"
     page = Page(title, headline(result), "raydr report CONFIG shows the queries on which they differ.")
@@ -236,7 +236,8 @@ def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:
 
 
 def p_text(p: float) -> str:
-    """
+    """Format a p-value.
+
     >>> p_text(0.00004), p_text(0.0321)
     ('<0.001', '0.032')
     """

@@ -35,7 +35,7 @@ _STYLE: Any = {
 
 
 def looks_of(systems: Iterable[str]) -> dict[str, int]:
-    """The look of each system: the same on every page, unless two systems of a page would look alike.
+    """Return the look of each system: the same on every page, unless two systems of a page would look alike.
 
     >>> looks_of(["bm25", "npc", "trained"])["npc"] == looks_of(["npc", "untrained"])["npc"]
     True
@@ -51,7 +51,7 @@ def looks_of(systems: Iterable[str]) -> dict[str, int]:
 
 
 def look_of_bar(at: int) -> dict[str, Any]:
-    """How bars look: no two of the first 32 alike.
+    """Return the style of bars: no two of the first 32 are alike.
 
     >>> look_of_bar(0)["color"] == look_of_bar(8)["color"], look_of_bar(0)["hatch"], look_of_bar(8)["hatch"]
     (True, None, '///')
@@ -60,7 +60,7 @@ def look_of_bar(at: int) -> dict[str, Any]:
 
 
 def look_of_line(at: int) -> dict[str, Any]:
-    """How lines look.
+    """Return the style of lines.
 
     >>> look_of_line(1)["linestyle"], look_of_line(9)["linestyle"]
     ('-', '--')
@@ -69,7 +69,7 @@ def look_of_line(at: int) -> dict[str, Any]:
 
 
 def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> bytes:
-    """A picture of one axes.
+    """Draw a PNG with one axes.
 
     Args:
         draw: puts everything but the title on the axes.
@@ -86,7 +86,7 @@ def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> byte
 
 
 def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, shared_legend: bool = True) -> bytes:
-    """A picture of several small axes.
+    """Draw a PNG with several small axes.
 
     Args:
         panels: title and drawing of each, row by row.
@@ -116,13 +116,13 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, share
 
 
 def legend(axes: Axes) -> None:
-    """Beside the axes, if there is anything to explain."""
+    """Put a legend beside the axes, if they have labels."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -> bytes:
-    """Grouped bars, one group a measure and one colour a system, with their confidence intervals."""
+    """Draw bars with confidence intervals: a group for each measure, a colour for each system."""
     groups = list(dict.fromkeys(bar.measure for bar in bars))
     systems = list(dict.fromkeys(bar.system for bar in bars))
     looks, width = looks_of(systems), 0.8 / len(systems)
@@ -156,7 +156,7 @@ def curves(
     top: float | None = None,
     systems: Iterable[str] = (),
 ) -> bytes:
-    """Lines through (x, y) points above 0, for example loss by step or a dev measure by epoch.
+    """Draw lines through (x, y) points above 0, for example loss by step or a dev measure by epoch.
 
     Args:
         series: points by the name of the line.

@@ -74,8 +74,10 @@ class DetectedPairs:
         return ", and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else f"{shown[0]}; none is flagged"
 
     def draw(self, axes: Axes) -> None:
-        """A histogram on the axis of the mixture, with its two densities if it is taken for clean and mismatched pairs,
-        and where flagging begins; the bars are split where the truth is known."""
+        """Draw a histogram on the axis of the mixture, split by the truth where that is known.
+
+        The two densities are added if the mixture is bimodal, and the threshold if a pair is flagged.
+        """
         axis_N = to_axis(self.perplexities_N, self.axis)
         edges = np.histogram_bin_edges(axis_N, bins=60)
         if self.truth_N is None:
@@ -100,7 +102,7 @@ class DetectedPairs:
 
 
 def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
-    """A mixture out of a manifest.
+    """Parse the mixture of a manifest.
 
     >>> parse_fit(None) is None
     True
@@ -109,7 +111,7 @@ def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
 
 
 def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
-    """One detection as a picture of its own."""
+    """Draw a detection as a PNG."""
 
     def draw(axes: Axes) -> None:
         pairs.draw(axes)

@@ -81,7 +81,7 @@ def _print_passage(passage: ExplainedPassage, console: Console) -> None:
 
 
 def _provenance_lines(places: Sequence[Mapping[str, Any]]) -> list[Text]:
-    """One line for each time that it was mined; judged copies of an artefact add their action to it."""
+    """Return a line for each time the passage was mined; judged copies of an artefact add their action to it."""
     lines: dict[tuple[str, int, int], Text] = {}
     for place in places:
         key = (place["miner"], place["round"], place["rank"])

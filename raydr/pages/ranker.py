@@ -1,4 +1,4 @@
-"""What the trainings of rankers came to, and how reranked runs compare with the runs that they order."""
+"""Results of rankers: their trainings, and reranked runs compared with the runs that they order."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class RankerStory:
         return best if best is not None or not history else history[-1]["epoch"]
 
     def points(self, metric: str) -> list[tuple[float, float]]:
-        """A metric by epoch, from 1; as epoch 0 what a dev measure is of the run that is ordered."""
+        """Return a metric by epoch, from 1; epoch 0 has the dev measure of the run that is ordered."""
         before = [(0.0, value) for name, value in self.info.get("dev", {}).items() if name == metric]
         rows = [(row["epoch"] + 1.0, row["metrics"]) for row in self.info["history"]]
         return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
 
 
 def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequence[EvaluationResult] = ()) -> None:
-    """What rankers came to, and what they do to the runs that they order; nothing where there is neither.
+    """Add a section on rankers to a page, if there is a ranker or a reranked run.
 
     Args:
-        page: what it is put on.
-        rankers: with a table of their trainings, what is to be said of these, and curves.
-        evaluations: of which the pairs of a reranked run and the run that it orders are shown.
+        page: the page.
+        rankers: each has a row in the table of trainings, remarks and curves.
+        evaluations: their comparisons of a reranked run with the run that it orders are shown.
     """
     reranked = [pairs for evaluation in evaluations if (pairs := _reranked(evaluation)).comparisons]
     if not (rankers or reranked):
@@ -59,7 +59,7 @@ def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequ
 
 
 def _reranked(result: EvaluationResult) -> EvaluationResult:
-    """The comparisons of reranked runs with the runs that they order."""
+    """Keep the comparisons of reranked runs with the runs that they order."""
     pairs = [
         comparison for comparison in result.comparisons if comparison.system.rpartition("+")[0] == comparison.baseline
     ]

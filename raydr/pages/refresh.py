@@ -1,4 +1,4 @@
-"""The page of a refresh: measures by round and arm, what the candidates looked like, where the time went."""
+"""The page of a refresh: measures by round and arm, statistics of the candidates, and times."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class RoundResult:
 def refresh_rows(
     rounds: Sequence[RoundResult], split: str, intervals: bool = True
 ) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a round, its measures on a split.
+    """Return columns and rows: the measures of each round on a split.
 
     Args:
         rounds: of all arms.
-        split: that was evaluated.
-        intervals: put them behind the means; too wide for a terminal.
+        split: the evaluated split.
+        intervals: whether the means have intervals, which are too wide for a terminal.
     """
     measures = _measures(rounds, split)
     rows = []
@@ -73,8 +73,10 @@ def refresh_rows(
 
 
 def candidate_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a round, the shares of likely false negatives among its candidates; no rows where
-    nothing is known of them."""
+    """Return columns and rows: shares of likely false negatives among the candidates of each round.
+
+    There are no rows if no share is known.
+    """
     shares = [name for name in _SHARES if any(name in round_.negatives for round_ in rounds)]
     judges = list(dict.fromkeys(judge for round_ in rounds for judge in round_.verdicts))
     rows = [
@@ -101,7 +103,7 @@ _SHARES = {
 
 
 def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: seconds of each stage, by round."""
+    """Return columns and rows: seconds of each stage, by round."""
     stages = list(dict.fromkeys(stage for round_ in rounds for stage in round_.seconds))
     rows = []
     for round_ in rounds:
@@ -118,12 +120,12 @@ def refresh_page(
     comparisons: dict[str, str],
     confidence: float,
 ) -> str:
-    """The whole page.
+    """Return the self-contained HTML page.
 
     Args:
         name: of the run.
         rounds: of all arms.
-        splits: that were evaluated.
+        splits: the evaluated splits.
         best: number of each arm's best round on dev.
         comparisons: pages of the paired comparisons, by split.
         confidence: of the intervals.
@@ -154,8 +156,7 @@ _MOST_COLUMNS = 8
 
 
 def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
-    """As :func:`refresh_rows`, a column a round where these are fewer than measures; without intervals that do not
-    fit."""
+    """Return :func:`refresh_rows`, transposed if rounds are fewer than measures, without intervals that do not fit."""
     num_measures = len(_measures(rounds, split))
     columns, rows = refresh_rows(rounds, split, intervals=min(num_measures, len(rounds)) <= _MOST_COLUMNS)
     if len(rounds) >= num_measures:
@@ -164,7 +165,7 @@ def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
 
 
 def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
-    """Which round is best on dev, and what it measures beside the first."""
+    """Return a sentence: the best round on dev, and its measure beside that of the first round."""
     lines = []
     for arm, chosen in best.items():
         line = f"{arm}: round {chosen} is best on dev"

@@ -1,4 +1,4 @@
-"""What there is to look at: the verdicts of judges, the worst or the most informative first, with their texts."""
+"""The labels of a review: verdicts of judges with their texts, the worst or the most informative first."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Doubts:
 
     @classmethod
     def read(cls, name: str, artifact: Artifact, split: str) -> Doubts:
-        """The verdicts of a ``verdicts`` artefact that has some."""
+        """Read the verdicts of a ``verdicts`` artefact, which has some."""
         tables, probability_N = read_verdicts(artifact, split)
         judge = judge_class(artifact.manifest.identity.config["judge"])
         return cls(name, judge, artifact.info["subject"], pa.concat_tables(tables.values()), probability_N)
@@ -65,7 +65,7 @@ class Doubts:
         return evidence(self.table["score"].to_numpy(), self.flagged_N, self.probability_N)
 
     def quality(self, settled: Mapping[Label, bool]) -> ReviewedQuality | None:
-        """How good the judge is by what people have decided; None if nothing of that is here."""
+        """Estimate the quality of the judge from the decisions of people; None if none is about its verdicts."""
         wrong = {(label.query_id, label.passage_id): is_wrong for label, is_wrong in settled.items()}
         decided = {row: wrong[pair] for pair, row in places_of(self.table, wrong).items()}
         if not decided:
@@ -74,16 +74,16 @@ class Doubts:
         return estimate_quality(self.evidence_N, self.flagged_N, places_D, wrong_D)
 
     def ordered(self, order: Order, settled: Mapping[Label, bool]) -> IntArray:
-        """Rows to look at: flagged ones from the surest to the least, then others; or the nearest to even first.
+        """Return the rows in an order: flagged ones from the surest to the least, then others; or the nearest to even.
 
-        Even is where the judge, calibrated by what was decided until now, gives ½.
+        Even is the point at which the judge, calibrated by the decisions until now, gives ½.
         """
         if order == "worst":
             return np.lexsort((-self.evidence_N, ~self.flagged_N))
         return np.argsort(distance_from_even(self.evidence_N, self.quality(settled)), kind="stable")
 
     def says(self, row: int) -> str:
-        """What it says of one label."""
+        """Return the verdict on a label in words."""
         score = f"{self.judge.score_name} {self.table['score'][row].as_py():.4g}"
         if self.probability_N is not None:
             score = f"wrong with probability {self.probability_N[row]:.3f}"
@@ -91,7 +91,7 @@ class Doubts:
 
 
 def distance_from_even(evidence_N: FloatArray, known: ReviewedQuality | None) -> FloatArray:
-    """Of the log-odds of being wrong, as calibrated by what was decided, if anything was."""
+    """Return the distance of the log-odds of being wrong from 0, calibrated by the decisions if there are any."""
     shift, slope = (known.shift, known.slope) if known is not None else (0.0, 1.0)
     return np.abs(shift + slope * evidence_N)
 
@@ -116,13 +116,13 @@ class Shown:
 
 
 def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()) -> list[Doubts]:
-    """The verdicts to look at: of one judge of pairs and of one of candidates, or of those that are named.
+    """Find the verdicts for a review: of one judge of pairs and one judge of candidates, or of the named judges.
 
     Args:
         places: of the working folder.
-        split: that was judged.
-        preferred: names of judges, the first first; after them come those that give probabilities.
-        only: names of the judges whose verdicts are wanted, all of them; of any if empty.
+        split: the judged split.
+        preferred: names of judges in the order of preference; judges that give probabilities come next.
+        only: names of judges, of which all verdicts are returned; of any judge if empty.
 
     Raises:
         ArtifactError: there are none.
@@ -147,7 +147,7 @@ def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequ
 def queue(
     places: Places, doubts: Sequence[Doubts], split: str, order: Order, decisions: Decisions, limit: int
 ) -> list[Shown]:
-    """The labels to look at with their texts, of several judges in turn, each label once."""
+    """Return the labels of a review with their texts, the judges in turn, each label once."""
     listed = [
         judge_doubts.ordered(order, decisions.settled(judge_doubts.subject, split))[:limit].tolist()
         for judge_doubts in doubts

@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 class Asked(Config):
-    """Who asks for what."""
+    """A reviewer, and the kind of labels that the page shows."""
 
     reviewer: str = Field(min_length=1, max_length=80, pattern=r"\S")
     kind: Subject | Literal["all"] = "all"
@@ -53,7 +53,7 @@ class Click(Asked):
 
 
 def review_app(desk: Desk) -> Starlette:
-    """The page, what it asks for, and what it posts."""
+    """Return the application: the page, its requests and its posts."""
 
     def shown(asked: Asked, first: Label | None = None) -> Response:
         return JSONResponse(desk.state(asked.reviewer, asked.kind, first))
@@ -109,7 +109,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def listen(port: int) -> socket.socket:
-    """A port of this machine that nobody else can reach; any free one if 0.
+    """Open a port of this machine that no other machine can reach; any free port for 0.
 
     Raises:
         ConfigError: it is taken.

@@ -72,7 +72,7 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
 
 
 def subset_rows(subset: Subset, intervals: bool = False) -> Table:
-    """One row a measure, one column a system, of some of the queries."""
+    """Return a row for each measure, a column for each system, over some of the queries."""
     columns, rows = measure_rows(EvaluationResult("", 0, subset.summaries), intervals)
     return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
 

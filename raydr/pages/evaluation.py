@@ -51,11 +51,9 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
     ahead: dict[tuple[str, str], list[str]] = {}
     for comparison in result.comparisons:
         if comparison.p_holm < 1 - result.confidence:
-            better, worse = (
-                (comparison.system, comparison.baseline)
-                if comparison.difference > 0
-                else (comparison.baseline, comparison.system)
-            )
+            worse, better = comparison.baseline, comparison.system
+            if comparison.difference <= 0:
+                worse, better = better, worse
             ahead.setdefault((comparison.measure, better), []).append(letters[worse])
     rows = []
     for measure, summaries in _by_measure(result).items():
@@ -64,8 +62,7 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
         for summary in summaries:
             star = "*" if len(summaries) > 1 and summary.mean == best else ""
             mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
-            interval = f"[{summary.low:.3f}, {summary.high:.3f}]" if intervals else ""
-            row.append(" ".join(filter(None, [f"{summary.mean:.3f}", interval, mark])))
+            row.append(f"{mean_with_interval(summary, intervals)} {mark}".rstrip())
         rows.append(row)
     names = [f"{name} ({letters[name]})" for name in result.systems] if result.comparisons else result.systems
     return ["measure", "queries", *names], rows
@@ -75,6 +72,11 @@ def subset_rows(subset: Subset, intervals: bool = False) -> Table:
     """Return a row for each measure, a column for each system, over some of the queries."""
     columns, rows = measure_rows(EvaluationResult("", 0, subset.summaries), intervals)
     return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+
+
+def mean_with_interval(summary: MeasureSummary, interval: bool = True) -> str:
+    """Format a mean, with its interval if that is wanted."""
+    return f"{summary.mean:.3f}" + f" [{summary.low:.3f}, {summary.high:.3f}]" * interval
 
 
 def telling_measure(measures: Sequence[str]) -> str:
@@ -95,9 +97,9 @@ def headline(result: EvaluationResult) -> str:
         (summary for summary in result.summaries if summary.measure == measure), key=lambda summary: -summary.mean
     )
     best = summaries[0]
-    interval = f"{best.mean:.3f} [{best.low:.3f}, {best.high:.3f}]"
+    figure = f"{measure_name(measure)} {mean_with_interval(best)}"
     if len(summaries) == 1:
-        return f"{best.system} has {measure_name(measure)} {interval} on {result.split}."
+        return f"{best.system} has {figure} on {result.split}."
     sure = {
         name
         for comparison in result.comparisons
@@ -107,11 +109,9 @@ def headline(result: EvaluationResult) -> str:
     }
     behind = [summary.system for summary in summaries[1:] if summary.system in sure]
     unsure = [summary.system for summary in summaries[1:] if summary.system not in sure]
-    parts = [f"{best.system} is best on {result.split}: {measure_name(measure)} {interval}"]
+    parts = [f"{best.system} is best on {result.split}: {figure}"]
     parts += [f"surely ahead of {', '.join(behind)}"] if behind else []
-    parts += (
-        [f"{', but ' if behind else ''}not surely ahead of {', '.join(unsure)}".removeprefix(", ")] if unsure else []
-    )
+    parts += [f"{'but ' if behind else ''}not surely ahead of {', '.join(unsure)}"] if unsure else []
     return f"{', '.join(parts)}."
 
 
@@ -134,18 +134,9 @@ def comparison_rows(result: EvaluationResult) -> Table:
     rows = []
     for comparison in result.comparisons:
         difference = f"{comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}]"
-        counts = map(number, (comparison.wins, comparison.losses, comparison.ties))
-        rows.append(
-            [
-                measure_name(comparison.measure),
-                comparison.system,
-                comparison.baseline,
-                difference,
-                p_text(comparison.p),
-                p_text(comparison.p_holm),
-                *counts,
-            ]
-        )
+        row = [measure_name(comparison.measure), comparison.system, comparison.baseline, difference]
+        row += map(p_text, (comparison.p, comparison.p_holm))
+        rows.append([*row, *map(number, (comparison.wins, comparison.losses, comparison.ties))])
     return columns, rows
 
 
@@ -158,22 +149,18 @@ def count_rows(result: EvaluationResult) -> Table:
 
 def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Table:
     """Return a row for each group of queries: micro, macro, categories and, if wanted, partitions."""
-    mine = [
-        group_summary
-        for group_summary in result.groups
-        if group_summary.system == system and (of_partitions or group_summary.grouping != "partition")
-    ]
-    measures = list(dict.fromkeys(group_summary.measure for group_summary in mine))
-    rows: dict[tuple[str, str], dict[str, GroupMean]] = {}
-    for group_summary in mine:
-        rows.setdefault((group_summary.grouping, group_summary.group), {})[group_summary.measure] = group_summary
+    groups: dict[tuple[str, str], dict[str, GroupMean]] = {}
+    measures: dict[str, None] = {}
+    for mean in result.groups:
+        if mean.system == system and (of_partitions or mean.grouping != "partition"):
+            groups.setdefault((mean.grouping, mean.group), {})[mean.measure] = mean
+            measures[mean.measure] = None
     order = ("all", "category", "partition")
-    shown = [
-        [group, number(max(group_summary.num_queries for group_summary in by_measure.values()))]
-        + [f"{by_measure[measure].mean:.3f}" if measure in by_measure else "" for measure in measures]
-        for (_, group), by_measure in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
-    ]
-    return ["queries of", "queries", *map(measure_name, measures)], shown
+    rows = []
+    for (_, group), by_measure in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
+        means = [f"{by_measure[measure].mean:.3f}" if measure in by_measure else "" for measure in measures]
+        rows.append([group, number(max(mean.num_queries for mean in by_measure.values())), *means])
+    return ["queries of", "queries", *map(measure_name, measures)], rows
 
 
 def transposed(table: Table) -> Table:

@@ -89,14 +89,11 @@ def _row(ranker: RankerStory) -> list[str]:
     metrics = info["history"][chosen]["metrics"]
     drawn = ((info["num_hard_negatives"], "mined"), (info["num_random_negatives"], "random"))
     lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
-    # Together in a line: a figure that stands alone may be broken.
-    row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
-    row.append(f"{metrics['loss']:.4f}")
-    row.append(
-        ", ".join(
-            f"{measure_name(name.removeprefix('dev '))} {old:.3f} → {metrics[name]:.3f}"
-            for name, old in info["dev"].items()
-        )
-        or ABSENT
-    )
-    return [*row, info["loss"], info.get("mined_by") or ABSENT, lists, number(info["num_examples"])]
+    dev = [
+        f"{measure_name(name.removeprefix('dev '))} {old:.3f} → {metrics[name]:.3f}"
+        for name, old in info["dev"].items()
+    ]
+    # Non-breaking spaces keep the epochs in a line.
+    row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}", f"{metrics['loss']:.4f}"]
+    row += [", ".join(dev) or ABSENT, info["loss"], info.get("mined_by") or ABSENT, lists]
+    return [*row, number(info["num_examples"])]

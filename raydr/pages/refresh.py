@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.evaluation import Table, telling_measure, transposed
+from raydr.pages.evaluation import Table, mean_with_interval, telling_measure, transposed
 from raydr.pages.figure import grid, look_of_line, looks_of
 from raydr.pages.html import ABSENT, Page, measure_name, number
 from raydr.pages.ranker import RankerStory, ranker_section
@@ -66,8 +66,7 @@ def refresh_rows(
         row = [round_.arm, str(round_.number)]
         for measure in measures:
             summary = round_.measure(split, measure)
-            interval = f" [{summary.low:.3f}, {summary.high:.3f}]" if summary is not None and intervals else ""
-            row.append(ABSENT if summary is None else f"{summary.mean:.3f}{interval}")
+            row.append(ABSENT if summary is None else mean_with_interval(summary, intervals))
         rows.append(row)
     return ["arm", "round", *map(measure_name, measures)], rows
 
@@ -172,12 +171,10 @@ def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[s
         of_arm = {round_.number: round_ for round_ in rounds if round_.arm == arm}
         if splits and (measures := _measures(rounds, splits[0])):
             measure = telling_measure(measures)
-            shown = {at: of_arm[at].measure(splits[0], measure) for at in (min(of_arm), chosen) if at in of_arm}
-            values = [
-                f"{summary.mean:.3f} [{summary.low:.3f}, {summary.high:.3f}]"
-                for summary in shown.values()
-                if summary is not None
+            shown = [
+                of_arm[at].measure(splits[0], measure) for at in dict.fromkeys((min(of_arm), chosen)) if at in of_arm
             ]
+            values = [mean_with_interval(summary) for summary in shown if summary is not None]
             line += f", {measure_name(measure)} {' in the first round, now '.join(values)} on {splits[0]}"
         lines.append(line)
     return f"{'; '.join(lines)}." if lines else "No round is finished."
@@ -188,25 +185,18 @@ def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
 
     def draw(measure: str, axes: Axes) -> None:
         for arm, at in arms.items():
-            measured = [(round_.number, round_.measure(split, measure)) for round_ in rounds if round_.arm == arm]
-            summaries = {number: summary for number, summary in measured if summary is not None}
-            look = look_of_line(at)
-            axes.plot(
-                list(summaries),
-                [summary.mean for summary in summaries.values()],
-                marker="o",
-                label=arm,
-                clip_on=False,
-                **look,
-            )
-            lows, highs = (
-                [summary.low for summary in summaries.values()],
-                [summary.high for summary in summaries.values()],
-            )
-            axes.fill_between(list(summaries), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
+            points = [
+                (round_.number, summary.mean, summary.low, summary.high)
+                for round_ in rounds
+                if round_.arm == arm and (summary := round_.measure(split, measure)) is not None
+            ]
+            if points:
+                numbers, means, lows, highs = zip(*points, strict=True)
+                look = look_of_line(at)
+                axes.plot(numbers, means, marker="o", label=arm, clip_on=False, **look)
+                axes.fill_between(numbers, lows, highs, color=look["color"], alpha=0.15, linewidth=0)
         axes.set_xticks(sorted({round_.number for round_ in rounds}))
         axes.set(xlabel="round", ylim=(0, 1))
 
-    return grid(
-        [(measure_name(measure), partial(draw, measure)) for measure in _measures(rounds, split)], f"{split}, by round"
-    )
+    panels = [(measure_name(measure), partial(draw, measure)) for measure in _measures(rounds, split)]
+    return grid(panels, f"{split}, by round")

@@ -167,17 +167,16 @@ def queue(
     positives, others = positives_of(data, split, ids), _others(places, split, ids)
     shown = []
     for (subject, query_id, passage_id), verdict in chosen.items():
-        answers_of_query = positives.get(query_id, [])
+        answers, query = positives.get(query_id, []), queries[query_id]
         if subject == "pairs":
-            better = [other for other in others[query_id] if other[1] not in answers_of_query]
+            better = [other for other in others[query_id] if other[1] not in answers]
             roles = [("labelled as its answer", passage_id), *better[:1]]
         else:
-            answers = [("labelled as its answer", passage_id) for passage_id in answers_of_query]
-            roles = [("candidate, labelled as no answer", passage_id), *answers]
-        texts = corpus.texts(corpus.rows_of([passage_id for _, passage_id in roles]))
-        columns = zip(roles, texts.titles, texts.texts, strict=True)
-        passages = [(role, text_id, title, text) for (role, text_id), title, text in columns]
-        query = queries[query_id]
+            roles = [("candidate, labelled as no answer", passage_id)]
+            roles += [("labelled as its answer", answer) for answer in answers]
+        names, passage_ids = zip(*roles, strict=True)
+        texts = corpus.texts(corpus.rows_of(passage_ids))
+        passages = zip(names, passage_ids, texts.titles, texts.texts, strict=True)
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
         shown.append(Shown(label, *verdict, (("query", query_id, "", query), *passages)))
     return shown

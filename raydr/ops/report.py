@@ -23,8 +23,8 @@ from raydr.data.tables import of_queries
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name, number
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
-from raydr.pages.ranker import RankerStory
-from raydr.pages.run import ModelStory, RunStory, run_page
+from raydr.pages.ranker import RankerRecord
+from raydr.pages.run import ModelRecord, RunRecord, run_page
 from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact
@@ -53,22 +53,22 @@ def write_report(config: RunConfig, places: Places) -> str:
 
     evaluations, audits = named("evaluation", "evaluation"), named("audits", "audit")
     browsers = {name: browser for name, artifact in evaluations if (browser := _browse(places, artifact)) is not None}
-    story = RunStory(
+    record = RunRecord(
         name=config.name,
-        models=[_model_story(name, model) for name, model in named("models", "model")],
+        models=[_model_record(name, model) for name, model in named("models", "model")],
         evaluations=[(evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}") for name, one in evaluations],
         audits=[(audit.load_result(one), f"audits/{name}/{audit.REPORT}") for name, one in audits],
         verdicts=[(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
-        rankers=[RankerStory(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
-        plan=_plan_story(root),
+        rankers=[RankerRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
+        plan=_plan_record(root),
         pages=_other_pages(places),
         browsers=browsers,
         made=_made(places, complete),
     )
     with root.publish(PAGE) as path:
-        Path(path).write_text(run_page(story), encoding="utf-8")
+        Path(path).write_text(run_page(record), encoding="utf-8")
     counted = ("models", "evaluations", "audits", "verdicts", "rankers", "pages")
-    show_summary("report", {**{name: len(getattr(story, name)) for name in counted}, "at": root.path(PAGE)})
+    show_summary("report", {**{name: len(getattr(record, name)) for name in counted}, "at": root.path(PAGE)})
     return root.path(PAGE)
 
 
@@ -111,19 +111,19 @@ def _other_pages(places: Places) -> list[tuple[str, str]]:
     return refresh + searches + diagnoses
 
 
-def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
+def _plan_record(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
     if (plan := read_forecast(root)) is None:
         return None
     return f"for {plan.num_passages:,} passages, rates of {plan.device}", *plan.beside(read_times(root))
 
 
-def _model_story(name: str, model: Artifact) -> ModelStory:
+def _model_record(name: str, model: Artifact) -> ModelRecord:
     train = model.manifest.identity.config.get("training", {}).get("train", {})
     settings = ", ".join(
         [str(train.get("loss", {}).get("name", "nce" if train else ""))]
         + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelStory(name, settings, model.info, _histogram(name, model))
+    return ModelRecord(name, settings, model.info, _histogram(name, model))
 
 
 def _histogram(name: str, model: Artifact) -> bytes | None:

@@ -15,7 +15,7 @@ _LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it 
 
 
 @dataclass(frozen=True)
-class RankerStory:
+class RankerRecord:
     """One trained ranker, or a checkpoint that was taken as it is.
 
     Args:
@@ -39,7 +39,7 @@ class RankerStory:
         return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
 
 
-def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequence[EvaluationResult] = ()) -> None:
+def ranker_section(page: Page, rankers: Sequence[RankerRecord], evaluations: Sequence[EvaluationResult] = ()) -> None:
     """Add a section on rankers to a page, if there is a ranker or a reranked run.
 
     Args:
@@ -66,7 +66,7 @@ def _reranked(result: EvaluationResult) -> EvaluationResult:
     return replace(result, comparisons=pairs)
 
 
-def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
+def _trainings(page: Page, rankers: Sequence[RankerRecord]) -> None:
     page.table("trainings of rankers", _COLUMNS, map(_row, rankers)).note(_LEGEND)
     for ranker in rankers:
         for remark in ranker.info.get("remarks", []):
@@ -82,7 +82,7 @@ def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
 
 
-def _row(ranker: RankerStory) -> list[str]:
+def _row(ranker: RankerRecord) -> list[str]:
     info, chosen = ranker.info, ranker.chosen
     if chosen is None:
         return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]

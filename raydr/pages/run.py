@@ -11,14 +11,14 @@ from raydr.pages.audit import KNOWN_LEGEND
 from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, headline, legend, tables
 from raydr.pages.figure import curves
 from raydr.pages.html import Page, QueryBrowser, measure_name, number
-from raydr.pages.ranker import RankerStory, ranker_section
+from raydr.pages.ranker import RankerRecord, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
 DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
 
 
 @dataclass(frozen=True)
-class ModelStory:
+class ModelRecord:
     """A model of a working folder.
 
     Args:
@@ -48,7 +48,7 @@ class ModelStory:
 
 
 @dataclass(frozen=True)
-class RunStory:
+class RunRecord:
     """The content of a working folder.
 
     Args:
@@ -65,49 +65,49 @@ class RunStory:
     """
 
     name: str
-    models: Sequence[ModelStory]
+    models: Sequence[ModelRecord]
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[tuple[AuditResult, str]]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
-    rankers: Sequence[RankerStory] = ()
+    rankers: Sequence[RankerRecord] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
     browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
     made: Sequence[Sequence[str]] = ()
 
 
-def run_page(story: RunStory) -> str:
+def run_page(record: RunRecord) -> str:
     """Return the self-contained HTML page; its links lead to the pages of single artefacts."""
-    results = [result for result, _ in story.evaluations]
-    answer = [*map(headline, results), *(audit.headline for audit, _ in story.audits)]
-    if not (story.models or story.rankers or answer or story.verdicts or story.pages):
+    results = [result for result, _ in record.evaluations]
+    answer = [*map(headline, results), *(audit.headline for audit, _ in record.audits)]
+    if not (record.models or record.rankers or answer or record.verdicts or record.pages):
         answer = ["There is no finished model, evaluation, audit or verdict in the working folder yet."]
     elif not results:
         answer.append("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
-    page = Page(f"Run {story.name}", *answer)
-    for title, address in story.pages:
+    page = Page(f"Run {record.name}", *answer)
+    for title, address in record.pages:
         page.link(title, address)
-    for result, address in story.evaluations:
+    for result, address in record.evaluations:
         _evaluation_section(page, result, address)
-        if result.split in story.browsers:
-            page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
-    trained = [model for model in story.models if model.history]
+        if result.split in record.browsers:
+            page.heading(f"Queries of {result.split}").queries(record.browsers[result.split])
+    trained = [model for model in record.models if model.history]
     if trained:
         _training_section(page, trained, [system for result in results for system in result.systems])
-    ranker_section(page, story.rankers, results)
+    ranker_section(page, record.rankers, results)
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
-    for audit, address in story.audits:
+    for audit, address in record.audits:
         page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
         page.link("the page of this audit, with the worst pairs", address)
-    if story.verdicts:
-        page.heading("Verdicts").table("all verdicts in the working folder", *_verdict_rows(story.verdicts))
+    if record.verdicts:
+        page.heading("Verdicts").table("all verdicts in the working folder", *_verdict_rows(record.verdicts))
         page.note(KNOWN_LEGEND)
-    if story.plan is not None:
-        page.heading("Plan, and the time taken").table(*story.plan)
-    if story.made:
-        page.heading("Artefacts").table("by name", ["name", "made", "seconds", "at", "command"], story.made)
+    if record.plan is not None:
+        page.heading("Plan, and the time taken").table(*record.plan)
+    if record.made:
+        page.heading("Artefacts").table("by name", ["name", "made", "seconds", "at", "command"], record.made)
     return page.render()
 
 
@@ -120,7 +120,7 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
     return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
 
 
-def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequence[str]) -> None:
+def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequence[str]) -> None:
     columns = [
         "model",
         "trained with",
@@ -151,7 +151,7 @@ def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequenc
         page.picture(picture, f"{name} by epoch, the best epoch of each training ringed")
 
 
-def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:
+def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:
     rows = []
     for detection in detections:
         share = "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")

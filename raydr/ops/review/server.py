@@ -25,7 +25,7 @@ from raydr import pages
 from raydr.component import Config, findings
 from raydr.errors import ConfigError, RaydrError
 from raydr.noise.decisions import Label, Subject, Verdict
-from raydr.ops.review.desk import Desk
+from raydr.ops.review.review import Review
 
 _HOST = "127.0.0.1"
 _HEADERS = {
@@ -52,11 +52,11 @@ class Click(Asked):
     verdict: Verdict
 
 
-def review_app(desk: Desk) -> Starlette:
+def review_app(review: Review) -> Starlette:
     """Return the application: the page, its requests and its posts."""
 
     def shown(asked: Asked, first: Label | None = None) -> Response:
-        return JSONResponse(desk.state(asked.reviewer, asked.kind, first))
+        return JSONResponse(review.state(asked.reviewer, asked.kind, first))
 
     # None of them waits: requests are answered one after the other, and no two of them write at a time.
     async def state(request: Request) -> Response:
@@ -65,14 +65,14 @@ def review_app(desk: Desk) -> Starlette:
     async def decide(request: Request) -> Response:
         click = Click.model_validate_json(await request.body())
         try:
-            desk.decide(click.reviewer, click.label, click.verdict)
+            review.decide(click.reviewer, click.label, click.verdict)
         except KeyError:
             return JSONResponse({"error": "this is not in the list any more: load the page again"}, 409)
         return shown(click)
 
     async def undo(request: Request) -> Response:
         asked = Asked.model_validate_json(await request.body())
-        return shown(asked, desk.undo(asked.reviewer))
+        return shown(asked, review.undo(asked.reviewer))
 
     return Starlette(
         routes=[
@@ -125,9 +125,9 @@ def listen(port: int) -> socket.socket:
     return bound
 
 
-def serve(desk: Desk, bound: socket.socket) -> None:
+def serve(review: Review, bound: socket.socket) -> None:
     """Answer until Ctrl-C."""
-    settings = uvicorn.Config(review_app(desk), log_level="warning", access_log=False, lifespan="off", ws="none")
+    settings = uvicorn.Config(review_app(review), log_level="warning", access_log=False, lifespan="off", ws="none")
     try:
         uvicorn.Server(settings).run(sockets=[bound])
     except KeyboardInterrupt:

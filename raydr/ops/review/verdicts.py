@@ -32,7 +32,7 @@ _Key = tuple[Subject, str, str]
 
 
 @dataclass(frozen=True)
-class Doubts:
+class JudgeVerdicts:
     """All verdicts of one judge on one split, in memory.
 
     Args:
@@ -50,7 +50,7 @@ class Doubts:
     probability_N: FloatArray | None
 
     @classmethod
-    def read(cls, name: str, artifact: Artifact, split: str) -> Doubts:
+    def read(cls, name: str, artifact: Artifact, split: str) -> JudgeVerdicts:
         """Read the verdicts of a ``verdicts`` artefact, which has some."""
         tables, probability_N = read_verdicts(artifact, split)
         judge = judge_class(artifact.manifest.identity.config["judge"])
@@ -97,7 +97,7 @@ def distance_from_even(evidence_N: FloatArray, known: ReviewedQuality | None) ->
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownLabel:
     """A label to look at.
 
     Args:
@@ -115,7 +115,9 @@ class Shown:
     texts: tuple[tuple[str, str, str, str], ...]
 
 
-def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()) -> list[Doubts]:
+def find_verdicts(
+    places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()
+) -> list[JudgeVerdicts]:
     """Find the verdicts for a review: of one judge of pairs and one judge of candidates, or of the named judges.
 
     Args:
@@ -131,35 +133,35 @@ def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequ
     for name, artifact in artifacts_of(places, dataset_of(places))[0]["verdicts"]:
         judge = artifact.manifest.identity.config["judge"]["name"]
         if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
-            doubts = Doubts.read(name.partition("/")[2], artifact, split)
+            verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split)
             place = [*preferred, judge].index(judge)
-            candidates.append(((place, doubts.probability_N is None, doubts.name), doubts))
+            candidates.append(((place, verdicts.probability_N is None, verdicts.name), verdicts))
     if not candidates:
         raise ArtifactError(
             f"there is nothing to look at in {places.root}: no verdicts of {' or '.join(only) or 'a judge'} on split "
             f"{split!r}; raydr judge CONFIG --judge npc makes some, and so does raydr audit"
         )
-    inorder = [doubts for _, doubts in sorted(candidates, key=lambda pair: pair[0])]
-    first = {doubts.subject: doubts for doubts in reversed(inorder)}
-    return inorder if only else [doubts for doubts in inorder if first[doubts.subject] is doubts]
+    inorder = [verdicts for _, verdicts in sorted(candidates, key=lambda pair: pair[0])]
+    first = {verdicts.subject: verdicts for verdicts in reversed(inorder)}
+    return inorder if only else [verdicts for verdicts in inorder if first[verdicts.subject] is verdicts]
 
 
 def queue(
-    places: Places, doubts: Sequence[Doubts], split: str, order: Order, decisions: Decisions, limit: int
-) -> list[Shown]:
+    places: Places, verdicts: Sequence[JudgeVerdicts], split: str, order: Order, decisions: Decisions, limit: int
+) -> list[ShownLabel]:
     """Return the labels of a review with their texts, the judges in turn, each label once."""
     listed = [
-        judge_doubts.ordered(order, decisions.settled(judge_doubts.subject, split))[:limit].tolist()
-        for judge_doubts in doubts
+        judge_verdicts.ordered(order, decisions.settled(judge_verdicts.subject, split))[:limit].tolist()
+        for judge_verdicts in verdicts
     ]
     chosen: dict[_Key, tuple[str, float, str]] = {}
     for turn in zip_longest(*listed):
-        for judge_doubts, row in zip(doubts, turn, strict=True):
+        for judge_verdicts, row in zip(verdicts, turn, strict=True):
             if row is not None and len(chosen) < limit:
-                [pair] = pairs_of(judge_doubts.table.slice(row, 1))
+                [pair] = pairs_of(judge_verdicts.table.slice(row, 1))
                 chosen.setdefault(
-                    (judge_doubts.subject, *pair),
-                    (judge_doubts.name, float(judge_doubts.evidence_N[row]), judge_doubts.says(row)),
+                    (judge_verdicts.subject, *pair),
+                    (judge_verdicts.name, float(judge_verdicts.evidence_N[row]), judge_verdicts.says(row)),
                 )
     ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
     data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
@@ -178,7 +180,7 @@ def queue(
         texts = corpus.texts(corpus.rows_of(passage_ids))
         passages = zip(names, passage_ids, texts.titles, texts.texts, strict=True)
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
-        shown.append(Shown(label, *verdict, (("query", query_id, "", query), *passages)))
+        shown.append(ShownLabel(label, *verdict, (("query", query_id, "", query), *passages)))
     return shown
 
 

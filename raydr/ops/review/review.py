@@ -15,25 +15,25 @@ import numpy as np
 from raydr.console import counted
 from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
 from raydr.noise.reviewed import ReviewedQuality
-from raydr.ops.review.doubts import Doubts, Order, Shown, distance_from_even
+from raydr.ops.review.verdicts import JudgeVerdicts, Order, ShownLabel, distance_from_even
 
 
 @dataclass
-class Desk:
+class Review:
     """A file of decisions, and a list of labels to decide on.
 
     Args:
         file: of the decisions, local.
         split: the split of the decisions.
-        doubts: the verdicts that the labels come from.
+        verdicts: the verdicts that the labels come from.
         queue: the labels, in the order in which all reviewers see them.
         order: ``informative`` moves the labels that are most in doubt to the front, by the decisions until then.
     """
 
     file: Path
     split: str
-    doubts: Sequence[Doubts]
-    queue: Sequence[Shown]
+    verdicts: Sequence[JudgeVerdicts]
+    queue: Sequence[ShownLabel]
     order: Order = "worst"
 
     def decisions(self) -> Decisions:
@@ -91,18 +91,21 @@ class Desk:
 
     def _known(self, decisions: Decisions) -> dict[str, ReviewedQuality | None]:
         """Estimate the quality of each judge from the decisions until now."""
-        return {doubts.name: doubts.quality(decisions.settled(doubts.subject, self.split)) for doubts in self.doubts}
+        return {
+            verdicts.name: verdicts.quality(decisions.settled(verdicts.subject, self.split))
+            for verdicts in self.verdicts
+        }
 
     def _findings(self, decisions: Decisions, quality: Mapping[str, ReviewedQuality | None]) -> list[str]:
         sentences = []
-        for doubts in self.doubts:
-            known = quality[doubts.name]
+        for verdicts in self.verdicts:
+            known = quality[verdicts.name]
             if known is None:
-                sentences.append(f"{doubts.name}: nobody has decided on any of it yet")
+                sentences.append(f"{verdicts.name}: nobody has decided on any of it yet")
                 continue
             made = f"{counted(known.num_decided, 'decision')}, {known.num_wrong} of them wrong"
             sentences.append(
-                f"{doubts.name}: precision {known.precision}, recall {known.recall}, estimated from {made}"
+                f"{verdicts.name}: precision {known.precision}, recall {known.recall}, estimated from {made}"
             )
         for both in agreement(decisions.standing()):
             kappa = "" if both.kappa is None else f", Cohen's κ {both.kappa:.2f}"
@@ -110,9 +113,9 @@ class Desk:
         return sentences
 
 
-def _in_turn(waiting: Sequence[Shown], known: Mapping[str, ReviewedQuality | None]) -> list[Shown]:
+def _in_turn(waiting: Sequence[ShownLabel], known: Mapping[str, ReviewedQuality | None]) -> list[ShownLabel]:
     """Order labels by their distance from even, the judges in turn: their log-odds are not on one scale."""
-    of_judge: dict[str, list[Shown]] = {}
+    of_judge: dict[str, list[ShownLabel]] = {}
     for shown in waiting:
         of_judge.setdefault(shown.judge, []).append(shown)
     ordered = [
@@ -122,6 +125,6 @@ def _in_turn(waiting: Sequence[Shown], known: Mapping[str, ReviewedQuality | Non
     return [shown for turn in zip_longest(*ordered) for shown in turn if shown is not None]
 
 
-def _as_json(shown: Shown) -> dict[str, Any]:
+def _as_json(shown: ShownLabel) -> dict[str, Any]:
     texts = [dict(zip(("role", "id", "title", "text"), text, strict=True)) for text in shown.texts]
     return {"id": shown.label.id, "kind": shown.label.subject, "facts": shown.facts, "texts": texts}

@@ -278,22 +278,20 @@ def review(
         raise ConfigError(f"decisions go into a local file, not to {file}: judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
     verdicts = find_verdicts(places, split, [judge.name for judge in config.judge.judges], named)
-    review_state = Review(Path(file), split, verdicts, [], order)
-    before = review_state.decisions()
+    state = Review(Path(file), split, verdicts, [], order)
+    before = state.decisions()
     if before.is_torn:
         warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
-    review_state.queue = queue(places, verdicts, split, order, before, limit)
+    state.queue = queue(places, verdicts, split, order, before, limit)
     with listen(port) as bound:
-        say(
-            f"{len(review_state.queue):,} pairs and candidates of {', '.join(one.name for one in verdicts)}, {order} first"
-        )
+        say(f"{len(state.queue):,} pairs and candidates of {', '.join(one.name for one in verdicts)}, {order} first")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
         say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
-        serve(review_state, bound)
-    after = review_state.decisions()
+        serve(state, bound)
+    after = state.decisions()
     written = {"lines written": len(after.lines) - len(before.lines), "decisions": len(after.standing())}
     show_summary("review", {**written, "at": file})
-    for finding in review_state.findings(after):
+    for finding in state.findings(after):
         say(f"  {finding}")
     if people not in config.judge.judges:
         say("  to train on what was decided, list people in judge.judges")

@@ -137,10 +137,10 @@ def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         filled = [(at, value) for at, value in enumerate(values) if value is not None]
         kind = type(filled[0][1])
-        at, odd = next((at, value) for at, value in filled if type(value) is not kind)
+        at, other = next((at, value) for at, value in filled if type(value) is not kind)
         raise DataError(
-            f"{where}, row {at}, column {name!r}: {odd!r:.80} is a {type(odd).__name__}, and the values before it are "
-            f"{kind.__name__}"
+            f"{where}, row {at}, column {name!r}: {other!r:.80} is a {type(other).__name__}, and the values before it "
+            f"are {kind.__name__}"
         ) from None
 
 

@@ -56,8 +56,10 @@ def write_report(config: RunConfig, places: Places) -> str:
     record = RunRecord(
         name=config.name,
         models=[_model_record(name, model) for name, model in named("models", "model")],
-        evaluations=[(evaluate.load_result(one), f"evaluation/{name}/{evaluate.REPORT}") for name, one in evaluations],
-        audits=[(audit.load_result(one), f"audits/{name}/{audit.REPORT}") for name, one in audits],
+        evaluations=[
+            (evaluate.load_result(made), f"evaluation/{name}/{evaluate.REPORT}") for name, made in evaluations
+        ],
+        audits=[(audit.load_result(made), f"audits/{name}/{audit.REPORT}") for name, made in audits],
         verdicts=[(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
         rankers=[RankerRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
         plan=_plan_record(root),

@@ -284,7 +284,8 @@ def review(
         warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
     state.queue = queue(places, verdicts, split, order, before, limit)
     with listen(port) as bound:
-        say(f"{len(state.queue):,} pairs and candidates of {', '.join(one.name for one in verdicts)}, {order} first")
+        names = ", ".join(judged.name for judged in verdicts)
+        say(f"{len(state.queue):,} pairs and candidates of {names}, {order} first")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
         say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
         serve(state, bound)

@@ -150,7 +150,9 @@ def _settings(
     key: str, field: Mapping[str, Any], schema: Mapping[str, Any], default: Any = _REQUIRED
 ) -> Iterator[Setting]:
     """Yield a field, or the fields below it if it is a section that is there by default."""
-    section, default = _section(field, schema), field.get("default", _REQUIRED) if default is _REQUIRED else default
+    section = _section(field, schema)
+    if default is _REQUIRED:
+        default = field.get("default", _REQUIRED)
     if section is None or default is None or isinstance(default, str):
         written = "required" if default is _REQUIRED else _as_yaml(default)
         yield Setting(key, _type(field), written, field.get("description", ""))

@@ -17,7 +17,7 @@ setup(
     package_data={
         "raydr": ["py.typed"],
         "raydr.verbs": ["*.yaml"],
-        "raydr.pages": ["*.js", "review/*"],
+        "raydr.pages": ["*.css", "*.js", "*.md", "review/*"],
         **{name: ["*.yaml"] for name in SHIPPED},
     },
     include_package_data=False,

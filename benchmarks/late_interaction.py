@@ -33,7 +33,7 @@ from raydr.artefacts.index import build_index
 from raydr.artefacts.places import Places, vectors_name
 from raydr.component import build
 from raydr.data.embeddings import Embeddings, VectorSets
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.distributed.pool import ThisProcess
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.search import ShardSearcher

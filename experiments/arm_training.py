@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, known_false_negatives
 from raydr.data.examples import load_examples
 from raydr.data.tables import pairs_of
 from raydr.evaluation.metrics import parse_measures, score_queries

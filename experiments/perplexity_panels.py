@@ -6,6 +6,8 @@ python -m experiments.perplexity_panels configs/experiments/noisy-code.yaml
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,12 @@ from experiments.arms import States, make_arms, plain_arm
 from experiments.noisy_pairs import BASELINE
 from experiments.results import Table, write_results
 from raydr.noise.detection_report import report_detection
-from raydr.pages.noise_plots import DetectedPairs, detection_panel
+from raydr.pages.figure import grid
+from raydr.pages.noise_plots import AXIS_LABELS, DetectedPairs
 from raydr.pipeline.session import Session, open_session
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,18 @@ def main() -> None:
         "perplexities": {title: panel.pairs.perplexities_N.tolist() for title, panel in states.items()},
         "mismatched": plain.mismatched_N.tolist(),
     }
-    picture = detection_panel(drawn, "Perplexity of the training pairs", 2)
+    picture = grid([(title, partial(_draw, pairs)) for title, pairs in drawn], "Perplexity of the training pairs")
     write_results(out, config, [table(states)], figures, {"panels.png": picture})
+
+
+def _draw(pairs: DetectedPairs, axes: Axes) -> None:
+    """Draw a detection as a panel; the thresholds of all panels share an entry of the legend."""
+    pairs.draw(axes)
+    for line in axes.lines:
+        if str(line.get_label()).startswith("threshold"):
+            line.set_label("threshold")
+    axes.set_xlabel(AXIS_LABELS[pairs.axis].split(":")[0])
+    axes.set_yticks([])
 
 
 def measured_states(session: Session, *names: str) -> list[States]:

@@ -224,6 +224,7 @@ class Pluggable:
 
         return core_schema.no_info_plain_validator_function(
             resolve,
+            json_schema_input_schema=core_schema.is_instance_schema(source),
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda part, info: part.model_dump(mode=info.mode), info_arg=True
             ),

@@ -6,20 +6,20 @@ import pytest
 
 from raydr import console
 from raydr.console import output, progress_bar, show_table, warn
-from raydr.pages.query_story import ExplainedPassage, QueryStory, print_story
+from raydr.pages.query_record import ExplainedPassage, QueryRecord, print_query
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"
 
 
-def story() -> QueryStory:
+def story() -> QueryRecord:
     actions = {"action": "drop", "weight": 0.0}
     place = {"artifact": "negatives/bm25-train", "miner": "bm25", "round": 0, "rank": 3, "noise": None, **actions}
     place |= {"score": 19.5, "positive_score": 14.5}
     verdict = {"artifact": "verdicts/margin-bm25-train", "judge": "margin", "score": 0.2, "truth": True, **actions}
     verdict |= {"score_name": "similarity above the limit"}
     passage = ExplainedPassage("p1", "A title", HOSTILE, (verdict,), (place,))
-    return QueryStory("q1", "train", "the query", (), (), (passage,), ("verdicts/old",))
+    return QueryRecord("q1", "train", "the query", (), (), (passage,), ("verdicts/old",))
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -27,7 +27,7 @@ def test_a_story_is_whole_on_a_terminal_and_in_a_pipe(terminal, monkeypatch, cap
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
-    print_story(story(), output())
+    print_query(story(), output())
     shown, errors = capsys.readouterr()
     assert errors == ""
     lines = shown.splitlines()

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from raydr.config.files import merged
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
-from raydr.data.given_pairs import place_pairs
+from raydr.data.pairs_in_memory import place_pairs
 from raydr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raydr.data.given_pairs import Pairs
+    from raydr.data.pairs_in_memory import Pairs
 
 #: A call computes in this process, whatever the size of the data: it has the whole machine.
 _IN_PROCESS_ROWS = 10**9

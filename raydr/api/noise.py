@@ -13,8 +13,8 @@ from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.given_pairs import Pairs, PairTable, pair_table
 from raydr.data.pair_shape import pair_shape
+from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
 from raydr.errors import DataError
 from raydr.pipeline.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
 from raydr.pipeline.session import open_session

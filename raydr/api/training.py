@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from raydr.api.calls import call_config, is_config, refuse_options
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.config.run import RunConfig
-from raydr.data.given_pairs import Pairs
+from raydr.data.pairs_in_memory import Pairs
 from raydr.ops.export import export_model
 from raydr.pipeline.session import Session, open_session
 from raydr.store.artifact import Artifact

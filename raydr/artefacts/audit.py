@@ -37,9 +37,8 @@ from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
-from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
+from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
 from raydr.data.inspection import SplitInspection, count_leaks
 from raydr.data.tables import of_queries
 from raydr.distributed.parts import as_json, write_contents

@@ -30,8 +30,8 @@ from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import counted, say
 from raydr.data.corpus import Corpus, hash_strings, range_of
 from raydr.data.dataset import Dataset
-from raydr.data.opened import offsets_of
 from raydr.data.partitions import Scope, partition_of, within
+from raydr.data.parts import offsets_of
 from raydr.data.schema import read_arrow
 from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
 from raydr.distributed.pool import Pool

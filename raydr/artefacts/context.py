@@ -16,7 +16,7 @@ from raydr.data.readers.base import Reader
 from raydr.distributed.arithmetic import Arithmetic, choose_device, resolve_arithmetic, resolve_training_dtype
 from raydr.distributed.choose_pool import choose_pool
 from raydr.errors import DamagedError
-from raydr.models.checkpoint import checkpoint_fingerprint, cross_encoder_fingerprint
+from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import CrossEncoderConfig, Dtype, ModelConfig
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.decisions import Decisions, Label
@@ -115,7 +115,7 @@ class Facts:
 
     def cross_encoder_checkpoint(self, model: CrossEncoderConfig) -> str:
         """As :meth:`checkpoint`, of a cross-encoder."""
-        return self._once(model.model_dump_json(), lambda: cross_encoder_fingerprint(model))
+        return self._once(model.model_dump_json(), lambda: checkpoint_fingerprint(model))
 
     def _once(self, key: str, find: Callable[[], T]) -> T:
         if key not in self._known:

@@ -23,7 +23,7 @@ from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Generic, Literal, ParamSpec, Union, get_args, get_origin, get_type_hints
 
 from raydr.component import Config, content_of, is_neutral
-from raydr.data.opened import Opened
+from raydr.data.parts import ArtifactView
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact, Building
@@ -183,7 +183,7 @@ class _Parameter:
         role: Literal["run", "input", "group", "setting"] = "setting"
         if kind is not None:
             role = "run"
-        elif opened := next((choice for choice in classes if issubclass(choice, Artifact | Opened)), None):
+        elif opened := next((choice for choice in classes if issubclass(choice, Artifact | ArtifactView)), None):
             role, kind = "input", opened
         elif get_origin(plain) is Mapping and get_args(plain)[1] is Artifact:
             role, kind = "group", Artifact
@@ -248,7 +248,7 @@ class Declaration(Generic[P]):
                 inputs |= {f"{name}/{key}": node for key, node in value.items()}
             elif value is not None:
                 inputs[name] = value
-                if issubclass(parameter.kind, Opened) and value.kind != parameter.kind.kind:
+                if issubclass(parameter.kind, ArtifactView) and value.kind != parameter.kind.kind:
                     raise TypeError(f"{self.kind} {label}: {name} is a {parameter.kind.kind}, got a {value.kind}")
         rows = self.facts["rows"]
         return Node(

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from raydr.artefacts.scoring import CandidateScores, PairReader, Scoring
 from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, Earlier
-from raydr.data.annotations import known_false_negatives, never_negatives_of, positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, known_false_negatives, never_negatives_of, positives_of, query_texts
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow, read_parquet
 from raydr.data.tables import pairs_of

@@ -33,9 +33,8 @@ from raydr.artefacts.verdict_tables import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
 from raydr.component import Neutral
 from raydr.console import progress_bar, say, warn
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool

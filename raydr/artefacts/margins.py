@@ -21,9 +21,8 @@ from raydr.artefacts.declaration import artefact
 from raydr.artefacts.folds import SplitPairs, fold_of_queries
 from raydr.artefacts.scoring import Scoring, scoring_of
 from raydr.component import Neutral
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.schema import read_arrow
 from raydr.data.tables import of_queries

@@ -25,9 +25,8 @@ from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.console import show_summary, warn
-from raydr.data.annotations import positives_of
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, positives_of
 from raydr.data.partitions import Scope, within
 from raydr.data.schema import RANDOM_MINER, read_arrow, to_table
 from raydr.data.tables import of_queries

@@ -18,9 +18,8 @@ from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary
-from raydr.data.annotations import known_false_negatives
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, known_false_negatives
 from raydr.data.schema import read_arrow
 from raydr.data.tables import of_queries
 from raydr.distributed.pool import Pool

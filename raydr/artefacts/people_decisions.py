@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgeWorker, PairsWorker
 from raydr.artefacts.verdict_tables import Earlier
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.tables import pairs_of, places_of
 from raydr.noise.candidates import candidates_of
 from raydr.noise.decisions import Label, Subject, digest_texts

@@ -24,7 +24,7 @@ from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.fields import RowError, columns_of, number_of
-from raydr.data.opened import Opened
+from raydr.data.parts import ArtifactView
 from raydr.data.schema import RUNS, read_parquet
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
@@ -77,7 +77,7 @@ def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> p
     return pa.Table.from_arrays([table["query_id"], table["passage_id"], ranks, table["score"]], schema=RUNS)
 
 
-class Run(Opened):
+class Run(ArtifactView):
     """Read access to a ``run`` artefact, part by part."""
 
     kind = KIND

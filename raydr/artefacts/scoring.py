@@ -10,9 +10,8 @@ import numpy as np
 
 from raydr.artefacts.folds import fold_of_texts
 from raydr.console import say
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.distributed.arithmetic import Arithmetic, require_device
 from raydr.distributed.pool import Pool
 from raydr.models.config import read_config

@@ -1,4 +1,4 @@
-"""Configs as files: YAML is read, merged with its base and overrides, and its relative paths are anchored."""
+"""Files of configs: reading YAML, overrides, configs that come with raydr, and absolute paths."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DATA = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz")
 
 
 def is_data(argument: str) -> bool:
-    """Whether an argument that may be a config is data: a folder, or a file of another kind than YAML.
+    """Return whether an argument is data and not a config: a folder, or a file of another kind than YAML.
 
     >>> is_data("pairs.csv"), is_data("run.yaml"), is_data("s3://bucket/pairs")
     (True, False, True)
@@ -34,10 +34,10 @@ def is_data(argument: str) -> bool:
 
 
 def refuse_data(path: Path) -> None:
-    """Refuse a file or a folder of data in place of a config, and say how it gets a config.
+    """Refuse a file or a folder of data in place of a config.
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: the path is data; names the command that makes a config for it.
     """
     if not path.is_dir() and not path.name.lower().endswith(_DATA):
         return
@@ -51,18 +51,18 @@ def refuse_data(path: Path) -> None:
 
 
 def _near(path: Path) -> str:
-    """The files beside a path whose names look alike, for messages."""
+    """Return a question that names the files with similar names beside a path, for messages."""
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = [str(path.parent / name) for name in get_close_matches(path.name, beside)]
     return f": did you mean {' or '.join(near)}?" if near else ""
 
 
 def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
-    """The content of a file.
+    """Read a YAML file that holds a mapping.
 
     Args:
         path: local.
-        what: it is, for messages, for example ``config file``.
+        what: kind of the file, for messages, for example ``config file``.
         shape: of the mapping, for messages, for example ``of sections``.
 
     Raises:
@@ -88,7 +88,7 @@ def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text, which names each key once.
+    """Parse a YAML text that names each key once.
 
     Raises:
         yaml.YAMLError: it is not YAML, repeats a key, contains itself, or stands for too many values.
@@ -116,7 +116,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values that a node stands for, aliases written out; ``known`` has those of nodes met before, 0 while open."""
+    """Count the values of a node with its aliases expanded; ``known`` has the counts of earlier nodes, 0 while open."""
     if id(node) in known:
         if not known[id(node)]:
             raise _wrong("it contains itself", node)
@@ -150,7 +150,7 @@ def _wrong(problem: str, node: yaml.Node) -> yaml.YAMLError:
 
 
 def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings with some of them changed; a component of another name replaces the whole one."""
+    """Return nested settings with changes; a component of another name replaces the whole component."""
     together = dict(base)
     for key, value in changes.items():
         earlier = together.get(key)
@@ -163,7 +163,7 @@ def merged(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_override(raw: dict[str, Any], override: str, option: str = "--set") -> None:
-    """Put ``key.path=value`` of a command line into nested settings; the value is YAML.
+    """Set ``key.path=value`` of a command line in nested settings; the value is YAML.
 
     Raises:
         ConfigError: it is written otherwise, or the key leads into a setting that has no settings of its own.
@@ -199,16 +199,16 @@ _LISTED = 12
 
 
 def located(name_or_path: str | Path, folders: tuple[str, ...], what: str) -> Path:
-    """The file at a path, or the one that comes with raydr under that name.
+    """Return the file at a path, or the file that comes with raydr under that name.
 
     Args:
         name_or_path: a path; or, where no such file exists, a name without suffix, for example ``so-codenn``. A folder
             of that name does not count.
         folders: :data:`CONFIGS` or :data:`SPACES`.
-        what: it is, for messages, for example ``config file``.
+        what: kind of the file, for messages, for example ``config file``.
 
     Raises:
-        ConfigError: a name that no file has.
+        ConfigError: no file has that name.
     """
     path = Path(name_or_path)
     if path.is_file() or path.suffix or path.name != str(name_or_path):
@@ -224,7 +224,7 @@ def located(name_or_path: str | Path, folders: tuple[str, ...], what: str) -> Pa
 
 
 def _folder(name: str) -> Path:
-    """In a wheel within the package (``setup.py``), in a checkout beside it."""
+    """Return a folder of configs: inside the package in a wheel (``setup.py``), beside the package in a checkout."""
     packed = _PACKAGE / "shipped" / Path(name).name
     return packed if packed.is_dir() else _PACKAGE.parent / name
 
@@ -233,12 +233,12 @@ _Settings = TypeVar("_Settings")
 
 
 def anchored(name: str) -> str:
-    """A path of what is there by its absolute path; anything else, such as a name on the hub, as it is."""
+    """Make the path of an existing file absolute; anything else, such as a name on the hub, stays as it is."""
     return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
 
 
 def with_anchored_checkpoints(settings: _Settings) -> _Settings:
-    """Settings with every checkpoint in them anchored, however deep it stands."""
+    """Return settings with the absolute path of every checkpoint at any depth."""
     if isinstance(settings, list | tuple):
         return type(settings)(with_anchored_checkpoints(item) for item in settings)
     if not isinstance(settings, Config):

@@ -1,4 +1,4 @@
-"""The first config of somebody's data: what was recognised, splits for what has none, and defaults."""
+"""The first config for a user's data: the recognised reader, held-out splits, and defaults."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BATCH_SIZE, _FEWEST_STEPS = 64, 8
 
 @dataclass(frozen=True)
 class FirstConfig:
-    """A config for data that somebody has.
+    """A config for a user's data.
 
     Args:
         name: of the run.
         raw: the config.
-        what: the data are, for people.
+        what: a description of the data.
         trains: whether there is a training split.
     """
 
@@ -42,10 +42,10 @@ class FirstConfig:
         return f"# {self.what}\n# What else may be set: raydr settings\n{settings}"
 
     def write(self) -> Path:
-        """Write it into the current folder, where a file that says the same may be.
+        """Write the config into the current folder; an equal file is kept.
 
         Raises:
-            ConfigError: a file of that name says something else.
+            ConfigError: a file of that name holds another config.
         """
         path = Path(f"{self.name}.yaml")
         if not path.exists():
@@ -59,10 +59,10 @@ class FirstConfig:
 
 
 def first_config(data: str) -> FirstConfig:
-    """A config for a file or a folder, local or an fsspec URL.
+    """Make a config for a file or a folder, local or an fsspec URL.
 
     Raises:
-        DataError: the data are nothing that is known.
+        DataError: the format of the data is unknown.
     """
     recognised = recognise(data)
     stem = data.rstrip("/").rpartition("/")[2].removesuffix(".gz")
@@ -83,7 +83,7 @@ def first_config(data: str) -> FirstConfig:
 
 
 def _splits(names: Sequence[str]) -> dict[str, Any]:
-    """Which split is for what; what there is none for is held out of the training split, if there is one.
+    """Return the roles of the splits; missing splits are held out of the training split, if there is one.
 
     >>> _splits(["train", "validation"])
     {'dev_split': 'validation', 'hold_out': {'test': 0.1}}

@@ -91,12 +91,12 @@ class JudgeConfig(Config):
         return self
 
     def chain(self, judge: Judge) -> list[Judge]:
-        """A judge and those that it comes after, the first one first."""
+        """Return a judge after the judges that it follows, in order."""
         before = judge.after if isinstance(judge, SecondJudge) else ""
         return [*(self.chain(self.judge(before)) if before else ()), judge]
 
     def judge(self, name: str) -> Judge:
-        """The judge of that name with its settings, or with the defaults if it is not in the list.
+        """Return the judge of that name with its settings, or with the defaults if it is not in the list.
 
         Raises:
             ConfigError: there is no such judge.

@@ -1,31 +1,30 @@
-"""All settings of a run, read from the config classes: key, type, default, and the words beside the field.
+"""The reference of all settings, from the JSON schema of the config classes: key, type, default and meaning.
 
-What a setting means stands once, in the docstring under its field.
+The meaning of a setting is the docstring under its field.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import json
 import math
 import re
-import types
-import typing
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import yaml
-from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_jsonable_python
 
-from raydr.component import Component, Config, Pluggable
+from raydr.component import Component, Config
 
-_BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+_BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+_TYPES = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
 _ROLE = re.compile(r":\w+:`~?([^`]*)`")
+_REQUIRED = object()
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,8 @@ class Setting:
 
     Args:
         key: dotted.
-        type: what it takes.
-        default: as in YAML; ``required`` if it has none.
+        type: the values that it takes, in words.
+        default: as in YAML; ``required`` if there is none.
         meaning: in words; may hold ``code``.
     """
 
@@ -47,11 +46,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """Settings that belong together: a section, or a component that is chosen by its name.
+    """The settings of a section, or of a component that is chosen by its name.
 
     Args:
         title: the section's key, or the kind and name of the component.
-        about: the first sentence of the class.
+        about: the first paragraph of the class's docstring.
         settings: in the order of the class.
     """
 
@@ -60,201 +59,180 @@ class SettingGroup:
     settings: tuple[Setting, ...]
 
 
+class _Schema(GenerateJsonSchema):
+    """JSON schema with the docstrings of fields as descriptions, and components as the names of their kind.
+
+    Pydantic's ``use_attribute_docstrings`` parses every class at import, which costs each process of a run 0.1 s.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: dict[type[Component], None] = {}
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        described = super().model_schema(schema)
+        for name, meaning in _field_docstrings(schema["cls"]).items():
+            if name in described.get("properties", {}):
+                described["properties"][name]["description"] = meaning
+        return described
+
+    def is_instance_schema(self, schema: Any) -> dict[str, Any]:
+        kind: type[Component] = schema["cls"]
+        self.kinds.setdefault(kind)
+        return {"title": kind.kind, "enum": list(_choices(kind))}
+
+    def encode_default(self, dft: Any) -> Any:
+        return _plain(dft)
+
+
 def list_settings(config: type[Config]) -> list[SettingGroup]:
-    """Sections first, then the components of each kind, each once."""
+    """Return the settings of the run itself, those of its sections, then the components of each kind."""
     kinds: dict[type[Component], None] = {}
-    groups = _sections(config, kinds)
+    schema = _schema(config, kinds)
+    own: list[Setting] = []
+    sections: list[SettingGroup] = []
+    for name, field in schema["properties"].items():
+        section, settings = _section(field, schema), tuple(_settings(name, field, schema))
+        if section is None:
+            own += settings
+        else:
+            sections.append(SettingGroup(name, _first_paragraph(section), settings))
+    groups = [SettingGroup("the run", _first_paragraph(schema), tuple(own)), *sections]
     done: set[type[Component]] = set()
+    # The settings of a component may name further kinds.
     while remaining := [kind for kind in kinds if kind not in done]:
-        kind = remaining[0]
-        done.add(kind)
-        for name, component in _choices(kind).items():
-            own = [field for field in component.model_fields if field != "name"]
-            groups.append(
-                SettingGroup(
-                    f"{kind.kind} {name}",
-                    _about(component),
-                    tuple(setting for field in own for setting in _of_field(component, field, field, kinds)),
-                )
-            )
+        done.add(remaining[0])
+        for name, component in _choices(remaining[0]).items():
+            schema = _schema(component, kinds)
+            fields = [(key, field) for key, field in schema["properties"].items() if key != "name"]
+            below = tuple(setting for key, field in fields for setting in _settings(key, field, schema))
+            groups.append(SettingGroup(f"{remaining[0].kind} {name}", _first_paragraph(schema), below))
     return groups
 
 
 def find_settings(groups: Sequence[SettingGroup], wanted: str) -> list[SettingGroup]:
-    """The groups with only those settings whose key, or the group's title, has ``wanted`` in it; without empty ones."""
+    """Return the settings whose key, or whose group's title, contains ``wanted``; groups without any are left out."""
     matches = []
     for group in groups:
-        whole = wanted in group.title
-        settings = tuple(setting for setting in group.settings if whole or wanted in setting.key)
-        if settings or whole:
-            matches.append(SettingGroup(group.title, group.about, settings))
+        settings = tuple(setting for setting in group.settings if wanted in group.title or wanted in setting.key)
+        if settings or wanted in group.title:
+            matches.append(replace(group, settings=settings))
     return matches
 
 
 def settings_page(groups: Sequence[SettingGroup]) -> str:
-    """The reference as Markdown."""
+    """Return the reference as Markdown."""
     lines = [
-        "# All settings",
-        "",
-        "Made by `raydr settings --markdown` from the config classes. What stands under a kind of component (`loss`, "
-        "`judge`, ...) is",
-        "written beside its `name`: `train: {loss: {name: rcl, reduction: reference}}`.",
+        "# All settings\n",
+        "Made by `raydr settings --markdown` from the config classes. Settings of a component (`loss`, `judge`) stand",
+        "beside its `name`: `train: {loss: {name: rcl, reduction: reference}}`.",
     ]
     for group in groups:
-        lines += ["", f"## {group.title}", "", group.about]
+        lines.append(f"\n## {group.title}\n\n{group.about}")
         if group.settings:
-            lines += ["", "| key | type | default | meaning |", "|---|---|---|---|"]
-            lines += [
-                "| "
-                + " | ".join(
-                    _cell(text) for text in (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning)
-                )
-                + " |"
-                for setting in group.settings
-            ]
+            lines.append("\n| key | type | default | meaning |\n|---|---|---|---|")
+        for setting in group.settings:
+            cells = (f"`{setting.key}`", setting.type, f"`{setting.default}`", setting.meaning)
+            escaped = (cell.replace("|", r"\|").replace("``", "`") for cell in cells)
+            lines.append(f"| {' | '.join(escaped)} |")
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("``", "`")
+def _schema(config: type[Config], kinds: dict[type[Component], None]) -> dict[str, Any]:
+    """Return the JSON schema of a class, and add the kinds of components that it names to ``kinds``."""
+    generator = _Schema()
+    schema = generator.generate(config.__pydantic_core_schema__)
+    kinds.update(generator.kinds)
+    return schema
 
 
-def _sections(config: type[Config], kinds: dict[type[Component], None]) -> list[SettingGroup]:
-    """The settings of the run itself, then those of each of its sections."""
-    fields = config.model_fields
-    sections = {name: section for name in fields if (section := _section(fields[name].annotation)) is not None}
-    own = (setting for name in fields if name not in sections for setting in _of_field(config, name, name, kinds))
-    return [
-        SettingGroup("the run", _about(config), tuple(own)),
-        *(
-            SettingGroup(name, _about(section), tuple(_of_field(config, name, name, kinds)))
-            for name, section in sections.items()
-        ),
-    ]
-
-
-def _section(annotation: Any) -> type[Config] | None:
-    """The config class that a field is, or may be beside null; None if it is a value or a component."""
-    for choice in _alternatives(annotation):
-        if isinstance(choice, type) and issubclass(choice, Config) and not issubclass(choice, Component):
-            return choice
-    return None
-
-
-def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return typing.get_args(annotation)
-    return (annotation,)
-
-
-def _of_field(
-    config: type[Config], name: str, key: str, kinds: dict[type[Component], None], instance: Config | None = None
+def _settings(
+    key: str, field: Mapping[str, Any], schema: Mapping[str, Any], default: Any = _REQUIRED
 ) -> Iterator[Setting]:
-    """A field, or those below it; ``instance`` is the default of the section that it is in, if that has one."""
-    field = config.model_fields[name]
-    section = _section(field.annotation)
-    if section is None:
-        default = _as_yaml(getattr(instance, name)) if instance is not None else _default_of(field)
-        yield Setting(key, _type_of(field, kinds), default, _meaning(config, name))
-        return
-    default_section = None if field.is_required() else field.get_default(call_default_factory=True)
-    if instance is not None:
-        default_section = getattr(instance, name)
-    if not isinstance(default_section, Config) and not field.is_required():
-        words = [f"`{value}`" for choice in _alternatives(field.annotation) for value in typing.get_args(choice)]
-        type_ = " or ".join(["section", *words, "null"])
-        yield Setting(key, type_, _as_yaml(default_section), _meaning(config, name))
-        default_section = None
-    for below in section.model_fields:
-        yield from _of_field(section, below, f"{key}.{below}", kinds, default_section)
+    """Yield a field, or the fields below it if it is a section that is there by default."""
+    section = _section(field, schema)
+    if default is _REQUIRED:
+        default = field.get("default", _REQUIRED)
+    if section is None or default is None or isinstance(default, str):
+        written = "required" if default is _REQUIRED else _as_yaml(default)
+        yield Setting(key, _type(field), written, field.get("description", ""))
+    if section is not None:
+        defaults = default if isinstance(default, Mapping) else {}
+        for name, below in section["properties"].items():
+            yield from _settings(f"{key}.{name}", below, schema, defaults.get(name, _REQUIRED))
 
 
-def _type_of(field: FieldInfo, kinds: dict[type[Component], None]) -> str:
-    bounds = [
-        f"{sign} {bound:g}" if isinstance(bound, float) else f"{sign} {bound:,}"
-        for mark in field.metadata
-        for name, sign in _BOUNDS.items()
-        if (bound := getattr(mark, name, None)) is not None
-    ]
-    pluggable = any(isinstance(mark, Pluggable) for mark in field.metadata)
-    shown = _shown(field.annotation, pluggable, kinds)
-    return f"{shown}, {', '.join(bounds)}" if bounds else shown
+def _section(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of the section that a field is, perhaps beside null; None if it is a value."""
+    names = [_name(choice) for choice in field.get("anyOf", [field]) if "$ref" in choice]
+    return schema["$defs"][names[0]] if names else None
 
 
-def _shown(annotation: Any, pluggable: bool, kinds: dict[type[Component], None]) -> str:
-    """A type in words."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Annotated:
-        return _shown(arguments[0], any(isinstance(argument, Pluggable) for argument in arguments[1:]), kinds)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_shown(argument, pluggable, kinds) for argument in arguments))
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if isinstance(annotation, type) and issubclass(annotation, Component) and pluggable:
-        kinds.setdefault(annotation)
-        return f"{annotation.kind}: {', '.join(f'`{name}`' for name in _choices(annotation))}"
-    if origin in (list, tuple, dict, frozenset, set):
-        inner = [_shown(argument, pluggable, kinds) for argument in arguments if argument is not Ellipsis]
-        return f"keys with {inner[-1]}" if origin is dict else f"list of {', '.join(dict.fromkeys(inner))}"
-    names = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "anything"}
-    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+def _name(reference: Mapping[str, Any]) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Describe the values that a JSON schema allows."""
+    if "anyOf" in schema:
+        return " or ".join("section" if "$ref" in choice else _type(choice) for choice in schema["anyOf"])
+    if "$ref" in schema:
+        return _name(schema)
+    if "const" in schema or "enum" in schema:
+        names = ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+        return f"{schema['title']}: {names}" if "type" not in schema else names
+    if schema.get("type") == "array":
+        items = schema.get("prefixItems") or [schema["items"]]
+        return f"list of {', '.join(dict.fromkeys(map(_type, items)))}"
+    if schema.get("type") == "object":
+        values = schema.get("additionalProperties")
+        return f"keys with {_type(values if isinstance(values, Mapping) else {})}"
+    bounds = ", ".join(f"{sign} {schema[bound]:,.10g}" for bound, sign in _BOUNDS.items() if bound in schema)
+    return f"{_TYPES.get(schema.get('type', ''), 'anything')} {bounds}".rstrip()
+
+
+def _plain(value: Any) -> Any:
+    """Return a default as JSON values; of a component its name, and the settings that differ from its defaults."""
+    if isinstance(value, Component):
+        changed = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        return {"name": value.name, **changed} if changed else value.name
+    if isinstance(value, Config):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    return to_jsonable_python(value)
+
+
+def _as_yaml(value: Any) -> str:
+    if isinstance(value, str) and "\n" in value:
+        # A line of JSON, which YAML reads too.
+        return json.dumps(value)
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.removesuffix("\n...\n").strip()
 
 
 def _choices(kind: type[Component]) -> dict[str, type[Component]]:
-    """The components that come with raydr; a program may have defined others."""
+    """Return the components that come with raydr; a program may have defined others."""
     package = kind.package.partition(".")[0] + "."
     return {name: component for name, component in kind.choices().items() if component.__module__.startswith(package)}
 
 
-def _default_of(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    return _as_yaml(field.get_default(call_default_factory=True))
+def _first_paragraph(schema: Mapping[str, Any]) -> str:
+    return _in_a_line(schema.get("description", "").partition("\n\n")[0])
 
 
-def _as_yaml(value: Any) -> str:
-    if isinstance(value, Component):
-        settings = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-        return value.name if not settings else _as_yaml({"name": value.name, **settings})
-    plain = to_jsonable_python(value)
-    if isinstance(plain, str) and "\n" in plain:
-        # On one line, which YAML reads too.
-        return json.dumps(plain)
-    return (
-        yaml.safe_dump(plain, default_flow_style=True, sort_keys=False, width=math.inf).removesuffix("\n...\n").strip()
-    )
-
-
-def _about(config: type[Config]) -> str:
-    text = inspect.getdoc(config) or ""
-    return _plain(" ".join(text.split("\n\n")[0].split()))
-
-
-def _meaning(config: type[Config], name: str) -> str:
-    """The docstring under a field, of the class itself or of one that it is derived from."""
-    owners = (owner for owner in config.__mro__ if issubclass(owner, Config))
-    return _plain(
-        next((docstrings[name] for owner in owners if name in (docstrings := _attribute_docstrings(owner))), "")
-    )
-
-
-@functools.cache
-def _attribute_docstrings(config: type[Config]) -> dict[str, str]:
-    """The docstrings under the attributes of a class, each in one line.
-
-    Pydantic's ``use_attribute_docstrings`` gives the same, but parses every class when it is imported: 0.1 s or more
-    in each process of a run, for what only the reference shows.
-    """
-    docstrings = {}
-    (tree,) = ast.parse(inspect.getsource(config)).body
-    assert isinstance(tree, ast.ClassDef)
-    for attribute, below in pairwise(tree.body):
-        match attribute, below:
-            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                docstrings[name] = " ".join(text.split())
+def _field_docstrings(config: type[Config]) -> dict[str, str]:
+    """Return the docstrings under the fields of a class and of its bases."""
+    docstrings: dict[str, str] = {}
+    for owner in reversed(config.__mro__):
+        if issubclass(owner, Config):
+            [tree] = ast.parse(inspect.getsource(owner)).body
+            assert isinstance(tree, ast.ClassDef)
+            for field, below in pairwise(tree.body):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                        docstrings[name] = _in_a_line(text)
     return docstrings
 
 
-def _plain(text: str) -> str:
-    """Without the roles of the documentation's language."""
-    return _ROLE.sub(r"``\1``", text)
+def _in_a_line(text: str) -> str:
+    """Return a docstring in one line, without the roles of the documentation's language."""
+    return _ROLE.sub(r"``\1``", " ".join(text.split()))

@@ -51,8 +51,8 @@ class RefreshConfig(Config):
     """Whether a round that starts from the last model goes on with its optimiser's moments."""
 
     classifier: Literal["once", "each_round"] = "once"
-    """The cross-encoder of judges (``judge.classifier``): trained once, on the candidates of the first round that asks
-    it and the pairs that are kept there, or anew in each round, on those of that round."""
+    """When the cross-encoder of judges (``judge.classifier``) is trained: once, on candidates and kept pairs of the
+    first round that asks it; or in each round, on those of that round."""
 
     evaluate_splits: list[str] = []
     """Splits that are searched and evaluated after each round; the dev split and the test splits if empty."""
@@ -79,7 +79,7 @@ class RefreshConfig(Config):
     """Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once."""
 
     def at(self, number: int) -> RoundChanges:
-        """What a round does: its own changes, and what the section says where it has none."""
+        """Return the changes of a round, with the section's values where the round has none."""
         own = self.rounds.get(number) or RoundChanges()
         shared = {name: getattr(self, name) for name in ("judges", "start", "optimizer")}
         return own.model_copy(update={name: value for name, value in shared.items() if getattr(own, name) is None})
@@ -87,7 +87,7 @@ class RefreshConfig(Config):
     @field_validator("arms")
     @classmethod
     def _numbered_rounds(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """JSON, which a stored config goes through, knows keys of text only."""
+        """Convert the numbers of rounds to integers: JSON, as which a config is stored, has keys of text only."""
 
         def number(key: Any) -> Any:
             return int(key) if isinstance(key, str) and key.isdecimal() else key

@@ -56,7 +56,7 @@ RANKER = "ranker"
 
 
 def is_ranker(name: str) -> bool:
-    """Whether a model of that name is a cross-encoder.
+    """Return whether a model of that name is a cross-encoder.
 
     >>> [is_ranker(name) for name in ("ranker", "ranker-bce", "rankers")]
     [True, True, False]
@@ -184,7 +184,7 @@ class RunConfig(Config):
         return self
 
     def variant(self, name: str) -> RunConfig:
-        """The run with one variant's training; the run itself for any other name."""
+        """Return the run with a variant's training; the run itself for any other name."""
         changes = self.variants.get(name)
         if changes is None:
             return self
@@ -192,7 +192,7 @@ class RunConfig(Config):
         return self.model_copy(update={"train": TrainConfig.model_validate(train)})
 
     def scope(self, split: str) -> Scope:
-        """The partitions that queries of a split are searched in: of the training split those of its negatives."""
+        """Return the partitions in which a split's queries are searched; in training those of its negatives."""
         return self.partition.negatives if split == self.data.train_split else self.partition.search
 
     @property
@@ -214,7 +214,7 @@ class RunConfig(Config):
         return self
 
     def refresh_arms(self) -> dict[str, RefreshConfig]:
-        """The refreshes to run, by name: the arms of the section, or the section itself as ``refresh``."""
+        """Return the refreshes by name: the arms of the section, or the section itself as ``refresh``."""
         base = self.refresh.model_dump(exclude={"arms"})
         if not self.refresh.arms:
             return {"refresh": self.refresh}
@@ -227,7 +227,7 @@ class RunConfig(Config):
         return arms
 
     def refresh_round(self, arm: RefreshConfig, number: int) -> RunConfig:
-        """The run as one round of a refresh has it: its own training and mining.
+        """Return the run of a round, with the round's training and mining.
 
         Args:
             arm: one of :meth:`refresh_arms`.
@@ -249,10 +249,10 @@ class RunConfig(Config):
 
     @classmethod
     def of(cls, config: GivenConfig) -> RunConfig:
-        """A config as it is, a YAML file's or that of a config that comes with raydr, or that of a nested dict.
+        """Return the config of a config, a YAML file, a name that comes with raydr, or a nested dict.
 
         Raises:
-            ConfigError: it is none of these, or is wrong.
+            ConfigError: the value is none of these, or the config is wrong.
         """
         if isinstance(config, RunConfig):
             return config
@@ -297,7 +297,7 @@ class RunConfig(Config):
             raise ConfigError(explain(error, where, cls)) from None
 
     def from_anywhere(self) -> RunConfig:
-        """The same run with absolute paths in place of those that hold in the current folder alone."""
+        """Return the run with absolute paths, which hold in any folder."""
         settings, reader = with_anchored_checkpoints(self), self.data.reader
         path = getattr(reader, "path", None)
         if path is not None:
@@ -318,7 +318,7 @@ class RunConfig(Config):
         )
 
     def changed_settings(self) -> dict[str, Any]:
-        """The settings that differ from their defaults, by dotted key; those of the reader all."""
+        """Return the settings that differ from their defaults, by dotted key, and all settings of the reader."""
         default = RunConfig.parse({"data": {"reader": self.data.reader}})
         mine, theirs = (flatten(config.model_dump(mode="json")) for config in (self, default))
         absent = object()

@@ -1,4 +1,4 @@
-"""Telling secrets from settings.
+"""Secrets, which no config holds.
 
 A config is stored in every artefact and logged to MLflow; a job's command and environment variables can be read by
 everyone who may look at the cluster. So credentials come from the environment of the machines alone, and what is passed
@@ -35,7 +35,7 @@ _NAMES_BEFORE_AT = re.compile(
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable of this name holds a secret, as far as a name can tell.
+    """Return whether the name of a variable is that of a secret.
 
     >>> [name for name in ("MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN_PATH", "OMP_NUM_THREADS",
     ...                    "TOKENIZERS_PARALLELISM", "HF_TOKEN", "PGPASSWORD", "AZURE_STORAGE_KEY")
@@ -46,7 +46,7 @@ def looks_secret(name: str) -> bool:
 
 
 def holds_credentials(text: str) -> bool:
-    """Whether a text has a URL with a password, or with a token or a signature among its parameters.
+    """Return whether a text has a URL with a password, or with a token or a signature among its parameters.
 
     >>> [text for text in ("http://mlflow:5000", "s3://bucket/a@b", "a: b@c", "abfs://container@account/x",
     ...                    "git+ssh://git@host/x", "postgresql://me@host/db") if holds_credentials(text)]
@@ -99,7 +99,7 @@ def refuse_unwritable(text: str, where: str, named: bool) -> None:
 
 
 def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
-    """Check nested settings.
+    """Refuse credentials and unwritable texts in nested settings.
 
     Raises:
         ConfigError: names the key whose value holds credentials, and not the value; or a value is no text that can be

@@ -43,12 +43,12 @@ class DataConfig(Config):
     ``{dev: 0.1, test: 0.1}``; chosen by (seed, query_id)."""
 
     leaked_queries: Literal["keep", "leave_out"] = "keep"
-    """What becomes of training queries that are also queries of the dev split or a test split, word for word or nearly:
-    they are kept with a warning, or left out of the training."""
+    """Treatment of training queries that the dev split or a test split has too, word for word or nearly. They are kept
+    with a warning, or left out of the training."""
 
     skip_own_id: bool = False
-    """Where queries are passages of the corpus themselves, as in BEIR's ArguAna: a passage that has the query's own id
-    is never found for it, and is no negative of it."""
+    """Whether a passage with the query's own id is never a result and never a negative of the query. Set it where
+    queries are passages of the corpus, as in BEIR's ArguAna."""
 
     @model_validator(mode="after")
     def _something_is_left(self) -> DataConfig:

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.data.opened import Opened, RowParts, as_numpy
 from raydr.data.partitions import RowPool, partition_of
+from raydr.data.parts import ArtifactView, RowParts, as_numpy
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
 
@@ -72,7 +72,7 @@ class Texts:
     texts: list[str]
 
 
-class Corpus(Opened):
+class Corpus(ArtifactView):
     """Read access to a ``corpus`` artefact."""
 
     kind = "corpus"

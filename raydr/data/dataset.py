@@ -5,12 +5,12 @@ Artefact ``dataset``::
     queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... of
                                   those that have a partition
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
-    absent/SPLIT/part-*.arrow     judgments of passages that a search cannot find, as they are not in the corpus
+    absent/SPLIT/part-*.arrow     judgments of passages that are not in the corpus
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
-    dropped/SPLIT/part-*.arrow    the pairs that judges have dropped, like negatives: these they never are either
-    trusted/SPLIT/part-*.arrow    those of the judgments that people have called right
+    dropped/SPLIT/part-*.arrow    negatives(...): the pairs that judges have dropped, which are no negatives either
+    trusted/SPLIT/part-*.arrow    the judgments that people have confirmed
 
-Artefact ``negatives`` (mined or judged) has the last folder alone.
+Artefact ``negatives`` (mined or judged) has the folder ``negatives`` alone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from raydr.data.opened import Opened
+from raydr.data.noise_injection import FALSE_NEGATIVE
 from raydr.data.partitions import partition_of
+from raydr.data.parts import ArtifactView
 from raydr.data.schema import BY_NAME, SplitTables, read_arrow
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
 from raydr.store.folder import side_by_side
 
 
-class Dataset(Opened):
+class Dataset(ArtifactView):
     """Read access to a ``dataset`` artefact."""
 
     kind = "dataset"
@@ -115,3 +117,43 @@ def read_split(artifact: Artifact, name: str, split: str) -> pa.Table:
     """Map all parts of a table of a split, put together."""
     parts = side_by_side(lambda part: read_arrow(artifact.local(part)), artifact.parts(f"{name}/{split}"))
     return pa.concat_tables(parts) if parts else BY_NAME[name].empty_table()
+
+
+def query_texts(data: Dataset, split: str, query_ids: list[str]) -> list[str]:
+    """Return the texts of some queries, in their order.
+
+    Raises:
+        DataError: one of them is not in the split.
+    """
+    rows = of_queries(data.queries(split), query_ids)
+    texts = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+    missing = [query_id for query_id in query_ids if query_id not in texts]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of {len(query_ids)} queries are not in split {split!r} of the data set at "
+            f"{data.artifact.folder}, the first is {missing[0]!r}: give the data set that they were made with"
+        )
+    return [texts[query_id] for query_id in query_ids]
+
+
+def positives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
+    """Return the passages judged relevant for some queries."""
+    return passages_by_query(relevant(of_queries(data.qrels(split), query_ids)))
+
+
+def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
+    """Return the passages that are no negatives of some queries: judged relevant, or dropped."""
+    known = positives_of(data, split, query_ids)
+    dropped = passages_by_query(of_queries(data.dropped(split), query_ids))
+    return {
+        query_id: [*known.get(query_id, []), *dropped.get(query_id, [])] for query_id in known.keys() | dropped.keys()
+    }
+
+
+def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:
+    """Return (query, passage) ids whose passage was planted among the negatives or replaced by a mismatched passage."""
+    # The data set is asked and not the candidates: a miner may have found such a passage by itself.
+    planted, replaced = data.negatives(split), data.qrels(split)
+    planted = planted.filter(pc.equal(planted["noise"], FALSE_NEGATIVE))
+    replaced = replaced.filter(pc.is_valid(replaced["original_passage_id"]))
+    return {*pairs_of(planted), *pairs_of(replaced, "original_passage_id")}

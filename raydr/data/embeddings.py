@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.data.opened import Opened, RowParts, offsets_of
+from raydr.data.parts import ArtifactView, RowParts, offsets_of
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
 
@@ -157,7 +157,7 @@ def _rows(vectors: pa.FixedSizeListArray) -> NDArray[np.float16]:
     return cast(NDArray[np.float16], flat.reshape(-1, vectors.type.list_size))
 
 
-class Embeddings(Opened):
+class Embeddings(ArtifactView):
     """Read access to an ``embeddings`` artefact."""
 
     kind = "embeddings"

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
-from raydr.data.opened import offsets_of
 from raydr.data.partitions import RowPool, Scope, within
+from raydr.data.parts import offsets_of
 from raydr.data.schema import RANDOM_MINER
 from raydr.data.tables import passages_by_query, relevant
 from raydr.errors import DataError

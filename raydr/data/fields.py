@@ -180,8 +180,8 @@ class MentionConfig(Config):
     """The settings by which a mention and its context become a query's text."""
 
     window: int = Field(default=96, ge=1)
-    """Words of a query, those of the mention among them: half of the others before it and half after it, and what a
-    short side leaves goes to the other. A mention that is longer stays whole, alone."""
+    """Words of a query, the mention included. Half of the other words stand before the mention and half after it; a
+    short side leaves its room to the other. A longer mention stays whole, alone."""
 
     markers: tuple[str, str] = ("[", "]")
     """Words before and after the mention. A tokenizer cuts them into pieces like other words, unless the checkpoint's

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,19 +27,17 @@ _PURPOSE = "inspect"
 
 def count_blank(column: pa.ChunkedArray) -> int:
     """Count the texts of nothing but white space."""
-    return int(pc.sum(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)).as_py() or 0)
+    return _count(pc.equal(pc.utf8_trim_whitespace(column), ""))
 
 
 def count_leaks(data: Dataset, split: str, train_split: str) -> int:
     """Count a split's queries that the training split also has, word for word or nearly.
 
-    The training split itself is compared with the others.
+    The training split itself is compared with all others.
     """
-    others = [other for other in data.splits if other != train_split] if split == train_split else [train_split]
-    texts = [text for other in others if other in data.splits for text in data.queries(other)["text"].to_pylist()]
-    if split not in data.splits or not texts:
-        return 0
-    return len(find_leaks(data.queries(split)["text"].to_pylist(), texts))
+    others = [other for other in data.splits if (split == train_split) != (other == train_split)]
+    texts = [text for other in others for text in data.queries(other)["text"].to_pylist()]
+    return len(find_leaks(data.queries(split)["text"].to_pylist(), texts)) if split in data.splits and texts else 0
 
 
 def count_duplicates(hashes: NDArray[np.uint64]) -> int:
@@ -75,6 +74,10 @@ class SplitInspection:
     def _positives(self) -> dict[str, list[str]]:
         return passages_by_query(relevant(self.qrels))
 
+    @cached_property
+    def _positive_pairs(self) -> list[tuple[str, str]]:
+        return [(query_id, passage_id) for query_id, ids in self._positives.items() for passage_id in ids]
+
     def report(
         self,
         match: MatchRule,
@@ -94,29 +97,26 @@ class SplitInspection:
             DataError: an answer is not a valid regular expression.
         """
         query_ids = self.queries["query_id"].to_pylist()
-        known = set(query_ids)
         judged = self.qrels["passage_id"].to_pylist()
         missing = [judged[at] for at in np.flatnonzero(self.corpus.find(judged) < 0)]
         texts = Counter(" ".join(text.lower().split()) for text in self.queries["text"].to_pylist())
-        owners = Counter(passage_id for query_id in self._positives for passage_id in set(self._positives[query_id]))
-        per_query = [len(self._positives.get(query_id, [])) for query_id in query_ids]
-        sampled = choose_queries(query_ids, sample, self.seed, _PURPOSE)
-        chosen = of_queries(self.queries, sorted(sampled))
+        owners = Counter(passage_id for _, passage_id in set(self._positive_pairs))
+        sampled = of_queries(self.queries, sorted(choose_queries(query_ids, sample, self.seed, _PURPOSE)))
         return SplitReport(
             num_queries=len(query_ids),
             num_judgments=len(judged),
-            num_positives=sum(map(len, self._positives.values())),
-            num_queries_without_positive=per_query.count(0),
-            most_positives=max(per_query, default=0),
+            num_positives=len(self._positive_pairs),
+            num_queries_without_positive=sum(query_id not in self._positives for query_id in query_ids),
+            most_positives=max((len(self._positives.get(query_id, ())) for query_id in query_ids), default=0),
             num_queries_with_repeated_text=sum(count for count in texts.values() if count > 1),
             num_empty_queries=count_blank(self.queries["text"]),
             num_judgments_of_missing_passages=len(missing),
-            num_judgments_of_missing_queries=sum(
-                query_id not in known for query_id in self.qrels["query_id"].to_pylist()
+            num_judgments_of_missing_queries=_count(
+                pc.invert(pc.is_in(self.qrels["query_id"], self.queries["query_id"].combine_chunks()))
             ),
             missing_passages=list(dict.fromkeys(missing))[:5],
-            num_queries_sharing_a_positive=sum(
-                any(owners[passage_id] > 1 for passage_id in passage_ids) for passage_ids in self._positives.values()
+            num_queries_sharing_a_positive=len(
+                {query_id for query_id, passage_id in self._positive_pairs if owners[passage_id] > 1}
             ),
             num_queries_with_unjudged_copies=self._count_queries_with_unjudged_copies(),
             num_negatives=len(self.negatives),
@@ -124,7 +124,7 @@ class SplitInspection:
             num_negatives_equal_to_a_positive=self._count_negatives_equal_to_a_positive(),
             noise=_count_kinds(self.qrels["noise"]) | _count_kinds(self.negatives["noise"]),
             answers=self._answers(match, answer_prefixes, sample),
-            lengths=None if lengths is None else lengths(chosen["text"].to_pylist()),
+            lengths=None if lengths is None else lengths(sampled["text"].to_pylist()),
         )
 
     def examples(self, split: str, num: int) -> list[Example]:
@@ -133,12 +133,12 @@ class SplitInspection:
         chosen = choose_queries(ids, num, self.seed, _PURPOSE)
         return [self._example(split, row) for row in of_queries(self.queries, sorted(chosen)).to_pylist()]
 
-    def _example(self, split: str, query: dict[str, object]) -> Example:
-        query_id = str(query["query_id"])
+    def _example(self, split: str, query: dict[str, Any]) -> Example:
+        query_id = query["query_id"]
         positive_id = self._positives[query_id][0]
+        own = self.negatives.filter(pc.equal(self.negatives["query_id"], query_id)).sort_by("rank")
+        negative_id = own["passage_id"][0].as_py() if len(own) else None
         positive, source = self._show(positive_id)
-        mine = self.negatives.filter(pc.equal(self.negatives["query_id"], query_id)).sort_by("rank")
-        negative_id = mine["passage_id"][0].as_py() if len(mine) else None
         return Example(
             split=split,
             query_id=query_id,
@@ -148,7 +148,7 @@ class SplitInspection:
             positive=positive,
             source=source,
             negative_id=negative_id,
-            negative=self._show(negative_id)[0] if negative_id is not None else None,
+            negative=None if negative_id is None else self._show(negative_id)[0],
         )
 
     def _show(self, passage_id: str) -> tuple[str, str]:
@@ -161,29 +161,16 @@ class SplitInspection:
         return f"{values['title']}\n{values['text']}".strip(), place
 
     def _count_negatives_equal_to_a_positive(self) -> int:
-        negatives = pairs_of(self.negatives)
-        owners = {query_id for query_id, _ in negatives}
-        positives = [
-            (query_id, passage_id)
-            for query_id in self._positives
-            if query_id in owners
-            for passage_id in self._positives[query_id]
-        ]
-        known = set(self._contents(positives))
-        return sum(pair in known for pair in self._contents(negatives))
+        positives = set(self._contents(self._positive_pairs))
+        return sum(pair in positives for pair in self._contents(pairs_of(self.negatives)))
 
     def _count_queries_with_unjudged_copies(self) -> int:
         judged = Counter(self._contents(sorted(set(pairs_of(self.qrels)))))
-        positives = self._contents(
-            [(query_id, passage_id) for query_id in self._positives for passage_id in self._positives[query_id]]
-        )
-        contents_N = np.sort(self.corpus.content_hashes(np.arange(len(self.corpus))))
-        mine = np.array([max(content, 0) for _, content in positives], dtype=np.uint64)
-        first, last = (np.searchsorted(contents_N, mine, side=side) for side in ("left", "right"))
-        copies = zip(positives, (last - first).tolist(), strict=True)
-        return len(
-            {query_id for (query_id, content), num in copies if content >= 0 and num > judged[query_id, content]}
-        )
+        hashes, counts = np.unique(self.corpus.content_hashes(np.arange(len(self.corpus))), return_counts=True)
+        positives = [pair for pair in self._contents(self._positive_pairs) if pair[1] >= 0]
+        at = np.searchsorted(hashes, np.array([content for _, content in positives], dtype=np.uint64))
+        copies = zip(positives, counts[at].tolist(), strict=True)
+        return len({pair[0] for pair, count in copies if count > judged[pair]})
 
     def _contents(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:
         """Return query ids with the hash of the passage's content, −1 where it is not in the corpus."""
@@ -201,23 +188,26 @@ class SplitInspection:
             return None
         chosen = choose_queries(ids, sample, self.seed, _PURPOSE)
         negatives = passages_by_query(of_queries(self.negatives, chosen))
-        unanswered = num_negatives = bearing = 0
+        unanswered = bearing = 0
         for query_id in sorted(chosen):
-            matcher, mine = AnswerMatcher(query_id, answers[query_id], match), negatives.get(query_id, [])
+            matcher = AnswerMatcher(query_id, answers[query_id], match)
             unanswered += not self._num_matching(matcher, self._positives.get(query_id, []))
-            num_negatives += len(mine)
-            bearing += self._num_matching(matcher, mine)
+            bearing += self._num_matching(matcher, negatives.get(query_id, []))
         return AnswerReport(
             match=match,
             num_queries=len(chosen),
             num_queries_without_answer_in_positives=unanswered,
-            num_negatives=num_negatives,
+            num_negatives=sum(map(len, negatives.values())),
             num_negatives_with_answer=bearing,
         )
 
     def _num_matching(self, matcher: AnswerMatcher, passage_ids: Sequence[str]) -> int:
         rows = self.corpus.find(passage_ids)
         return sum(matcher.matches(text) for text in self.corpus.texts(rows[rows >= 0]).texts)
+
+
+def _count(are: pa.ChunkedArray) -> int:
+    return int(pc.sum(are).as_py() or 0)
 
 
 def _count_kinds(noise: pa.ChunkedArray) -> dict[str, int]:

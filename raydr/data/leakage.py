@@ -1,9 +1,10 @@
 """Texts in both training and evaluation: copies, and texts of nearly the same words.
 
-Two texts are taken for the same if the sets of their words, w and v, without case and punctuation, have
-|w ∩ v| ≥ 0.9 · |w ∪ v|. All such pairs are found without comparing each with each: with words in the order of how rare
-they are, two such texts share one of the first |w| − ⌈0.9 · |w|⌉ + 1 (prefix filtering; Chaudhuri, Ganti and Kaushik,
-"A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006).
+Two texts are nearly equal if their sets of words, w and v, without case and punctuation, have |w ∩ v| ≥ 0.9 · |w ∪ v|.
+Prefix filtering avoids comparing all pairs: with the rarest words first, two such texts share one of the first
+|w| − ⌈0.9 · |w|⌉ + 1 words.
+
+Source: Chaudhuri, Ganti and Kaushik, "A Primitive Operator for Similarity Joins in Data Cleaning", ICDE 2006.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, in
 
 
 def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
-    """For each text, return the places of the others that are equal or nearly, itself included if it is among them.
+    """Return for each text the places of the others that are equal or nearly, itself included if it is among them.
 
     >>> find_copies(["How to sort a list?", "why"], ["Sort a list, how to", "a list: how to sort", "when"])
     [[0, 1], []]
@@ -50,7 +51,7 @@ def _word_sets(texts: Sequence[str]) -> list[frozenset[str]]:
 
 
 def _matches(sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]]) -> Iterator[Iterator[int]]:
-    """For each set of words, yield the places of the alike sets, ascending; compared on demand."""
+    """Yield for each set of words the places of the nearly equal sets, ascending; each is compared on demand."""
     counts = Counter(word for words in (*sets, *others) for word in words)
     places_with: defaultdict[str, list[int]] = defaultdict(list)
     for at, words in enumerate(others):

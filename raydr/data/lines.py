@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from raydr.data.fields import is_blank
 from raydr.data.line_ranges import ALL_LINES, LineRange
@@ -21,7 +21,8 @@ from raydr.data.quarantine import BadRows
 from raydr.errors import DataError
 from raydr.store.filesystems import open_file
 
-_CHUNK = 1 << 18
+#: Bytes that are read at once.
+CHUNK = 1 << 18
 #: Characters of a quoted field, at most.
 _LONGEST_FIELD = 1 << 26
 _BOM = b"\xef\xbb\xbf"
@@ -41,54 +42,38 @@ _LOOKED_AT = 200
 
 
 @contextmanager
-def open_chunks(path: str, start: int = 0) -> Iterator[Callable[[], bytes]]:
-    """Return a function that gives the next bytes of a file, decompressed if its name ends in ``.gz``.
+def open_text(path: str, start: int = 0) -> Iterator[gzip.GzipFile | io.BufferedReader[io.RawIOBase]]:
+    """Open a file of UTF-8 text for reading bytes, decompressed if its name ends in ``.gz``.
 
-    Those of a file that is not compressed may begin at a byte ``start``.
+    Args:
+        path: the file.
+        start: first byte; 0 for a compressed file.
 
     Raises:
-        DataError: the file is not there, or it is no text in UTF-8 but something else that can be told.
+        DataError: the file does not exist, or its first bytes are those of another format or encoding.
     """
+    is_gzip = path.endswith(".gz")
     try:
         with open_file(path) as raw:
-            begins = raw.read(len(_GZIP))
-            raw.seek(0)
-            if path.endswith(".gz") and begins and begins != _GZIP:
+            mark = raw.read(len(_GZIP))
+            raw.seek(start)
+            if is_gzip and mark and mark != _GZIP:
                 raise DataError(f"{path} is not compressed, as its name says: name it {path.removesuffix('.gz')}.")
-            if path.endswith(".gz"):
-                with gzip.GzipFile(fileobj=raw) as unzipped:
-                    # read1 hands out what is decompressed so far, so that nothing before a damage is lost.
-                    yield _checked(path, partial(unzipped.read1, _CHUNK))
-            elif start:
-                raw.seek(start)
-                yield partial(raw.read, _CHUNK)
-            else:
-                yield _checked(path, partial(raw.read, _CHUNK))
+            # Both hand out what stands before a damage.
+            with gzip.GzipFile(fileobj=raw) if is_gzip else io.BufferedReader(cast(io.RawIOBase, raw), CHUNK) as stream:
+                if not start:
+                    _check_encoding(path, stream.peek(_LOOKED_AT)[:_LOOKED_AT])
+                yield stream
     except FileNotFoundError:
         raise DataError(f"there is no file {path}. Check the paths of data.reader.") from None
 
 
-def _checked(path: str, next_chunk: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Return the function with a check of the file's first bytes."""
-    looked = False
-
-    def checked() -> bytes:
-        nonlocal looked
-        chunk = next_chunk()
-        if not looked:
-            looked = True
-            _refuse_what_is_no_text(path, chunk[:_LOOKED_AT])
-        return chunk
-
-    return checked
-
-
-def _refuse_what_is_no_text(path: str, begins: bytes) -> None:
+def _check_encoding(path: str, start: bytes) -> None:
     for mark, name, remedy in _OTHER:
-        if begins.startswith(mark):
+        if start.startswith(mark):
             raise DataError(f"{path} is {name} and not text in UTF-8: {remedy.format(path=path)}.")
-    # Every other byte of Latin text in UTF-16 is zero, and no byte of a text in UTF-8 is.
-    if begins.count(0) * 4 > len(begins):
+    # Every other byte of Latin text in UTF-16 is zero, and no byte of text in UTF-8 is.
+    if start.count(0) * 4 > len(start):
         raise DataError(f"{path} looks like UTF-16 without a byte order mark and not like UTF-8: save it as UTF-8.")
 
 
@@ -98,75 +83,55 @@ def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> It
     Raises:
         DataError: the file is empty, or a ``.gz`` that is truncated or damaged; names the last good line.
     """
-    number, tail = lines.number - 1, b""
-    with open_chunks(path, lines.byte) as next_chunk:
-        try:
-            while chunk := next_chunk():
-                pieces = (tail + chunk).split(b"\n")
-                tail = pieces.pop()
-                for piece in pieces:
-                    number += 1
-                    if number < lines.first:
-                        continue
-                    if number == lines.end:
-                        return
-                    line = _decode(piece, number, bad_rows)
-                    if line is not None:
-                        yield number, line
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError(
-                f"{path} is truncated or damaged ({error}): the last line that can be read is {number}. "
-                "Fetch or compress the file again."
-            ) from None
-    if tail:
-        number += 1
-    if tail and lines.first <= number != lines.end:
-        line = _decode(tail, number, bad_rows)
-        if line is not None:
-            yield number, line
+    number = lines.number - 1
+    try:
+        with open_text(path, lines.byte) as stream:
+            for number, raw in enumerate(stream, start=lines.number):
+                if number < lines.first:
+                    continue
+                if number == lines.end:
+                    return
+                content = raw.removesuffix(b"\n").removesuffix(b"\r")
+                try:
+                    line = (content.removeprefix(_BOM) if number == 1 else content).decode("utf-8")
+                except UnicodeDecodeError as error:
+                    reason = f"not valid UTF-8 at byte {error.start} of the line"
+                    bad_rows.add(number, reason, content.decode("utf-8", "replace"))
+                    continue
+                yield number, line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(
+            f"{path} is truncated or damaged ({error}): the last line that can be read is {number}. "
+            "Fetch or compress the file again."
+        ) from None
     if number == 0:
         raise DataError(f"{path} is empty: expected at least one line. Fetch the file again, or leave it out.")
 
 
-def _decode(raw: bytes, number: int, bad_rows: BadRows) -> str | None:
-    if number == 1:
-        raw = raw.removeprefix(_BOM)
-    try:
-        return raw.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        bad_rows.add(number, f"not valid UTF-8 at byte {error.start} of the line", raw.decode("utf-8", "replace"))
-        return None
-
-
 def read_json_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read one JSON object a line; blank lines are skipped. Raises like :func:`read_lines`, and DataError for an
-    array."""
-    is_first = lines.first == 1
-    for number, line in read_lines(path, bad_rows, lines):
-        if is_blank(line):
-            continue
+    """Read one JSON object a line; blank lines are skipped.
+
+    Raises:
+        DataError: as :func:`read_lines`, or the file holds a JSON array.
+    """
+    filled = ((number, line) for number, line in read_lines(path, bad_rows, lines) if not is_blank(line))
+    for place, (number, line) in enumerate(filled, start=lines.first):
+        record, problem = None, ""
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if is_first and line.lstrip().startswith("["):
-                raise _array(path, number) from None
-            bad_rows.add(number, f"broken JSON: {error}", line)
-            continue
-        finally:
-            was_first, is_first = is_first, False
-        if was_first and isinstance(record, list) and record and isinstance(record[0], dict):
-            raise _array(path, number)
+            problem = f"broken JSON: {error}"
+        holds_objects = isinstance(record, list) and bool(record) and isinstance(record[0], dict)
+        if place == 1 and line.lstrip().startswith("[") and (problem or holds_objects):
+            raise DataError(
+                f"{path}:{number}: a JSON array begins, where each line is to hold one object: write one object a line "
+                "(jq -c '.[]' does that); the reader pairs also takes arrays, from files whose names end in .json."
+            )
         if isinstance(record, dict):
             yield number, record
         else:
-            bad_rows.add(number, f"expected a JSON object, found {type(record).__name__}", line)
-
-
-def _array(path: str, number: int) -> DataError:
-    return DataError(
-        f"{path}:{number}: a JSON array begins, where each line is to hold one object: write one object a line "
-        "(jq -c '.[]' does that); the reader pairs also takes arrays, from files whose names end in .json."
-    )
+            problem = problem or f"expected a JSON object, found {type(record).__name__}"
+            bad_rows.add(number, problem, line)
 
 
 def read_tsv(
@@ -181,7 +146,7 @@ def read_tsv(
         columns: what the columns are called, for messages; their number is checked.
         bad_rows: receives the lines with another number of columns.
         quoted: fields may be in double quotes, as in DPR's files, and then span lines.
-        lines: which of them; no record spans two ranges.
+        lines: the lines to read; no record spans two ranges.
     """
     if quoted:
         records = _csv_records(path, "\t", bad_rows, lines)

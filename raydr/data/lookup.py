@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.data.corpus import hash_content, hash_strings, range_of
-from raydr.data.opened import RowParts
+from raydr.data.parts import RowParts
 from raydr.data.quarantine import Quarantine
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import STAGING, Finished, write_bad_rows

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,40 +11,37 @@ from raydr.data.fields import RowError
 from raydr.data.pairs import label_of
 from raydr.errors import DataError
 
-#: Names that columns have in the data sets of the field, the likeliest first; compared without case, blanks and ``_``.
-_QUERY = (
-    *("query", "anchor", "question", "sentence1", "texta", "sent0", "queries", "prompt", "input", "claim", "source"),
-    *("searchterm", "searchterms", "searchquery", "searchtext", "userquery", "querytext", "keywords", "keyword"),
+#: Columns, and a column of lists of objects, by which tevatron's and DPR's records are known.
+_TEVATRON, DPR = {"query", "positive_passages"}, {"question", "positive_ctxs"}
+
+
+def _names(text: str) -> list[str]:
+    return text.split()
+
+
+# Names that columns have in the data sets of the field, the likeliest first; compared without case, blanks and "_".
+_QUERY = _names(
+    "query anchor question sentence1 texta sent0 queries prompt input claim source "
+    "searchterm searchterms searchquery searchtext userquery querytext keywords keyword"
 )
-_POSITIVE = (
-    *(
-        "positive",
-        "positives",
-        "pos",
-        "passage",
-        "document",
-        "doc",
-        "context",
-        "sentence2",
-        "textb",
-        "sent1",
-        "response",
-    ),
-    *("code", "answer", "text", "body", "target", "output", "evidence"),
-    *("clickedtext", "clickedpassage", "clickeddocument", "clickeddoc", "clickedtitle", "clickeditem"),
-    *("passagetext", "documenttext", "doctext", "producttitle", "product"),
+_POSITIVE = _names(
+    "positive positives pos passage document doc context sentence2 textb sent1 response "
+    "code answer text body target output evidence "
+    "clickedtext clickedpassage clickeddocument clickeddoc clickedtitle clickeditem "
+    "passagetext documenttext doctext producttitle product"
 )
 _NEGATIVE = re.compile(r"(hard)?neg(ative)?s?(passages?)?\d*|sent2")
 _NEGATIVE_ID = re.compile(r"(hard)?neg(ative)?s?ids?\d*")
-_QUERY_ID = ("queryid", "qid", "questionid", "anchorid", "id")
-_PASSAGE_ID = ("passageid", "pid", "positiveid", "positiveids", "posid", "posids", "docid", "documentid", "corpusid")
-_TITLE = ("title", "passagetitle", "positivetitle", "doctitle")
-_LABEL = ("label", "labels", "score", "relevance", "rel", "similarity", "similarityscore", "rating")
-#: Counts in logs: a pair without any is no positive.
-_CLICKS = ("clicks", "numclicks", "clickcount", "nclicks", "click", "purchases")
-
-#: Columns, and a column of lists of objects, by which tevatron's and DPR's records are known.
-_TEVATRON, DPR = {"query", "positive_passages"}, {"question", "positive_ctxs"}
+_QUERY_ID = _names("queryid qid questionid anchorid id")
+_PASSAGE_ID = _names("passageid pid positiveid positiveids posid posids docid documentid corpusid")
+_TITLE = _names("title passagetitle positivetitle doctitle")
+#: Judgments; then counts of clicks in logs, where a pair without any is no positive.
+_LABEL = _names(
+    "label labels score relevance rel similarity similarityscore rating "
+    "clicks numclicks clickcount nclicks click purchases"
+)
+#: Descriptions of the settings that do not describe themselves.
+_WORDS = {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
 
 
 @dataclass(frozen=True)
@@ -81,12 +77,12 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
     names = list(dict.fromkeys(name for record in records for name in record))
     if set(names) >= _TEVATRON:
         return PairShape({"layout": "tevatron"}, "tevatron's records, passages with ids of their own")
-    texts = [name for name in names if _holds(records, name, str)]
-    listed = [name for name in names if _holds(records, name, list)]
-    query = _find(texts, _QUERY)
-    positive = _find([name for name in (*texts, *listed) if name != query], _POSITIVE)
-    if len(texts) == 2 and not listed:
-        # What is left is the other one.
+    texts = [name for name in names if _holds(records, name, _is_text)]
+    lists = [name for name in names if _holds(records, name, _is_list_of_texts)]
+    query = _first(texts, _QUERY)
+    positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
+    if len(texts) == 2 and not lists:
+        # One of the two columns is enough to know the other.
         query = query or next(name for name in texts if name != positive)
         positive = positive or next(name for name in texts if name != query)
     if query is None or positive is None:
@@ -96,82 +92,86 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
             f"{lacking}. Rename them to 'query' and 'positive', or write a config with reader: {{name: pairs, files: "
             "{train: FILE}, columns: {query: ..., positive: ...}} (docs/data.md)"
         )
-    columns: dict[str, Any] = {"query": query, "positive": positive}
-    columns["negatives"] = sorted((name for name in (*texts, *listed) if _NEGATIVE.fullmatch(_bare(name))), key=_number)
-    ids = sorted((name for name in names if _NEGATIVE_ID.fullmatch(_bare(name))), key=_number)
-    if ids and len(ids) == len(columns["negatives"]):
-        columns["negative_ids"] = ids
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
-    title = _find([name for name in texts if name != query], _TITLE)
-    content = [positive, *([title] if title else [])]
-    columns |= {
-        "query_id": _identifying(records, _find(filled, _QUERY_ID), [query]),
-        "passage_id": _identifying(records, _find(filled, _PASSAGE_ID), content),
+    title = _first([name for name in texts if name != query], _TITLE)
+    negatives = _numbered([*texts, *lists], _NEGATIVE)
+    negative_ids = _numbered(names, _NEGATIVE_ID)
+    columns: dict[str, Any] = {
+        "query": query,
+        "positive": positive,
+        "negatives": negatives,
         "title": title,
-        "answers": _find([name for name in listed if name != positive], ("answers",)),
-        "split": _find(filled, ("split",)),
+        "answers": _first([name for name in lists if name != positive], ["answers"]),
+        "query_id": _ids_of(records, _first(filled, _QUERY_ID), [query]),
+        "passage_id": _ids_of(records, _first(filled, _PASSAGE_ID), [positive, *([title] if title else [])]),
+        "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
+        "split": _first(filled, ["split"]),
     }
-    if not columns["negatives"]:
-        columns |= _threshold(records, _find(filled, (*_LABEL, *_CLICKS)))
+    if not negatives:
+        columns |= _threshold(records, _first(filled, _LABEL))
     columns = {key: value for key, value in columns.items() if value}
-    return PairShape({"columns": columns}, _in_words(columns, positive in listed), query)
+    return PairShape({"columns": columns}, _description(columns, positive in lists), query)
 
 
-def _identifying(records: Sequence[Mapping[str, Any]], named: str | None, content: Sequence[str]) -> str | None:
-    """Return the column of ids if they are ids of the content, not of rows or of documents."""
-    if named is None:
+def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: Sequence[str]) -> str | None:
+    """Return the column if it identifies the content, and not rows or documents; else None."""
+    if column is None:
         return None
-    pairs = {(repr(record[named]), repr([record.get(name) for name in content])) for record in records}
-    return named if len({pair for pair, _ in pairs}) == len(pairs) == len({pair for _, pair in pairs}) else None
+    pairs = {(repr(record[column]), repr([record.get(name) for name in content])) for record in records}
+    return column if len({pair for pair, _ in pairs}) == len(pairs) == len({pair for _, pair in pairs}) else None
 
 
 def _threshold(records: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Any]:
     """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale."""
-    values = []
-    for record in records if label else ():
-        with suppress(RowError):
-            values.append(label_of(record, label or ""))
-    if not values or len(values) < len(records):
+    if label is None:
+        return {}
+    try:
+        values = [label_of(record, label) for record in records]
+    except RowError:
         return {}
     whole = all(value.is_integer() for value in values)
     return {"label": label, "relevant_from": 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2}
 
 
-def _in_words(columns: Mapping[str, Any], lists: bool) -> str:
+def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
     kind = "scored pairs" if "label" in columns else "triplets" if "negatives" in columns else "pairs"
-    if lists:
+    if has_lists:
         kind = "lists of positives" + (" and negatives" if "negatives" in columns else "")
-    named = {"query": "query", "positive": "positive", "negatives": "negatives", "title": "title", "answers": "answers"}
-    named |= {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
-    named |= {"split": "split"}
     places = [
-        f"{word} in {', '.join(map(repr, [names] if isinstance(names, str) else names))}"
-        for key, word in named.items()
-        if (names := columns.get(key))
+        f"{_WORDS.get(key, key)} in {', '.join(map(repr, [names] if isinstance(names, str) else names))}"
+        for key, names in columns.items()
+        if key not in ("label", "relevant_from")
     ]
     if "label" in columns:
         places.append(f"judgment in {columns['label']!r}, relevant from {columns['relevant_from']:g}")
     return f"{kind}: {', '.join(places)}"
 
 
-def _holds(records: Sequence[Mapping[str, Any]], name: str, kind: type) -> bool:
-    """Return whether a column holds texts, or lists of them; some may be missing."""
+def _holds(records: Sequence[Mapping[str, Any]], name: str, is_value: Callable[[Any], bool]) -> bool:
+    """Return whether a column has values, all of a kind; some may be missing."""
     values = [record[name] for record in records if record.get(name) is not None]
-    if kind is list and any(
-        not all(isinstance(entry, str) for entry in value) for value in values if type(value) is list
-    ):
-        return False
-    return bool(values) and all(isinstance(value, kind) for value in values)
+    return bool(values) and all(map(is_value, values))
 
 
-def _find(names: Sequence[str], known: Sequence[str]) -> str | None:
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """Return the name that stands first among the known ones; None if none is known."""
     by_bare = {_bare(name): name for name in reversed(names)}
     return next((by_bare[name] for name in known if name in by_bare), None)
 
 
+def _numbered(names: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
+    """Return the names that match, in the order of the numbers in them."""
+    matching = [name for name in names if pattern.fullmatch(_bare(name))]
+    return sorted(matching, key=lambda name: int("".join(re.findall(r"\d", name)) or 0))
+
+
 def _bare(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
-
-
-def _number(name: str) -> int:
-    return int("".join(re.findall(r"\d", name)) or 0)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.component import Config
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.errors import ConfigError
 
 #: Where is looked for a query: its own partition, those that the queries of its split have, or the whole corpus.

@@ -1,4 +1,4 @@
-"""Recognition of data: a look at a file or a folder gives the reader and its settings."""
+"""Recognition of data: the first records of a file or a folder give the reader and its settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from raydr.data.inputs import absolute, exists, shown_files
 from raydr.data.lines import read_lines
-from raydr.data.pair_shape import DPR, PairShape, pair_shape
+from raydr.data.pair_shape import DPR, pair_shape
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
 from raydr.errors import DataError
 from raydr.store.folder import Folder
 
-#: Records that are looked at.
+#: First records that are read.
 _LOOKED_AT = 1000
 #: Words in the names of files and splits that say what they are for.
 _SPLITS = {
@@ -34,13 +34,13 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Recognised:
-    """The recognised kind of data.
+    """Data whose format is known.
 
     Args:
-        reader: its settings.
-        what: they are, for people.
-        splits: that were found, by the names that the data have for them.
-        num_queries: of the training split; None if there is more than was looked at.
+        reader: settings of the reader.
+        what: a description of the format.
+        splits: the splits, by the names that the data have for them.
+        num_queries: queries of the training split; None if the first records do not hold all of them.
     """
 
     reader: dict[str, Any]
@@ -50,70 +50,71 @@ class Recognised:
 
 
 def recognise(path: str) -> Recognised:
-    """Look at a file or a folder.
+    """Recognise the format of a file or a folder.
 
     Args:
         path: local or an fsspec URL.
 
     Raises:
-        DataError: it is nothing that is known; says what was found, and what is known.
+        DataError: the format is unknown; says what the folder holds, and which formats are known.
     """
     place = absolute(path)
     if exists(place):
-        return _file(place)
+        folder, _, name = place.rpartition("/")
+        return _pairs(folder, {"train": [name]}, [])
     names = shown_files(Folder(place))
     if not names:
         raise DataError(f"there is no file or folder with files at {place}")
     plain = {name.removesuffix(".gz") for name in names}
     if {"corpus.jsonl", "queries.jsonl"} <= plain:
-        splits = _named(plain, r"qrels/([^/]+)\.tsv")
-        judged = _num_listed(place, names, "qrels/train.tsv")
-        return Recognised({"name": "beir", "path": place}, f"BEIR, judgments for {', '.join(splits)}", splits, judged)
-    if any(name.startswith("documents/") for name in plain) and (splits := _named(plain, r"mentions/([^/]+)\.json")):
+        splits = _matching(plain, r"qrels/([^/]+)\.tsv")
+        num_queries = _num_listed(place, names, "qrels/train.tsv")
+        return Recognised(
+            {"name": "beir", "path": place}, f"BEIR, judgments for {', '.join(splits)}", splits, num_queries
+        )
+    if _matching(plain, r"(documents)/.*") and (splits := _matching(plain, r"mentions/([^/]+)\.json")):
         what = f"Zeshel's files, mentions of {', '.join(splits)}"
-        num_mentions = _num_listed(place, names, "mentions/train.json", until="\n")
-        return Recognised({"name": "zeshel", "path": place}, what, splits, num_mentions)
+        num_queries = _num_listed(place, names, "mentions/train.json", until="\n")
+        return Recognised({"name": "zeshel", "path": place}, what, splits, num_queries)
     if plain & {"dataset_dict.json", "state.json"}:
         return _saved(place)
     if "collection.tsv" in plain:
-        splits = _named(plain, r"queries\.([^/]+)\.tsv")
-        judged = _num_listed(place, names, "qrels.train.tsv")
-        return Recognised({"name": "msmarco", "path": place, "splits": splits}, "MS MARCO's files", splits, judged)
+        splits = _matching(plain, r"queries\.([^/]+)\.tsv")
+        reader = {"name": "msmarco", "path": place, "splits": splits}
+        return Recognised(reader, "MS MARCO's files", splits, _num_listed(place, names, "qrels.train.tsv"))
     return _folder(place, names)
-
-
-def _file(path: str) -> Recognised:
-    folder, _, name = path.rpartition("/")
-    return _pairs(folder, {"train": [name]}, "")
 
 
 def _folder(folder: str, names: Sequence[str]) -> Recognised:
     """Recognise files of pairs, or of DPR, one or several a split."""
     tables = [name for name in names if format_of(name) in FORMATS and "/" not in name]
-    passages = [
-        name for name in tables if format_of(name) == "tsv" and _first_line(f"{folder}/{name}") == "id\ttext\ttitle"
-    ]
+    passages = [name for name in tables if format_of(name) == "tsv" and _is_passages(f"{folder}/{name}")]
     tables = [name for name in tables if name not in passages]
-    tables_of_split: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for name in tables:
         if split := split_in(name) or ("train" if len(tables) == 1 else ""):
-            tables_of_split.setdefault(split, []).append(name)
-    if "train" not in tables_of_split:
+            files.setdefault(split, []).append(name)
+    if "train" not in files:
         listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise DataError(f"{folder} holds {listed}, of which nothing says what it is. {_KNOWN}")
-    return _pairs(folder, tables_of_split, passages[0] if passages else "")
+    return _pairs(folder, files, passages)
 
 
-def _pairs(folder: str, files: Mapping[str, list[str]], passages: str) -> Recognised:
+def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str]) -> Recognised:
     path = f"{folder}/{files['train'][0]}"
-    records = _look(path)
+    if format_of(path) not in FORMATS:
+        raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]. {_KNOWN}")
+    bad_rows = BadRows(path)
+    records = [record for _, record in islice(records_of(path, bad_rows), _LOOKED_AT)]
+    if not records:
+        first = f": {bad_rows.kept[0]}" if bad_rows.kept else ""
+        raise DataError(f"{path} holds no record{first}")
     if set(records[0]) >= DPR:
-        biencoder = {split: names[0] for split, names in files.items()}
-        reader = {"name": "dpr", "path": folder, "biencoder": biencoder} | ({"passages": passages} if passages else {})
+        reader: dict[str, Any] = {"name": "dpr", "path": folder}
+        reader["biencoder"] = {split: names[0] for split, names in files.items()}
+        reader |= {"passages": passages[0]} if passages else {}
         return Recognised(reader, "DPR's biencoder files", list(files), _num_queries(records, "question"))
-    shape = pair_shape(records, path)
-    reader = {"name": "pairs", "path": folder, "files": dict(files), **shape.settings}
-    return Recognised(reader, shape.what, _splits(files, shape, records), _num_queries(records, shape.query))
+    return _of_records({"name": "pairs", "path": folder, "files": dict(files)}, list(files), records, path)
 
 
 def _saved(folder: str) -> Recognised:
@@ -124,15 +125,18 @@ def _saved(folder: str) -> Recognised:
     tables = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
     splits = {split_in(name) or name: name for name in tables}
     records = list(islice(tables[splits.get("train", next(iter(tables)))], _LOOKED_AT))
-    shape = pair_shape(records, folder)
-    reader = {"name": "huggingface", "path": folder, "splits": splits, **shape.settings}
-    return Recognised(reader, shape.what, _splits(splits, shape, records), _num_queries(records, shape.query))
+    return _of_records({"name": "huggingface", "path": folder, "splits": splits}, list(splits), records, folder)
 
 
-def _splits(files: Iterable[str], shape: PairShape, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the splits of the files, or those that a column names."""
+def _of_records(
+    reader: dict[str, Any], splits: list[str], records: Sequence[Mapping[str, Any]], where: str
+) -> Recognised:
+    """Complete a reader's settings by the shape of the first records, of which a column may name the split."""
+    shape = pair_shape(records, where)
     column = shape.settings.get("columns", {}).get("split")
-    return sorted({record[column] for record in records}) if column else list(files)
+    if column:
+        splits = sorted({record[column] for record in records})
+    return Recognised(reader | shape.settings, shape.what, splits, _num_queries(records, shape.query))
 
 
 def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | None:
@@ -146,8 +150,13 @@ def _num_listed(folder: str, names: Iterable[str], file: str, until: str = r"\s"
     return len({re.split(until, line)[0] for line in lines} - {"query-id"}) if 0 < len(lines) < _LOOKED_AT else None
 
 
-def _named(names: Iterable[str], pattern: str) -> list[str]:
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
     return [match.group(1) for name in sorted(names) if (match := re.fullmatch(pattern, name))]
+
+
+def _is_passages(path: str) -> bool:
+    """Return whether a TSV has the header of DPR's passages."""
+    return next((line for _, line in read_lines(path, BadRows(path))), "") == "id\ttext\ttitle"
 
 
 def split_in(name: str) -> str:
@@ -158,19 +167,3 @@ def split_in(name: str) -> str:
     """
     words = re.split(r"[^a-z]+", name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), "")
-
-
-def _look(path: str) -> list[Mapping[str, Any]]:
-    """Read the first records of a file."""
-    if format_of(path) not in FORMATS:
-        raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]. {_KNOWN}")
-    bad_rows = BadRows(path)
-    records = [record for _, record in islice(records_of(path, bad_rows), _LOOKED_AT)]
-    if not records:
-        first = f": {bad_rows.kept[0]}" if bad_rows.kept else ""
-        raise DataError(f"{path} holds no record{first}")
-    return records
-
-
-def _first_line(path: str) -> str:
-    return next((line for _, line in read_lines(path, BadRows(path))), "")

@@ -72,10 +72,15 @@ class FinishedSplit(Finished):
 def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSplit:
     """Write the tables of a split, without rows that do not fit together.
 
-    Bad rows are: a query whose id another one has, a judgment or negative that names a query or passage that is
-    not there, a judgment of a passage of another partition than its query's, two judgments of the same pair that
-    differ. Identical judgments and negatives are merged and counted. Judgments of passages that a search cannot find
-    are a table of their own: they count in measures, and are of no use for training.
+    Bad rows are:
+
+    - a query with the id of another query;
+    - a judgment or negative of an unknown query or passage;
+    - a judgment of a passage in another partition than its query;
+    - two judgments of a pair that differ.
+
+    Identical judgments and negatives are merged and counted. Judgments of passages that a search cannot find are
+    written to a table of their own: they count in measures, and training leaves them out.
     """
     return _Finisher(plan, folder, corpus).run()
 

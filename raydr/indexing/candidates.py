@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.indexing.faiss_backend import load_faiss
 from raydr.indexing.torch_search import TorchSets
 from raydr.models.precision import torch_threads

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from raydr.component import build
 from raydr.data.embeddings import VectorSets, sets_of
-from raydr.data.opened import Opened, RowParts
+from raydr.data.parts import ArtifactView, RowParts
 from raydr.data.schema import read_arrow
 from raydr.errors import ArtifactError
 from raydr.indexing.faiss_backend import load_faiss
@@ -57,7 +57,7 @@ def ids_name(shard: int) -> str:
     return f"shard-{shard:03d}.ids.arrow"
 
 
-class IndexShards(Opened):
+class IndexShards(ArtifactView):
     """Read access to an ``index`` artefact."""
 
     kind = "index"

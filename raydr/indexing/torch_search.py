@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.indexing.faiss_backend import load_faiss
 from raydr.indexing.vector_stores import VectorStore
 from raydr.models.scores.base import ScoreFunction

@@ -98,8 +98,8 @@ class PaddedGroups:
 def plan_groups(lengths: NDArray[np.int64], overhead: int, max_tokens: int | None = None) -> list[NDArray[np.int64]]:
     """Cut texts, sorted by length, into the groups that cost least.
 
-    A group costs as many tokens as it has when padded to its longest text, and ``overhead`` tokens more for being
-    a pass of its own. The best cut is found exactly, over the distinct lengths.
+    A group costs its tokens, padded to its longest text, and ``overhead`` tokens for a pass of its own. The best cut
+    is found exactly, over the distinct lengths.
 
     Args:
         lengths: tokens of each text.

@@ -42,21 +42,16 @@ def resolve_checkpoint(name: str) -> str:
     return name
 
 
-def checkpoint_fingerprint(config: ModelConfig) -> str:
-    """Hash the starting weights and tokenizer: the files of a local folder, the revision of a hub name.
+def checkpoint_fingerprint(config: ModelConfig | CrossEncoderConfig) -> str:
+    """Hash the weights and the tokenizer of a checkpoint: the files of a folder, the revision of a hub name.
 
     Raises:
         ModelError: the checkpoint is neither a local folder nor reachable on the hub.
     """
     names = [config.checkpoint]
-    if config.towers == "two" and config.passage_checkpoint:
+    if isinstance(config, ModelConfig) and config.towers == "two" and config.passage_checkpoint:
         names.append(config.passage_checkpoint)
     return "+".join(_fingerprint(resolve_checkpoint(name), config.trust_remote_code) for name in names)
-
-
-def cross_encoder_fingerprint(config: CrossEncoderConfig) -> str:
-    """Hash a cross-encoder's checkpoint, as :func:`checkpoint_fingerprint` does."""
-    return _fingerprint(resolve_checkpoint(config.checkpoint), config.trust_remote_code)
 
 
 def _fingerprint(resolved: str, trust_remote_code: bool) -> str:

@@ -83,8 +83,8 @@ class SideConfig(Config):
 class ModelConfig(Config):
     """A dual encoder over any Hugging Face ``AutoModel``.
 
-    A checkpoint of sentence-transformers, or a raydr model, brings its pooling, prompts, lengths, similarity and
-    projection with it: they take the place of the defaults, and settings that are given take theirs.
+    A checkpoint of sentence-transformers, or a raydr model, brings pooling, prompts, lengths, similarity and
+    projection. They replace the defaults, and explicit settings replace them.
     """
 
     checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
@@ -100,8 +100,8 @@ class ModelConfig(Config):
     """One encoder for both sides, or one each."""
 
     pooling: Pooling = "mean"
-    """The mean over all tokens, the first token, or the last one, which alone has seen the whole text in encoders made
-    of decoders, is the text's vector."""
+    """The vector of a text: the mean over all tokens, the first token, or the last. In encoders made of decoders only
+    the last token has seen the whole text."""
 
     projection: Annotated[int, Field(ge=1)] | Literal["auto"] | None = "auto"
     """Width of a linear layer after pooling; none if null. ``auto``: 128 where the score function reads the vectors of
@@ -174,7 +174,7 @@ class ModelConfig(Config):
         return self.query if side == "query" else self.passage
 
     def vectors(self, side: Side) -> Vectors:
-        """What the score function reads of the texts of a side."""
+        """Return the vectors that the score function reads of a side's texts."""
         return self.score.query_vectors if side == "query" else self.score.passage_vectors
 
     @property

@@ -8,23 +8,22 @@ import torch
 from torch import Tensor, nn
 
 from raydr.errors import ModelError
-from raydr.models.backbone import check_length, shape_backbone, without_pooler
+from raydr.models.backbone import check_length
 from raydr.models.batching import PaddedGroups
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.checkpoint_settings import MODEL_FILE
 from raydr.models.config import SIDES, ModelConfig, Side, read_config, tower_folder
-from raydr.models.loading import build_encoder, fill, saved_prefix
-from raydr.models.saved_tower import load_heads, read_weights, save_tower
+from raydr.models.saved_tower import load_heads, require_whole, save_tower
 from raydr.models.tokens import TextTokenizer
-from raydr.models.tower import POOLER, Tower
+from raydr.models.tower import Tower
 
 
 class DualEncoder(nn.Module):
     """Encodes queries and passages; scores are scale · similarity of their vectors.
 
-    A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``; each opens with
-    ``SentenceTransformer(folder)``, or with ``MultiVectorEncoder(folder)`` and PyLate where all tokens have vectors,
-    and gives the same vectors for the same text (docs/scores.md has the layouts of other score functions).
+    A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``. Each opens with
+    ``SentenceTransformer(folder)`` and gives the same vectors; where all tokens have vectors, with
+    ``MultiVectorEncoder(folder)`` and PyLate. docs/scores.md has the layouts of other score functions.
     """
 
     def __init__(self, config: ModelConfig, towers: dict[str, Tower]) -> None:
@@ -125,15 +124,9 @@ def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None
     """
     config = config or read_config(folder)
     place = tower_folder(folder, side)
-    file = place / "model.safetensors"
-    backbone = without_pooler(build_encoder(str(place), config.trust_remote_code))
-    weights = read_weights(file)
-    unused = {key: weights.pop(key) for key in list(weights) if key.startswith(POOLER)}
-    prefix = saved_prefix(backbone)
-    fill(backbone, {key.removeprefix(prefix): value for key, value in weights.items()}, str(file))
-    shape_backbone(backbone, config, str(place))
-    tower = Tower(backbone, config, SIDES if config.towers == "shared" else [side])
-    tower.unused = unused
+    require_whole(place / "model.safetensors")
+    sides = SIDES if config.towers == "shared" else [side]
+    tower = Tower.from_checkpoint(str(place), config, sides, what=f"the saved model {place}")
     load_heads(tower, place)
     return tower
 

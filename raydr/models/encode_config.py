@@ -28,8 +28,8 @@ class EncodeConfig(Config):
 
     dtype: Annotated[EncodeDtype, Resolved] = "auto"
     """Arithmetic of the encoder; ``auto``: bfloat16 where the processor has it. ``int8`` is for processors with VNNI or
-    AMX and needs openvino and nncf (``raydr[int8]``): passages are encoded in it, with scales measured on 200 of them;
-    queries are encoded, and pairs scored, as with ``auto`` (docs/performance.md)."""
+    AMX and needs openvino and nncf (``raydr[int8]``). It encodes passages, with scales measured on 200 of them. Queries
+    are encoded, and pairs scored, as with ``auto`` (docs/performance.md)."""
 
     token_budget: Annotated[int | None, Resolved] = Field(default=None, ge=64)
     """Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
@@ -74,5 +74,5 @@ class EncodeConfig(Config):
         return self
 
     def batch_tokens(self, device: str) -> int:
-        """The token budget for a device."""
+        """Return the token budget for a device."""
         return self.token_budget or TOKEN_BUDGET[device]

@@ -1,8 +1,10 @@
 """What sentence-transformers and PyLate write beside a checkpoint's weights, as settings of the section ``model``.
 
-``modules.json`` and the files that it names say how hidden states become a vector,
-``config_sentence_transformers.json`` the prompts, the similarity and how much of a vector is kept, and
-``sentence_bert_config.json`` how texts become tokens. A key that raydr cannot obey is refused by its name.
+- ``modules.json`` and the files that it names: how hidden states become a vector;
+- ``config_sentence_transformers.json``: the prompts, the similarity, and the dimensions that are kept;
+- ``sentence_bert_config.json``: how texts become tokens.
+
+A key that raydr cannot obey is refused by its name.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raydr.data.parts import offsets_of
 from raydr.errors import ConfigError, ModelError
 from raydr.models.loading import check_shape, load_network
 from raydr.models.prompt import WORDS, PromptConfig, plain_word
@@ -217,8 +218,7 @@ class PromptTokenizer:
             first, second = (ids[:length] for ids, length in zip(pair, kept, strict=True))
             rows.append(np.array([*start, *first, *between, *second, *after], dtype=np.int32))
         lengths_N = np.array([len(row) for row in rows], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths_N)]).astype(np.int64)
-        return Tokens(np.concatenate(rows), offsets, lengths_N.astype(np.int32), num_cut)
+        return Tokens(np.concatenate(rows), offsets_of(lengths_N), lengths_N.astype(np.int32), num_cut)
 
     def _ids(self, texts: Sequence[str], space: str) -> list[list[int]]:
         unique = list(dict.fromkeys(texts))

@@ -5,7 +5,7 @@ Transformers only warns of weights that a file does not have, and draws them at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
@@ -179,38 +179,7 @@ def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, 
     return load_network(loader.from_pretrained, source, what, lambda key: "pooler." in key, **options)
 
 
-def build_encoder(source: str, trust_remote_code: bool) -> Any:
-    """Build the network that :func:`load_encoder` gives for a folder, with weights still to be filled in."""
-    from transformers import AutoConfig
-
-    extra: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    with naming(source), quiet_transformers():
-        config = AutoConfig.from_pretrained(source, **extra)
-        check_shape(config, source)
-        built = encoder_class(config, trust_remote_code)
-        if hasattr(built, "from_config"):
-            return built.from_config(config, dtype=torch.float32, **extra)
-        return built._from_config(config, dtype=torch.float32)
-
-
 def named_weights(network: Any) -> dict[str, Tensor]:
     """Return the weights of a network by name, each once: tied weights have one name."""
     tied = getattr(network, "all_tied_weights_keys", None) or {}
     return {key: value for key, value in network.state_dict().items() if key not in tied}
-
-
-def fill(network: nn.Module, weights: Mapping[str, Tensor], what: str) -> None:
-    """Put weights into a network that has exactly these (tied weights once).
-
-    Raises:
-        ModelError: a weight is missing, is too many, or has another shape.
-    """
-    missing = named_weights(network).keys() - weights.keys()
-    if missing:
-        raise ModelError(_missing_weights(what, missing, weights.keys() - network.state_dict().keys()))
-    with naming(what):
-        # What is tied is filled with what it is tied to; all else that is wrong is raised.
-        tied = network.state_dict().keys() - weights.keys()
-        result = network.load_state_dict(weights, strict=not tied)
-        if result.unexpected_keys:
-            raise ModelError(f"{what} has weights that its architecture has not: {sorted(result.unexpected_keys)[:3]}")

@@ -152,7 +152,8 @@ class _MPNetAttention(nn.Module):
     def forward(
         self, hidden_1TD: Tensor, bias_NHLL: Tensor, cells_T: Tensor, output_attentions: bool = False
     ) -> tuple[Tensor]:
-        """
+        """Compute the attention of each text.
+
         Args:
             hidden_1TD: states of all tokens.
             bias_NHLL: what is added to the scores of each text.

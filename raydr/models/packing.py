@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from raydr.data.parts import offsets_of
 from raydr.models.batching import move
 from raydr.models.tokens import Tokens
 
@@ -98,7 +99,7 @@ def pack(tokens: Tokens, rows: NDArray[np.int64], first_position: int = 0, round
         rounded: make the shapes a few sizes that come again (:func:`round_up`), for passes that are recorded by shape.
     """
     lengths = tokens.lengths[rows]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
+    starts = offsets_of(lengths)
     num_tokens, num_texts, longest = int(starts[-1]), len(rows), int(lengths.max(initial=0))
     place = np.arange(num_tokens) - np.repeat(starts[:-1], lengths)
     ids = tokens.ids[np.repeat(tokens.offsets[rows], lengths) + place]

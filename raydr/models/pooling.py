@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raydr.data.embeddings import VectorSets
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.models.config import Pooling
 from raydr.models.scores.base import Vectors
 

@@ -24,8 +24,8 @@ def torch_dtype(name: str) -> torch.dtype:
 def in_arithmetic(network: Network, dtype: torch.dtype) -> Network:
     """Return a network with its weights in an arithmetic.
 
-    Frequencies of rotary positions stay as they are: in bfloat16 the hundredth token would be turned by up to 0.4
-    radians too much or too little.
+    Frequencies of rotary positions stay in float32: in bfloat16 the hundredth token's rotation would be wrong by up to
+    0.4 radians.
     """
     frequencies = {name: buffer for name, buffer in network.named_buffers() if name.endswith("inv_freq")}
     network.to(dtype=dtype)

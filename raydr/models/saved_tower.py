@@ -3,7 +3,7 @@
 One vector a text: Transformer, Pooling, Dense (if there is a projection), Normalize (if the similarity is cosine).
 A vector a token: Transformer and Dense, as PyLate has it, which normalises by itself; sentence-transformers opens that
 with ``MultiVectorEncoder``. Score functions that read other vectors of a side are saved in the first layout, with their
-learnt codes in ``codes.safetensors``: what other programs open is then the pooled vector.
+learnt codes in ``codes.safetensors``. Other programs then open the pooled vector.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.errors import ModelError, first_line
 from raydr.models.config import SIDES, ModelConfig, Side
-from raydr.models.loading import fill, named_weights, saved_prefix
+from raydr.models.loading import named_weights, naming, saved_prefix
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import Tower
 
@@ -63,13 +63,15 @@ def save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTo
         _describe_pooled(place, tower, config, side)
 
 
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """
+def require_whole(file: Path) -> None:
+    """Refuse a file of weights that is missing or was cut off.
+
     Raises:
-        ModelError: the file is missing, or was cut off.
+        ModelError: names the file.
     """
     try:
-        return load_file(file)
+        with safe_open(file, framework="pt"):
+            pass
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"cannot read {file} ({first_line(error)}): it is damaged or was not copied whole. Copy the model again, "
@@ -78,13 +80,23 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def load_heads(tower: Tower, place: Path) -> None:
-    """Put the projection and the codes of a saved tower into one with the same settings."""
+    """Load the projection and the codes of a saved tower.
+
+    Raises:
+        ModelError: a file is damaged, or holds other weights.
+    """
+    heads: dict[Path, nn.Module] = {}
     if tower.projection is not None:
-        file = next(place.glob("[12]_Dense"), place / "2_Dense") / "model.safetensors"
-        weights = read_weights(file)
-        fill(tower.projection, {key.removeprefix("linear."): value for key, value in weights.items()}, str(file))
+        heads[next(place.glob("[12]_Dense"), place / "2_Dense") / "model.safetensors"] = tower.projection
     if codes := _codes(tower):
-        fill(nn.ParameterDict(dict(codes)), read_weights(place / CODES_FILE), str(place / CODES_FILE))
+        heads[place / CODES_FILE] = nn.ParameterDict(dict(codes))
+    for file, head in heads.items():
+        require_whole(file)
+        weights = {key.removeprefix("linear."): value for key, value in load_file(file).items()}
+        if weights.keys() != head.state_dict().keys():
+            raise ModelError(f"{file} holds {', '.join(weights)}; expected {', '.join(head.state_dict())}")
+        with naming(str(file)):
+            head.load_state_dict(weights)
 
 
 def _codes(tower: Tower) -> dict[Side, nn.Parameter]:
@@ -129,7 +141,7 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
 
 
 def _describe_tokens(place: Path, tower: Tower, config: ModelConfig) -> None:
-    """As PyLate has it; it scales vectors to length 1, so ``similarity: dot`` is written in the layout without that."""
+    """Write PyLate's layout, which normalises vectors; for ``similarity: dot`` that of sentence-transformers."""
     # Without a linear layer PyLate would make one up.
     weight, bias = torch.eye(tower.dim), torch.zeros(tower.dim)
     if tower.projection is not None:

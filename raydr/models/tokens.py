@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raydr.data.parts import offsets_of
 from raydr.errors import ModelError, first_line
 from raydr.models.config import ModelConfig, Side
 
@@ -35,7 +36,7 @@ class Tokens:
         rows = encoded["input_ids"]
         lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        offsets = offsets_of(lengths)
         type_starts = lengths.astype(np.int32)
         if "token_type_ids" in encoded:
             starts = (types.index(1) if 1 in types else len(types) for types in encoded["token_type_ids"])
@@ -133,8 +134,8 @@ def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str
 class TextTokenizer(Tokenizer):
     """Turns titles and texts into tokens exactly as one side of a model wants them.
 
-    The prefix, the maximum length and the way title and text become one input come from the model's config,
-    which is stored with it, so that training, encoding and searching cannot differ.
+    Prefix, maximum length and the treatment of titles come from the config that is stored with the model: training,
+    encoding and searching cannot differ.
 
     Args:
         folder: the tokenizer's folder, or a hub name.

@@ -55,19 +55,25 @@ class Tower(nn.Module):
         self.uses_token_types = int(getattr(backbone.config, "type_vocab_size", 0) or 0) > 1
 
     @classmethod
-    def from_checkpoint(cls, name: str, config: ModelConfig, sides: Sequence[Side] = SIDES) -> Tower:
+    def from_checkpoint(cls, name: str, config: ModelConfig, sides: Sequence[Side] = SIDES, what: str = "") -> Tower:
         """Load the backbone, cut it to ``num_layers``, set its dropout.
+
+        Args:
+            name: folder or hub name.
+            config: settings of the model.
+            sides: whose texts the tower encodes.
+            what: name of the checkpoint in messages, if it is not ``model.checkpoint``.
 
         Raises:
             ModelError: the checkpoint cannot be loaded, or is a cross-encoder.
             ConfigError: it has fewer layers than asked for.
         """
         resolved = resolve_checkpoint(name)
-        setting = f"model.checkpoint {name!r}"
-        backbone, drawn = load_encoder(resolved, setting, config.trust_remote_code)
+        what = what or f"model.checkpoint {name!r}"
+        backbone, drawn = load_encoder(resolved, what, config.trust_remote_code)
         if any("SequenceClassification" in architecture for architecture in backbone.config.architectures or []):
             raise ModelError(
-                f"model.checkpoint {name!r} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
+                f"{what} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
                 "retriever is expected here: give an encoder, or set ranker.model.checkpoint to it"
             )
         # Checkpoints of facebook/dpr wrap the encoder; the plain BERT inside is what is trained.
@@ -84,7 +90,7 @@ class Tower(nn.Module):
         return tower
 
     def reduction(self, side: Side) -> Reduction:
-        """What is kept of the hidden states of a side's texts."""
+        """Return the reduction of the hidden states of a side's texts."""
         reduction = self.reductions[side]
         assert isinstance(reduction, Reduction)
         return reduction
@@ -114,8 +120,8 @@ class Tower(nn.Module):
     def encode_groups(self, texts: PaddedGroups, side: Side) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
-        The gradient of a word embedding is as large as the vocabulary, whatever was looked up: where there will be
-        one, the words of all groups are looked up at once.
+        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, the words of all
+        groups are therefore looked up at once.
         """
         groups = texts.groups
         if not groups:

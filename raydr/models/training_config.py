@@ -110,25 +110,21 @@ class CrossEncoderTraining(Config):
     @model_validator(mode="after")
     def _loss_finds_what_it_reads(self) -> CrossEncoderTraining:
         loss = self.loss
-        if loss.needs_teacher:
-            raise ValueError(
-                f"a cross-encoder has no EMA teacher, which the loss {loss.name!r} needs: take nce, rcl or bce"
-            )
-        if loss.reads_ranker_scores:
-            raise ValueError(
-                f"a cross-encoder learns from judgments, the loss {loss.name!r} from another ranker's scores: take "
-                "nce, rcl or bce"
-            )
-        if loss.num_positives_at_once > 1:
-            raise ValueError(f"a cross-encoder's list has one positive, the loss {loss.name!r} wants several: take nce")
-        if loss.reads_draw_probabilities:
-            raise ValueError(
-                f"the negatives of a cross-encoder are drawn evenly, the loss {loss.name!r} has nothing to correct: "
-                "take nce, rcl or bce"
-            )
-        if loss.reads_pair_flags:
-            raise ValueError(
-                f"the loss {loss.name!r} reads flags of mismatched pairs, and a cross-encoder's training makes none: "
-                "take nce, rcl or bce, and have a judge of pairs leave them out (judge.judges)"
-            )
+        problems = (
+            (loss.needs_teacher, "needs an EMA teacher, and a cross-encoder has none: take nce, rcl or bce"),
+            (loss.reads_ranker_scores, "reads scores of another ranker: take nce, rcl or bce"),
+            (loss.num_positives_at_once > 1, "wants several positives, and a list has one: take nce"),
+            (
+                loss.reads_draw_probabilities,
+                "corrects draws, and negatives are drawn evenly here: take nce, rcl or bce",
+            ),
+            (
+                loss.reads_pair_flags,
+                "reads flags of mismatched pairs, and a cross-encoder's training makes none: take nce, rcl or bce, and "
+                "have a judge of pairs leave them out (judge.judges)",
+            ),
+        )
+        for applies, problem in problems:
+            if applies:
+                raise ValueError(f"the loss {loss.name!r} {problem}")
         return self

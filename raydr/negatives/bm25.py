@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import Analyzer, TermCounts, load_bm25s
 

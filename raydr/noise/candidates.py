@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.data.tables import pairs_of, passages_by_query
 from raydr.errors import DataError
 from raydr.noise.judges.base import FloatArray, IntArray

@@ -9,7 +9,7 @@ import torch
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.opened import offsets_of
+from raydr.data.parts import offsets_of
 from raydr.data.tables import relevant
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import BoolArray, IntArray, SampleJudge, ScoredCandidates

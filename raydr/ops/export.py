@@ -1,4 +1,4 @@
-"""Exports in the formats of other programs: the data set with its negatives, and the model with its model card."""
+"""Exports for other programs: the data set with its negatives, and the model with its model card."""
 
 from __future__ import annotations
 
@@ -89,17 +89,17 @@ _OFFLINE_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def export_model(places: Places, name: str, target: Folder, again: bool = False) -> Artifact:
-    """Copy a model, with a card that has its figures and what is known of its training data.
+    """Copy a model and add a model card, with its figures and the noise of its training data.
 
     Args:
         places: of the run.
-        name: of the model in it.
-        target: a folder, which is then as the hub wants it.
-        again: replace what was exported before.
+        name: of the model in the run.
+        target: a folder, which then has the hub's layout.
+        again: whether an earlier export is replaced.
 
     Raises:
         ArtifactError: there is no such model.
-        FingerprintError: another one was exported there, or it has been evaluated since.
+        FingerprintError: the folder has another model, or the model was evaluated since.
     """
     model = places.open(f"models/{name}", "model")
     evaluations = _evaluations(places, name, model)
@@ -124,7 +124,7 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
 
 
 def _evaluations(places: Places, name: str, model: Artifact) -> dict[str, Artifact]:
-    """The evaluations that have a name and took this very model, by split."""
+    """Return the named evaluations of this very model, by split."""
     named = {name.partition("/")[2]: places.open(name, "evaluation") for name in places.names("evaluation")}
     return {
         split: evaluation
@@ -154,14 +154,14 @@ def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Ar
 
 
 def _hub_name(name: str) -> str:
-    """What the hub calls a checkpoint or a data set; empty if it was a folder."""
+    """Return the hub's name of a checkpoint or a data set; empty for a folder."""
     if name == OFFLINE_CHECKPOINT:
         return _OFFLINE_NAME
     return "" if name.startswith(("/", ".", "~")) or Path(name).exists() else name
 
 
 def _noise(places: Places, model: Artifact) -> list[str]:
-    """What was found in the data that a model was trained on, as far as that is still there."""
+    """Return sentences on noise in the data that a model was trained on, as far as its artefacts still exist."""
     lines = []
     if put_in := model.manifest.run_config.get("inject_noise"):
         lines.append(f"Noise was put in on purpose: {put_in['share']:.0%}, {put_in['kind'].replace('_', ' ')}.")

@@ -1,4 +1,4 @@
-"""The page of a run: what has a name in its working folder, collected artefact by artefact; needs no Ray."""
+"""The page of a run, collected from the artefacts that have a name in its working folder; needs no Ray."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
+
 from raydr.artefacts import audit
 from raydr.artefacts import evaluation as evaluate
+from raydr.artefacts.evaluation import PER_QUERY
 from raydr.artefacts.places import Places
+from raydr.artefacts.run import Run, by_query
 from raydr.config.run import RunConfig
 from raydr.console import show_summary, warn
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset, positives_of, query_texts
 from raydr.data.schema import read_parquet
-from raydr.ops.browsing import browse
-from raydr.pages.html import number
+from raydr.data.tables import of_queries
+from raydr.pages.evaluation import telling_measure
+from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name, number
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
-from raydr.pages.ranker import RankerStory
-from raydr.pages.run import ModelStory, RunStory, run_page
+from raydr.pages.ranker import RankerRecord
+from raydr.pages.run import ModelRecord, RunRecord, run_page
 from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact
@@ -26,6 +34,8 @@ from raydr.store.manifest import MANIFEST
 
 #: The page, in the working folder.
 PAGE = "report.html"
+#: Queries on a page, those on which systems differ most; passages of each system, and characters of a passage.
+NUM_QUERIES, TOP, TEXT = 300, 5, 300
 
 
 def write_report(config: RunConfig, places: Places) -> str:
@@ -38,45 +48,34 @@ def write_report(config: RunConfig, places: Places) -> str:
     root, complete = places.root, _complete(places)
 
     def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
-        of_kind = {
-            name: artifact
-            for name, artifact in complete.items()
-            if name.startswith(f"{under}/") and artifact.kind == kind
-        }
-        return [(name.partition("/")[2], artifact) for name, artifact in of_kind.items()]
+        own = [(name, artifact) for name, artifact in complete.items() if artifact.kind == kind]
+        return [(name.removeprefix(f"{under}/"), artifact) for name, artifact in own if name.startswith(f"{under}/")]
 
-    stories: dict[str, list[Any]] = {
-        "models": [_model_story(name, model) for name, model in named("models", "model")],
-        "evaluations": [
-            (evaluate.load_result(artifact), f"evaluation/{name}/{evaluate.REPORT}")
-            for name, artifact in named("evaluation", "evaluation")
+    evaluations, audits = named("evaluation", "evaluation"), named("audits", "audit")
+    browsers = {name: browser for name, artifact in evaluations if (browser := _browse(places, artifact)) is not None}
+    record = RunRecord(
+        name=config.name,
+        models=[_model_record(name, model) for name, model in named("models", "model")],
+        evaluations=[
+            (evaluate.load_result(made), f"evaluation/{name}/{evaluate.REPORT}") for name, made in evaluations
         ],
-        "audits": [
-            (audit.load_result(artifact), f"audits/{name}/{audit.REPORT}")
-            for name, artifact in named("audits", "audit")
-        ],
-        "verdicts": [(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
-        "rankers": [RankerStory(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
-    }
-    browsers = {
-        result.split: browser
-        for (result, _), (_, artifact) in zip(stories["evaluations"], named("evaluation", "evaluation"), strict=True)
-        if (browser := browse(places, artifact)) is not None
-    }
-    others = _other_pages(places)
-    story = RunStory(
-        config.name, **stories, plan=_plan_story(root), pages=others, browsers=browsers, made=_made(places, complete)
+        audits=[(audit.load_result(made), f"audits/{name}/{audit.REPORT}") for name, made in audits],
+        verdicts=[(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
+        rankers=[RankerRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
+        plan=_plan_record(root),
+        pages=_other_pages(places),
+        browsers=browsers,
+        made=_made(places, complete),
     )
-    page = run_page(story)
     with root.publish(PAGE) as path:
-        Path(path).write_text(page, encoding="utf-8")
-    counts = {name: len(listed) for name, listed in stories.items()}
-    show_summary("report", {**counts, "pages": len(others), "at": root.path(PAGE)})
+        Path(path).write_text(run_page(record), encoding="utf-8")
+    counted = ("models", "evaluations", "audits", "verdicts", "rankers", "pages")
+    show_summary("report", {**{name: len(getattr(record, name)) for name in counted}, "at": root.path(PAGE)})
     return root.path(PAGE)
 
 
 def _complete(places: Places) -> dict[str, Artifact]:
-    """By name, the artefacts that are there; of the others, which another command may be making anew, it is said."""
+    """Return the complete artefacts by name; warn of the others, which another command may be making."""
     opened, missing = {}, []
     for name in places.names():
         if (pointer := places.pointer(name)) is None:
@@ -91,7 +90,7 @@ def _complete(places: Places) -> dict[str, Artifact]:
 
 
 def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:
-    """What has a name: when it was made, in how many seconds, where it lies, and what makes it."""
+    """Return a row for each artefact: its name, time, seconds, folder and command."""
     seconds = {timing.key: timing.seconds for timing in read_times(places.root)}
     rows = []
     for name, artifact in complete.items():
@@ -102,7 +101,7 @@ def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:
 
 
 def _other_pages(places: Places) -> list[tuple[str, str]]:
-    """What has a page of its own, and where: the refresh, the searches and the diagnoses."""
+    """Return titles and addresses of the pages of the refresh, the searches and the diagnoses."""
     root = places.root
     refresh = [("the refresh, round by round", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
     searches = [
@@ -114,23 +113,23 @@ def _other_pages(places: Places) -> list[tuple[str, str]]:
     return refresh + searches + diagnoses
 
 
-def _plan_story(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
+def _plan_record(root: Folder) -> tuple[str, list[str], list[list[str]]] | None:
     if (plan := read_forecast(root)) is None:
         return None
     return f"for {plan.num_passages:,} passages, rates of {plan.device}", *plan.beside(read_times(root))
 
 
-def _model_story(name: str, model: Artifact) -> ModelStory:
+def _model_record(name: str, model: Artifact) -> ModelRecord:
     train = model.manifest.identity.config.get("training", {}).get("train", {})
     settings = ", ".join(
         [str(train.get("loss", {}).get("name", "nce" if train else ""))]
         + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelStory(name, settings, model.info, _histogram(name, model))
+    return ModelRecord(name, settings, model.info, _histogram(name, model))
 
 
 def _histogram(name: str, model: Artifact) -> bytes | None:
-    """The perplexities of the last detection that a training has kept."""
+    """Draw the perplexities of the last detection that a training has kept; None if there is none."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
     kept = [detection for detection in model.info.get("detections", []) if _detection_part(detection) in parts]
@@ -143,3 +142,45 @@ def _histogram(name: str, model: Artifact) -> bytes | None:
 
 def _detection_part(detection: Mapping[str, Any]) -> str:
     return f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
+
+
+def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
+    """Return queries with the best passages of each system; None if an input of the evaluation was removed."""
+    identity = evaluation.manifest.identity
+    systems, split = list(identity.config["systems"]), str(identity.config["split"])
+    roles = {"dataset": "dataset", "corpus": "corpus", **{f"runs/{system}": "run" for system in systems}}
+    folders = {role: places.folder(kind, identity.inputs[role]) for role, kind in roles.items()}
+    if not all(folder.exists(MANIFEST) for folder in folders.values()):
+        return None
+    opened = {role: Artifact.open(folder, roles[role]) for role, folder in folders.items()}
+    data, corpus = Dataset(opened["dataset"]), Corpus(opened["corpus"])
+    values = read_parquet(evaluation.local(PER_QUERY))
+    measure = telling_measure(values["measure"].unique().to_pylist())
+    table = values.filter(pc.equal(values["measure"], measure)).to_pandas()
+    table = table.pivot(index="query_id", columns="system", values="value")[systems].dropna()
+    spread = table.max(axis=1) - table.min(axis=1)
+    chosen = table.iloc[np.argsort(-spread.to_numpy(), kind="stable")[:NUM_QUERIES]]
+    ids = [str(query_id) for query_id in chosen.index]
+    tops = [_top(Run(opened[f"runs/{system}"]), ids) for system in systems]
+    passages = sorted({passage_id for top in tops for passage_ids in top.values() for passage_id in passage_ids})
+    texts = corpus.texts(corpus.find(passages))
+    positives = positives_of(data, split, ids)
+    queries = []
+    for query_id, text in zip(ids, query_texts(data, split, ids), strict=True):
+        measured = [round(value, 4) for value in chosen.loc[query_id]]
+        queries.append(BrowsedQuery(text, positives.get(query_id, []), measured, [top[query_id] for top in tops]))
+    shown = {
+        passage_id: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
+        for passage_id, title, text in zip(passages, texts.titles, texts.texts, strict=True)
+    }
+    return QueryBrowser(systems, measure_name(measure), queries, len(table), shown)
+
+
+def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:
+    """Return the best passages of some queries; none for queries without results."""
+    top: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
+    for part in run.parts():
+        rows = of_queries(part.filter(pc.less_equal(part["rank"], TOP)), query_ids)
+        if len(rows):
+            top |= {query_id: ranking["passage_id"].to_pylist() for query_id, ranking in by_query(rows).items()}
+    return top

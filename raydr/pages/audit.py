@@ -1,4 +1,4 @@
-"""What an audit says, for a terminal and as a page."""
+"""The tables of an audit, for a terminal and for its page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Findings = PairFindings | NegativeFindings
 
 
 def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: what each judge of pairs estimates."""
+    """Return columns and rows: the estimates of each judge of pairs."""
     columns = ["judge", "pairs", "flagged", "share flagged", "mean probability", "estimated share"]
     rows = []
     for pair in result.pairs:
@@ -77,7 +77,7 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 
 def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: where each judge of negatives finds false ones, in the queries that are trusted."""
+    """Return columns and rows: the false negatives that each judge finds, in the queries whose pair is trusted."""
     columns = ["judge", "queries", "candidates", "share flagged", "queries with one", "flagged in top 10"]
     rows = []
     for negative in result.negatives:
@@ -90,7 +90,7 @@ def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 
 def quality_rows(findings: Sequence[Findings]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: quality of the judges whose verdicts have a known truth."""
+    """Return columns and rows: quality of the judges whose verdicts have a known truth."""
     names = ("precision", "recall", "f1", "auroc", "average_precision", "calibration_error")
     rows = []
     for finding in findings:
@@ -106,15 +106,15 @@ def audit_page(
     shown: Mapping[str, Sequence[ShownVerdict]],
     provenance: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """The self-contained HTML report.
+    """Return the self-contained HTML page.
 
     Args:
         result: the figures.
-        pictures: of the pairs, PNG and caption.
+        pictures: PNG and caption of each picture of the pairs.
         shown: the worst verdicts: on ``pairs``, and on candidates by judge.
-        provenance: names and fingerprints of what was audited.
+        provenance: names and fingerprints of the audited artefacts.
     """
-    page = Page(f"Audit of {result.split}").headline(result.headline, result.advice("CONFIG"))
+    page = Page(f"Audit of {result.split}", result.headline, result.advice("CONFIG"))
     if result.pairs:
         page.heading("Mismatched pairs").table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
         _quality(page, result.pairs, "quality against the pairs that were mismatched on purpose")
@@ -155,7 +155,7 @@ def audit_page(
             rule = judge_class(settings)
             listed = ", ".join(f"{key} {value}" for key, value in flatten(settings).items() if key != "name")
             page.note(f"{name} flags {rule.flags}; its score is the {rule.score_name}. Settings: {listed}.")
-    return page.made_from(provenance).render()
+    return page.render(provenance)
 
 
 def _quality(page: Page, findings: Sequence[Findings], caption: str) -> bool:

@@ -1,4 +1,4 @@
-"""What was found of a training, for a terminal and as a page."""
+"""The findings on a training, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RULE = (
 
 
 def reader_rows(diagnosis: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
-    """Title, columns and rows: RR@10 by reader, and what it is above the untrained model."""
+    """Return title, columns and rows: RR@10 by reader, and its difference to the untrained model."""
     num_queries, num_ranked, split = diagnosis.num_queries, diagnosis.num_ranked, diagnosis.split
     title = f"RR@10 of {num_queries:,} queries of {split or 'no split'} in {num_ranked:,} passages"
     rows = [
@@ -33,7 +33,7 @@ def _with_interval(interval: Interval | None, form: str) -> str:
 
 
 def outcome(diagnosis: Diagnosis) -> str:
-    """One sentence."""
+    """Return the result in a sentence."""
     if diagnosis.faults:
         return f"likeliest cause: {diagnosis.faults[0].check}"
     bm25, untrained = diagnosis.found.get(BM25), diagnosis.found.get(UNTRAINED)
@@ -44,7 +44,7 @@ def outcome(diagnosis: Diagnosis) -> str:
 
 
 def cells(finding: Finding) -> list[str]:
-    """Level, check, severity, what was found, remedy."""
+    """Return level, check, severity, finding and remedy."""
     return [finding.level, finding.check, f"{finding.severity:.0%}", finding.found, finding.remedy]
 
 
@@ -53,7 +53,7 @@ _REMEDY = "remedy"
 
 
 def trial_settings(fault: Finding, workdir: str) -> list[str]:
-    """Settings of a run that compares a fault's remedy with the training as it is; empty where no setting is a remedy.
+    """Return settings of a run that compares a fault's remedy with the training; empty where no setting is a remedy.
 
     A remedy in the section ``train`` becomes a variant, which shares everything else; any other needs a folder of its
     own.
@@ -69,15 +69,15 @@ def trial_settings(fault: Finding, workdir: str) -> list[str]:
 
 
 def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] = ()) -> str:
-    """The self-contained HTML page.
+    """Return the self-contained HTML page.
 
     Args:
         diagnosis: the findings.
-        provenance: names and fingerprints of what was examined.
+        provenance: names and fingerprints of the examined artefacts.
     """
     cause = outcome(diagnosis)
     next_step = f"What may help: {diagnosis.faults[0].remedy}" if diagnosis.faults else ""
-    page = Page("Diagnosis").headline(f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
+    page = Page("Diagnosis", f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
     page.heading("Findings").note(_RULE)
     for finding in diagnosis.findings:
         page.beside(
@@ -87,4 +87,4 @@ def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] =
             [("found", finding.found), ("remedy", finding.remedy if finding.level != "ok" else ABSENT)],
         )
     page.table("not looked at", ["check", "why"], list(diagnosis.missing.items()))
-    return page.made_from(provenance).render()
+    return page.render(provenance)

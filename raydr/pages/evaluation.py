@@ -1,4 +1,4 @@
-"""What an evaluation says, for a terminal and as a page."""
+"""The figures of an evaluation, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset
 from raydr.evaluation.linking import GroupMean
+from raydr.pages.figure import metric_bars
 from raydr.pages.html import Page, measure_name, number
-from raydr.pages.plots import metric_bars
 
 MEANINGS = (
     "recall@k is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
@@ -41,21 +41,19 @@ class EvaluationResult:
 
 
 def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
-    """One row a measure, one column a system; ``mean [low, high]`` in each cell, and what :func:`marks` tells.
+    """Return a row for each measure, a column for each system: ``mean [low, high]`` and the marks of :func:`marks`.
 
     Args:
         result: the figures.
-        intervals: put them behind the means.
+        intervals: whether the means have intervals.
     """
     letters = {name: chr(ord("a") + at % 26) * (1 + at // 26) for at, name in enumerate(result.systems)}
     ahead: dict[tuple[str, str], list[str]] = {}
     for comparison in result.comparisons:
         if comparison.p_holm < 1 - result.confidence:
-            better, worse = (
-                (comparison.system, comparison.baseline)
-                if comparison.difference > 0
-                else (comparison.baseline, comparison.system)
-            )
+            worse, better = comparison.baseline, comparison.system
+            if comparison.difference <= 0:
+                worse, better = better, worse
             ahead.setdefault((comparison.measure, better), []).append(letters[worse])
     rows = []
     for measure, summaries in _by_measure(result).items():
@@ -64,21 +62,25 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
         for summary in summaries:
             star = "*" if len(summaries) > 1 and summary.mean == best else ""
             mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
-            interval = f"[{summary.low:.3f}, {summary.high:.3f}]" if intervals else ""
-            row.append(" ".join(filter(None, [f"{summary.mean:.3f}", interval, mark])))
+            row.append(f"{mean_with_interval(summary, intervals)} {mark}".rstrip())
         rows.append(row)
     names = [f"{name} ({letters[name]})" for name in result.systems] if result.comparisons else result.systems
     return ["measure", "queries", *names], rows
 
 
 def subset_rows(subset: Subset, intervals: bool = False) -> Table:
-    """One row a measure, one column a system, of some of the queries."""
+    """Return a row for each measure, a column for each system, over some of the queries."""
     columns, rows = measure_rows(EvaluationResult("", 0, subset.summaries), intervals)
     return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
 
 
+def mean_with_interval(summary: MeasureSummary, interval: bool = True) -> str:
+    """Format a mean, with its interval if that is wanted."""
+    return f"{summary.mean:.3f}" + f" [{summary.low:.3f}, {summary.high:.3f}]" * interval
+
+
 def telling_measure(measures: Sequence[str]) -> str:
-    """The one that systems are compared by in a sentence.
+    """Return the measure by which a sentence compares systems.
 
     >>> telling_measure(["recall@1 (qrels)", "RR@10"])
     'RR@10'
@@ -87,7 +89,7 @@ def telling_measure(measures: Sequence[str]) -> str:
 
 
 def headline(result: EvaluationResult) -> str:
-    """Which system is best, and ahead of which others that is sure."""
+    """Return a sentence: the best system, and the others that it is surely ahead of."""
     if not result.summaries:
         return "Nothing was measured."
     measure = telling_measure([summary.measure for summary in result.summaries])
@@ -95,9 +97,9 @@ def headline(result: EvaluationResult) -> str:
         (summary for summary in result.summaries if summary.measure == measure), key=lambda summary: -summary.mean
     )
     best = summaries[0]
-    interval = f"{best.mean:.3f} [{best.low:.3f}, {best.high:.3f}]"
+    figure = f"{measure_name(measure)} {mean_with_interval(best)}"
     if len(summaries) == 1:
-        return f"{best.system} has {measure_name(measure)} {interval} on {result.split}."
+        return f"{best.system} has {figure} on {result.split}."
     sure = {
         name
         for comparison in result.comparisons
@@ -107,21 +109,19 @@ def headline(result: EvaluationResult) -> str:
     }
     behind = [summary.system for summary in summaries[1:] if summary.system in sure]
     unsure = [summary.system for summary in summaries[1:] if summary.system not in sure]
-    parts = [f"{best.system} is best on {result.split}: {measure_name(measure)} {interval}"]
+    parts = [f"{best.system} is best on {result.split}: {figure}"]
     parts += [f"surely ahead of {', '.join(behind)}"] if behind else []
-    parts += (
-        [f"{', but ' if behind else ''}not surely ahead of {', '.join(unsure)}".removeprefix(", ")] if unsure else []
-    )
+    parts += [f"{'but ' if behind else ''}not surely ahead of {', '.join(unsure)}"] if unsure else []
     return f"{', '.join(parts)}."
 
 
 def legend(result: EvaluationResult) -> str:
-    """What stands above the tables of a page."""
+    """Return the explanation above the tables of a page."""
     return f"{MEANINGS} {marks(result)}" if result.comparisons else MEANINGS
 
 
 def marks(result: EvaluationResult) -> str:
-    """What the marks behind the means of several systems say."""
+    """Return the meaning of the marks behind the means of several systems."""
     return (
         "*: the highest mean. Letters: systems that this one is ahead of, by the paired randomisation test (two-sided, "
         f"p < {1 - result.confidence:.2g} with Holm's correction over all pairs of systems)."
@@ -129,55 +129,42 @@ def marks(result: EvaluationResult) -> str:
 
 
 def comparison_rows(result: EvaluationResult) -> Table:
-    """The pairs of systems."""
+    """Return a row for each pair of systems and measure."""
     columns = ["measure", "system", "against", "difference", "p", "p (Holm)", "wins", "losses", "ties"]
     rows = []
     for comparison in result.comparisons:
         difference = f"{comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}]"
-        counts = map(number, (comparison.wins, comparison.losses, comparison.ties))
-        rows.append(
-            [
-                measure_name(comparison.measure),
-                comparison.system,
-                comparison.baseline,
-                difference,
-                p_text(comparison.p),
-                p_text(comparison.p_holm),
-                *counts,
-            ]
-        )
+        row = [measure_name(comparison.measure), comparison.system, comparison.baseline, difference]
+        row += map(p_text, (comparison.p, comparison.p_holm))
+        rows.append([*row, *map(number, (comparison.wins, comparison.losses, comparison.ties))])
     return columns, rows
 
 
 def count_rows(result: EvaluationResult) -> Table:
-    """The counts of queries."""
+    """Return the counts of queries, a row for each system."""
     names = list(dict.fromkeys(name for counts in result.counts.values() for name in counts))
     rows = [[system, *(number(counts.get(name, 0)) for name in names)] for system, counts in result.counts.items()]
     return ["system", *(name.replace("_", " ") for name in names)], rows
 
 
 def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Table:
-    """One row a group of queries, one column a measure: micro, macro, categories, and partitions if asked for."""
-    mine = [
-        group_summary
-        for group_summary in result.groups
-        if group_summary.system == system and (of_partitions or group_summary.grouping != "partition")
-    ]
-    measures = list(dict.fromkeys(group_summary.measure for group_summary in mine))
-    rows: dict[tuple[str, str], dict[str, GroupMean]] = {}
-    for group_summary in mine:
-        rows.setdefault((group_summary.grouping, group_summary.group), {})[group_summary.measure] = group_summary
+    """Return a row for each group of queries: micro, macro, categories and, if wanted, partitions."""
+    groups: dict[tuple[str, str], dict[str, GroupMean]] = {}
+    measures: dict[str, None] = {}
+    for mean in result.groups:
+        if mean.system == system and (of_partitions or mean.grouping != "partition"):
+            groups.setdefault((mean.grouping, mean.group), {})[mean.measure] = mean
+            measures[mean.measure] = None
     order = ("all", "category", "partition")
-    shown = [
-        [group, number(max(group_summary.num_queries for group_summary in by_measure.values()))]
-        + [f"{by_measure[measure].mean:.3f}" if measure in by_measure else "" for measure in measures]
-        for (_, group), by_measure in sorted(rows.items(), key=lambda row: order.index(row[0][0]))
-    ]
-    return ["queries of", "queries", *map(measure_name, measures)], shown
+    rows = []
+    for (_, group), by_measure in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
+        means = [f"{by_measure[measure].mean:.3f}" if measure in by_measure else "" for measure in measures]
+        rows.append([group, number(max(mean.num_queries for mean in by_measure.values())), *means])
+    return ["queries of", "queries", *map(measure_name, measures)], rows
 
 
 def transposed(table: Table) -> Table:
-    """The same with a column for each row, for a narrow terminal.
+    """Return the table with a column for each row, for a narrow terminal.
 
     >>> transposed((["of", "n", "R@1"], [["a", "3", ".5"], ["b", "4", ".7"]]))
     (['', 'a', 'b'], [['n', '3', '4'], ['R@1', '.5', '.7']])
@@ -189,7 +176,7 @@ def transposed(table: Table) -> Table:
 
 
 def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
-    """All tables, each with a heading and a caption."""
+    """Yield all tables, each with a heading and a caption."""
     yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
     for subset in result.subsets:
         heading = f"{subset.name}: {subset.num_queries:,} queries".capitalize()
@@ -207,26 +194,25 @@ def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
 
 
 def bar_plot(result: EvaluationResult) -> bytes:
-    """PNG of all measures of all systems."""
+    """Draw all measures of all systems as a PNG."""
     return metric_bars(result.summaries, f"Retrieval on {result.split}", result.confidence)
 
 
 def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequence[tuple[str, str]] = ()) -> str:
-    """The self-contained HTML report.
+    """Return the self-contained HTML page.
 
     Args:
         result: the figures.
-        picture: as from :func:`bar_plot`.
-        provenance: names and fingerprints of what was evaluated.
+        picture: the PNG of :func:`bar_plot`.
+        provenance: names and fingerprints of the evaluated artefacts.
     """
-    page = Page(f"Evaluation: {', '.join(result.systems)} on {result.split}")
-    page.headline(headline(result), "raydr report CONFIG shows the queries on which they differ.")
+    title = f"Evaluation: {', '.join(result.systems)} on {result.split}"
+    page = Page(title, headline(result), "raydr report CONFIG shows the queries on which they differ.")
     page.note(legend(result))
     page.picture(picture, f"Means over queries with {result.confidence:.0%} bootstrap intervals")
     for heading, caption, table in tables(result):
         page.heading(heading).table(caption, *table)
-    page.made_from(provenance)
-    return page.render()
+    return page.render(provenance)
 
 
 def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:
@@ -237,7 +223,8 @@ def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:
 
 
 def p_text(p: float) -> str:
-    """
+    """Format a p-value.
+
     >>> p_text(0.00004), p_text(0.0321)
     ('<0.001', '0.032')
     """

@@ -1,12 +1,16 @@
-"""One look for all pictures: a figure of one or more axes as PNG bytes."""
+"""Figures of one or more axes as PNG bytes, all in one style: bars with intervals, curves, grids of panels."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from raydr.evaluation.comparison import MeasureSummary
+from raydr.pages.html import measure_name
 from raydr.seeding import stable_hash64
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ _STYLE: Any = {
 
 
 def looks_of(systems: Iterable[str]) -> dict[str, int]:
-    """The look of each system: the same on every page, unless two systems of a page would look alike.
+    """Return the look of each system: the same on every page, unless two systems of a page would look alike.
 
     >>> looks_of(["bm25", "npc", "trained"])["npc"] == looks_of(["npc", "untrained"])["npc"]
     True
@@ -47,7 +51,7 @@ def looks_of(systems: Iterable[str]) -> dict[str, int]:
 
 
 def look_of_bar(at: int) -> dict[str, Any]:
-    """How bars look: no two of the first 32 alike.
+    """Return the style of bars: no two of the first 32 are alike.
 
     >>> look_of_bar(0)["color"] == look_of_bar(8)["color"], look_of_bar(0)["hatch"], look_of_bar(8)["hatch"]
     (True, None, '///')
@@ -56,7 +60,7 @@ def look_of_bar(at: int) -> dict[str, Any]:
 
 
 def look_of_line(at: int) -> dict[str, Any]:
-    """How lines look.
+    """Return the style of lines.
 
     >>> look_of_line(1)["linestyle"], look_of_line(9)["linestyle"]
     ('-', '--')
@@ -65,7 +69,7 @@ def look_of_line(at: int) -> dict[str, Any]:
 
 
 def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> bytes:
-    """A picture of one axes.
+    """Draw a PNG with one axes.
 
     Args:
         draw: puts everything but the title on the axes.
@@ -82,7 +86,7 @@ def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> byte
 
 
 def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, shared_legend: bool = True) -> bytes:
-    """A picture of several small axes.
+    """Draw a PNG with several small axes.
 
     Args:
         panels: title and drawing of each, row by row.
@@ -112,9 +116,80 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, share
 
 
 def legend(axes: Axes) -> None:
-    """Beside the axes, if there is anything to explain."""
+    """Put a legend beside the axes, if they have labels."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -> bytes:
+    """Draw bars with confidence intervals: a group for each measure, a colour for each system."""
+    groups = list(dict.fromkeys(bar.measure for bar in bars))
+    systems = list(dict.fromkeys(bar.system for bar in bars))
+    looks, width = looks_of(systems), 0.8 / len(systems)
+
+    def draw(axes: Axes) -> None:
+        for at, name in enumerate(systems):
+            mine = [bar for bar in bars if bar.system == name]
+            x = [groups.index(bar.measure) + (at - (len(systems) - 1) / 2) * width for bar in mine]
+            means = np.array([bar.mean for bar in mine])
+            errors = np.array([[bar.mean - bar.low for bar in mine], [bar.high - bar.mean for bar in mine]])
+            axes.bar(x, means, width * 0.92, label=name, linewidth=0, **look_of_bar(looks[name]))
+            axes.errorbar(x, means, np.maximum(errors, 0), fmt="none", ecolor="#333333", elinewidth=1, capsize=2.5)
+        names = [measure_name(group) for group in groups]
+        if len(groups) > 6:
+            axes.set_xticks(range(len(groups)), names, rotation=30, ha="right")
+        else:
+            axes.set_xticks(range(len(groups)), [name.replace(" (", "\n(") for name in names])
+        axes.set(ylim=(0, 1), ylabel=f"mean over queries, {confidence:.0%} interval", xlim=(-0.6, len(groups) - 0.4))
+        axes.grid(axis="x", visible=False)
+        legend(axes)
+
+    return png(draw, title, width=min(9.5, max(7.0, 0.75 * len(groups) + 0.15 * len(bars) + 2)))
+
+
+def curves(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    mark_best: bool = False,
+    top: float | None = None,
+    systems: Iterable[str] = (),
+) -> bytes:
+    """Draw lines through (x, y) points above 0, for example loss by step or a dev measure by epoch.
+
+    Args:
+        series: points by the name of the line.
+        title: above the picture.
+        xlabel: with its unit.
+        ylabel: with its unit.
+        mark_best: put a ring around the highest point of each line.
+        top: where the axis ends; 1 for shares and measures; a little above the highest point if None.
+        systems: all that the page shows, so that each has one look on it; those of the lines if there are none.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    looks = looks_of([*systems, *series])
+
+    def draw(axes: Axes) -> None:
+        for name, points in series.items():
+            look = look_of_line(looks[name])
+            x, y = [point[0] for point in points], [point[1] for point in points]
+            axes.plot(
+                x, y, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5, clip_on=False, **look
+            )
+            if mark_best and points:
+                best = max(points, key=lambda point: point[1])
+                axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"], clip_on=False)
+                axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=10)
+        if all(float(point[0]).is_integer() for points in series.values() for point in points):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        values = [0.0, *(point[1] for points in series.values() for point in points)]
+        axes.set_ylim(1.05 * min(values), top or 1.05 * max(values) or 1.0)
+        legend(axes)
+
+    return png(draw, title)
 
 
 def _save(draw: Callable[[Figure], None], width: float, height: float) -> bytes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
-from raydr.pages.figure import COLORS, grid, legend, png
+from raydr.pages.figure import COLORS, legend, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,8 +74,10 @@ class DetectedPairs:
         return ", and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else f"{shown[0]}; none is flagged"
 
     def draw(self, axes: Axes) -> None:
-        """A histogram on the axis of the mixture, with its two densities if it is taken for clean and mismatched pairs,
-        and where flagging begins; the bars are split where the truth is known."""
+        """Draw a histogram on the axis of the mixture, split by the truth where that is known.
+
+        The two densities are added if the mixture is bimodal, and the threshold if a pair is flagged.
+        """
         axis_N = to_axis(self.perplexities_N, self.axis)
         edges = np.histogram_bin_edges(axis_N, bins=60)
         if self.truth_N is None:
@@ -101,7 +102,7 @@ class DetectedPairs:
 
 
 def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
-    """A mixture out of a manifest.
+    """Parse the mixture of a manifest.
 
     >>> parse_fit(None) is None
     True
@@ -110,7 +111,7 @@ def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
 
 
 def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
-    """One detection as a picture of its own."""
+    """Draw a detection as a PNG."""
 
     def draw(axes: Axes) -> None:
         pairs.draw(axes)
@@ -118,24 +119,3 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
         legend(axes)
 
     return png(draw, title)
-
-
-def detection_panel(epochs: Sequence[tuple[str, DetectedPairs]], title: str, columns: int = 2) -> bytes:
-    """A histogram of the perplexities for each epoch.
-
-    Args:
-        epochs: name and detection of each.
-        title: above them.
-        columns: histograms in a row.
-    """
-
-    def draw(pairs: DetectedPairs, axes: Axes) -> None:
-        pairs.draw(axes)
-        # The one legend of the panel stands for all: the places of the thresholds are read from their axes.
-        for line in axes.lines:
-            if str(line.get_label()).startswith("threshold"):
-                line.set_label("threshold")
-        axes.set_xlabel(AXIS_LABELS[pairs.axis].split(":")[0])
-        axes.set_yticks([])
-
-    return grid([(name, partial(draw, pairs)) for name, pairs in epochs], title, columns)

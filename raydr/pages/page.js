@@ -9,8 +9,8 @@ const make = (tag, attributes = {}, text = "") => {
 };
 
 function numberIn(text) {
-  const found = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+)/);
-  return found ? Number(found[1]) : null;
+  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+)/);
+  return digits ? Number(digits[1]) : null;
 }
 
 function sortable(table) {
@@ -21,7 +21,7 @@ function sortable(table) {
     head.replaceChildren(button);
     button.addEventListener("click", () => {
       const down = head.getAttribute("aria-sort") === "descending";
-      for (const one of table.tHead.rows[0].cells) one.removeAttribute("aria-sort");
+      for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", down ? "ascending" : "descending");
       const keyed = [...body.rows].map((row) => [row.cells[at].textContent, row]);
       keyed.sort(([a], [b]) => {
@@ -86,11 +86,11 @@ function browser(root) {
     const gain = (query) => query.values[a] - query.values[b];
     const fits = { all: () => true, win: (x) => x > 0, loss: (x) => x < 0, tie: (x) => x === 0 }[kind.value];
     const wanted = words.value.toLowerCase();
-    const found = data.queries.filter((query) => fits(gain(query)) && query.text.toLowerCase().includes(wanted));
-    found.sort((x, y) => Math.abs(gain(y)) - Math.abs(gain(x)));
-    count.textContent = ` ${found.length} of ${data.queries.length} queries, by ${data.measure}`;
+    const matches = data.queries.filter((query) => fits(gain(query)) && query.text.toLowerCase().includes(wanted));
+    matches.sort((x, y) => Math.abs(gain(y)) - Math.abs(gain(x)));
+    count.textContent = ` ${matches.length} of ${data.queries.length} queries, by ${data.measure}`;
     list.replaceChildren();
-    for (const query of found.slice(0, shown)) {
+    for (const query of matches.slice(0, shown)) {
       const details = make("details");
       details.append(make("summary", {}, `${gain(query) >= 0 ? "+" : ""}${gain(query).toFixed(3)}  ${query.text}`));
       details.addEventListener("toggle", () => {
@@ -101,7 +101,7 @@ function browser(root) {
       });
       list.append(details);
     }
-    more.hidden = found.length <= shown;
+    more.hidden = matches.length <= shown;
   }
 
   for (const field of [first, second, kind, words]) field.addEventListener("input", () => { shown = SHOWN; draw(); });

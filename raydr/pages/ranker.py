@@ -1,4 +1,4 @@
-"""What the trainings of rankers came to, and how reranked runs compare with the runs that they order."""
+"""Results of rankers: their trainings, and reranked runs compared with the runs that they order."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raydr.pages.evaluation import EvaluationResult, comparison_rows
+from raydr.pages.figure import curves
 from raydr.pages.html import ABSENT, Page, measure_name, number
-from raydr.pages.plots import curves
 
 _COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
 _LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."
 
 
 @dataclass(frozen=True)
-class RankerStory:
+class RankerRecord:
     """One trained ranker, or a checkpoint that was taken as it is.
 
     Args:
@@ -33,19 +33,19 @@ class RankerStory:
         return best if best is not None or not history else history[-1]["epoch"]
 
     def points(self, metric: str) -> list[tuple[float, float]]:
-        """A metric by epoch, from 1; as epoch 0 what a dev measure is of the run that is ordered."""
+        """Return a metric by epoch, from 1; epoch 0 has the dev measure of the run that is ordered."""
         before = [(0.0, value) for name, value in self.info.get("dev", {}).items() if name == metric]
         rows = [(row["epoch"] + 1.0, row["metrics"]) for row in self.info["history"]]
         return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
 
 
-def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequence[EvaluationResult] = ()) -> None:
-    """What rankers came to, and what they do to the runs that they order; nothing where there is neither.
+def ranker_section(page: Page, rankers: Sequence[RankerRecord], evaluations: Sequence[EvaluationResult] = ()) -> None:
+    """Add a section on rankers to a page, if there is a ranker or a reranked run.
 
     Args:
-        page: what it is put on.
-        rankers: with a table of their trainings, what is to be said of these, and curves.
-        evaluations: of which the pairs of a reranked run and the run that it orders are shown.
+        page: the page.
+        rankers: each has a row in the table of trainings, remarks and curves.
+        evaluations: their comparisons of a reranked run with the run that it orders are shown.
     """
     reranked = [pairs for evaluation in evaluations if (pairs := _reranked(evaluation)).comparisons]
     if not (rankers or reranked):
@@ -59,14 +59,14 @@ def ranker_section(page: Page, rankers: Sequence[RankerStory], evaluations: Sequ
 
 
 def _reranked(result: EvaluationResult) -> EvaluationResult:
-    """The comparisons of reranked runs with the runs that they order."""
+    """Keep the comparisons of reranked runs with the runs that they order."""
     pairs = [
         comparison for comparison in result.comparisons if comparison.system.rpartition("+")[0] == comparison.baseline
     ]
     return replace(result, comparisons=pairs)
 
 
-def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
+def _trainings(page: Page, rankers: Sequence[RankerRecord]) -> None:
     page.table("trainings of rankers", _COLUMNS, map(_row, rankers)).note(_LEGEND)
     for ranker in rankers:
         for remark in ranker.info.get("remarks", []):
@@ -82,21 +82,18 @@ def _trainings(page: Page, rankers: Sequence[RankerStory]) -> None:
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
 
 
-def _row(ranker: RankerStory) -> list[str]:
+def _row(ranker: RankerRecord) -> list[str]:
     info, chosen = ranker.info, ranker.chosen
     if chosen is None:
         return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]
     metrics = info["history"][chosen]["metrics"]
     drawn = ((info["num_hard_negatives"], "mined"), (info["num_random_negatives"], "random"))
     lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
-    # Together in a line: a figure that stands alone may be broken.
-    row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}"]
-    row.append(f"{metrics['loss']:.4f}")
-    row.append(
-        ", ".join(
-            f"{measure_name(name.removeprefix('dev '))} {old:.3f} → {metrics[name]:.3f}"
-            for name, old in info["dev"].items()
-        )
-        or ABSENT
-    )
-    return [*row, info["loss"], info.get("mined_by") or ABSENT, lists, number(info["num_examples"])]
+    dev = [
+        f"{measure_name(name.removeprefix('dev '))} {old:.3f} → {metrics[name]:.3f}"
+        for name, old in info["dev"].items()
+    ]
+    # Non-breaking spaces keep the epochs in a line.
+    row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}", f"{metrics['loss']:.4f}"]
+    row += [", ".join(dev) or ABSENT, info["loss"], info.get("mined_by") or ABSENT, lists]
+    return [*row, number(info["num_examples"])]

@@ -1,4 +1,4 @@
-"""The page of a refresh: measures by round and arm, what the candidates looked like, where the time went."""
+"""The page of a refresh: measures by round and arm, statistics of the candidates, and times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.evaluation import Table, telling_measure, transposed
+from raydr.pages.evaluation import Table, mean_with_interval, telling_measure, transposed
 from raydr.pages.figure import grid, look_of_line, looks_of
 from raydr.pages.html import ABSENT, Page, measure_name, number
-from raydr.pages.ranker import RankerStory, ranker_section
+from raydr.pages.ranker import RankerRecord, ranker_section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ class RoundResult:
     seconds: dict[str, float]
     folders: dict[str, str]
     fingerprints: dict[str, str]
-    ranker: RankerStory | None = None
+    ranker: RankerRecord | None = None
 
     def measure(self, split: str, label: str) -> MeasureSummary | None:
         return next((summary for summary in self.measures.get(split, []) if summary.measure == label), None)
@@ -53,12 +53,12 @@ class RoundResult:
 def refresh_rows(
     rounds: Sequence[RoundResult], split: str, intervals: bool = True
 ) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a round, its measures on a split.
+    """Return columns and rows: the measures of each round on a split.
 
     Args:
         rounds: of all arms.
-        split: that was evaluated.
-        intervals: put them behind the means; too wide for a terminal.
+        split: the evaluated split.
+        intervals: whether the means have intervals, which are too wide for a terminal.
     """
     measures = _measures(rounds, split)
     rows = []
@@ -66,15 +66,16 @@ def refresh_rows(
         row = [round_.arm, str(round_.number)]
         for measure in measures:
             summary = round_.measure(split, measure)
-            interval = f" [{summary.low:.3f}, {summary.high:.3f}]" if summary is not None and intervals else ""
-            row.append(ABSENT if summary is None else f"{summary.mean:.3f}{interval}")
+            row.append(ABSENT if summary is None else mean_with_interval(summary, intervals))
         rows.append(row)
     return ["arm", "round", *map(measure_name, measures)], rows
 
 
 def candidate_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: one row a round, the shares of likely false negatives among its candidates; no rows where
-    nothing is known of them."""
+    """Return columns and rows: shares of likely false negatives among the candidates of each round.
+
+    There are no rows if no share is known.
+    """
     shares = [name for name in _SHARES if any(name in round_.negatives for round_ in rounds)]
     judges = list(dict.fromkeys(judge for round_ in rounds for judge in round_.verdicts))
     rows = [
@@ -101,7 +102,7 @@ _SHARES = {
 
 
 def time_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows: seconds of each stage, by round."""
+    """Return columns and rows: seconds of each stage, by round."""
     stages = list(dict.fromkeys(stage for round_ in rounds for stage in round_.seconds))
     rows = []
     for round_ in rounds:
@@ -118,19 +119,18 @@ def refresh_page(
     comparisons: dict[str, str],
     confidence: float,
 ) -> str:
-    """The whole page.
+    """Return the self-contained HTML page.
 
     Args:
         name: of the run.
         rounds: of all arms.
-        splits: that were evaluated.
+        splits: the evaluated splits.
         best: number of each arm's best round on dev.
         comparisons: pages of the paired comparisons, by split.
         confidence: of the intervals.
     """
-    page = Page(f"{name}: refresh rounds")
     sure = "The paired comparison of all rounds, below, says which differences are sure." if comparisons else ""
-    page.headline(_headline(rounds, splits, best), sure)
+    page = Page(f"{name}: refresh rounds", _headline(rounds, splits, best), sure)
     for split in splits:
         page.heading(split)
         page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *_narrow_rows(rounds, split))
@@ -155,8 +155,7 @@ _MOST_COLUMNS = 8
 
 
 def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
-    """As :func:`refresh_rows`, a column a round where these are fewer than measures; without intervals that do not
-    fit."""
+    """Return :func:`refresh_rows`, transposed if rounds are fewer than measures, without intervals that do not fit."""
     num_measures = len(_measures(rounds, split))
     columns, rows = refresh_rows(rounds, split, intervals=min(num_measures, len(rounds)) <= _MOST_COLUMNS)
     if len(rounds) >= num_measures:
@@ -165,19 +164,17 @@ def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
 
 
 def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
-    """Which round is best on dev, and what it measures beside the first."""
+    """Return a sentence: the best round on dev, and its measure beside that of the first round."""
     lines = []
     for arm, chosen in best.items():
         line = f"{arm}: round {chosen} is best on dev"
         of_arm = {round_.number: round_ for round_ in rounds if round_.arm == arm}
         if splits and (measures := _measures(rounds, splits[0])):
             measure = telling_measure(measures)
-            shown = {at: of_arm[at].measure(splits[0], measure) for at in (min(of_arm), chosen) if at in of_arm}
-            values = [
-                f"{summary.mean:.3f} [{summary.low:.3f}, {summary.high:.3f}]"
-                for summary in shown.values()
-                if summary is not None
+            shown = [
+                of_arm[at].measure(splits[0], measure) for at in dict.fromkeys((min(of_arm), chosen)) if at in of_arm
             ]
+            values = [mean_with_interval(summary) for summary in shown if summary is not None]
             line += f", {measure_name(measure)} {' in the first round, now '.join(values)} on {splits[0]}"
         lines.append(line)
     return f"{'; '.join(lines)}." if lines else "No round is finished."
@@ -188,25 +185,18 @@ def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
 
     def draw(measure: str, axes: Axes) -> None:
         for arm, at in arms.items():
-            measured = [(round_.number, round_.measure(split, measure)) for round_ in rounds if round_.arm == arm]
-            summaries = {number: summary for number, summary in measured if summary is not None}
-            look = look_of_line(at)
-            axes.plot(
-                list(summaries),
-                [summary.mean for summary in summaries.values()],
-                marker="o",
-                label=arm,
-                clip_on=False,
-                **look,
-            )
-            lows, highs = (
-                [summary.low for summary in summaries.values()],
-                [summary.high for summary in summaries.values()],
-            )
-            axes.fill_between(list(summaries), lows, highs, color=look["color"], alpha=0.15, linewidth=0)
+            points = [
+                (round_.number, summary.mean, summary.low, summary.high)
+                for round_ in rounds
+                if round_.arm == arm and (summary := round_.measure(split, measure)) is not None
+            ]
+            if points:
+                numbers, means, lows, highs = zip(*points, strict=True)
+                look = look_of_line(at)
+                axes.plot(numbers, means, marker="o", label=arm, clip_on=False, **look)
+                axes.fill_between(numbers, lows, highs, color=look["color"], alpha=0.15, linewidth=0)
         axes.set_xticks(sorted({round_.number for round_ in rounds}))
         axes.set(xlabel="round", ylim=(0, 1))
 
-    return grid(
-        [(measure_name(measure), partial(draw, measure)) for measure in _measures(rounds, split)], f"{split}, by round"
-    )
+    panels = [(measure_name(measure), partial(draw, measure)) for measure in _measures(rounds, split)]
+    return grid(panels, f"{split}, by round")

@@ -1,4 +1,4 @@
-"""All that a run has made, on one page: trainings, detections of mismatched pairs, evaluations, audits, verdicts."""
+"""The page of a run: its trainings, detections of mismatched pairs, evaluations, audits and verdicts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
-from raydr.pages.evaluation import EvaluationResult, bar_plot, headline, legend, tables
+from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, headline, legend, tables
+from raydr.pages.figure import curves
 from raydr.pages.html import Page, QueryBrowser, measure_name, number
-from raydr.pages.plots import curves
-from raydr.pages.ranker import RankerStory, ranker_section
+from raydr.pages.ranker import RankerRecord, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
 DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
 
 
 @dataclass(frozen=True)
-class ModelStory:
-    """One model of a working folder.
+class ModelRecord:
+    """A model of a working folder.
 
     Args:
         name: of the model.
-        settings: what it was trained with, short.
+        settings: loss and detection of its training, for a table.
         info: of its manifest; a model that was not trained has no ``history``.
-        histogram: picture of its last detection of mismatched pairs; None if it has none.
+        histogram: picture of its last detection of mismatched pairs; None without a detection.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ModelStory:
         return rows
 
     def points(self, metric: str) -> list[tuple[float, float]]:
-        """A metric by epoch, from 1; epochs that do not have it are left out."""
+        """Return a metric by epoch, from 1; epochs without it are left out."""
         return [(row["epoch"] + 1, row["metrics"][metric]) for row in self.history if metric in row["metrics"]]
 
     @property
@@ -48,75 +48,71 @@ class ModelStory:
 
 
 @dataclass(frozen=True)
-class RunStory:
-    """What is in a working folder.
+class RunRecord:
+    """The content of a working folder.
 
     Args:
         name: of the run.
         models: in the order of their names.
-        evaluations: result, and the address of its own page.
-        audits: result, and the address of its own page.
-        verdicts: artefact name and ``info`` of its manifest.
+        evaluations: each result, and the address of its own page.
+        audits: each result, and the address of its own page.
+        verdicts: each artefact's name, and the ``info`` of its manifest.
         rankers: in the order of their names.
-        plan: if one was made, the table of it beside what its stages took so far: title, columns and rows.
-        pages: other pages of the working folder: what they show, and their addresses.
-        browsers: queries to look through, by split.
-        made: what has a name: its name, when it was made, in how many seconds, where it lies, what makes it.
+        plan: table of the forecast and the time taken: title, columns and rows; None without a forecast.
+        pages: titles and addresses of other pages of the working folder.
+        browsers: queries with their passages, by split.
+        made: each artefact's name, time, seconds, folder and command.
     """
 
     name: str
-    models: Sequence[ModelStory]
+    models: Sequence[ModelRecord]
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[tuple[AuditResult, str]]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
-    rankers: Sequence[RankerStory] = ()
+    rankers: Sequence[RankerRecord] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
     browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
     made: Sequence[Sequence[str]] = ()
 
 
-def run_page(story: RunStory) -> str:
-    """The self-contained HTML page; its links lead to the pages of the single artefacts."""
-    page = Page(f"Run {story.name}")
-    trained = [model for model in story.models if model.history]
-    if not (story.models or story.rankers or story.evaluations or story.audits or story.verdicts or story.pages):
-        page.paragraph("There is no finished model, evaluation, audit or verdict in the working folder yet.")
-    else:
-        page.headline(
-            *(headline(result) for result, _ in story.evaluations), *(audit.headline for audit, _ in story.audits)
-        )
-        if not story.evaluations:
-            page.headline("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
-    for title, address in story.pages:
+def run_page(record: RunRecord) -> str:
+    """Return the self-contained HTML page; its links lead to the pages of single artefacts."""
+    results = [result for result, _ in record.evaluations]
+    answer = [*map(headline, results), *(audit.headline for audit, _ in record.audits)]
+    if not (record.models or record.rankers or answer or record.verdicts or record.pages):
+        answer = ["There is no finished model, evaluation, audit or verdict in the working folder yet."]
+    elif not results:
+        answer.append("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
+    page = Page(f"Run {record.name}", *answer)
+    for title, address in record.pages:
         page.link(title, address)
-    for result, address in story.evaluations:
+    for result, address in record.evaluations:
         _evaluation_section(page, result, address)
-        if result.split in story.browsers:
-            page.heading(f"Queries of {result.split}").queries(story.browsers[result.split])
+        if result.split in record.browsers:
+            page.heading(f"Queries of {result.split}").queries(record.browsers[result.split])
+    trained = [model for model in record.models if model.history]
     if trained:
-        systems = [system for result, _ in story.evaluations for system in result.systems]
-        _training_section(page, trained, systems)
-    ranker_section(page, story.rankers, [result for result, _ in story.evaluations])
+        _training_section(page, trained, [system for result in results for system in result.systems])
+    ranker_section(page, record.rankers, results)
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
-    for audit, address in story.audits:
+    for audit, address in record.audits:
         page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
         page.link("the page of this audit, with the worst pairs", address)
-    if story.verdicts:
-        page.heading("Verdicts")
-        page.table("all judgings in the working folder", *_verdict_rows(story.verdicts))
+    if record.verdicts:
+        page.heading("Verdicts").table("all verdicts in the working folder", *_verdict_rows(record.verdicts))
         page.note(KNOWN_LEGEND)
-    if story.plan is not None:
-        page.heading("Plan and what it took").table(*story.plan)
-    if story.made:
-        page.heading("What lies where").table("by name", ["name", "made", "seconds", "at", "command"], story.made)
+    if record.plan is not None:
+        page.heading("Plan, and the time taken").table(*record.plan)
+    if record.made:
+        page.heading("Artefacts").table("by name", ["name", "made", "seconds", "at", "command"], record.made)
     return page.render()
 
 
 def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
-    """Precision, recall, AUROC and share flagged by the epoch that the detection was made for."""
+    """Draw precision, recall, AUROC and share flagged by the epoch whose training uses the detection."""
     series = {
         label: [(detection["epoch"] + 1, detection[key]) for detection in detections if detection.get(key) is not None]
         for key, label in DETECTION_CURVES.items()
@@ -124,16 +120,7 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
     return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
 
 
-def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequence[str]) -> None:
-    rows = []
-    for model in models:
-        best = model.info.get("best_epoch")
-        metrics = next((row for row in model.history if row["epoch"] == best), model.history[-1])["metrics"]
-        dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
-        losses = [loss for _, loss in model.points("loss")]
-        row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
-        row += [number(None if best is None else best + 1), dev, number(losses[-1] if losses else None, ".4f")]
-        rows.append([*row, model.info["dtype"]])
+def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequence[str]) -> None:
     columns = [
         "model",
         "trained with",
@@ -144,9 +131,18 @@ def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequenc
         "last loss",
         "dtype",
     ]
+    rows = []
+    for model in models:
+        best = model.info.get("best_epoch")
+        metrics = next((row for row in model.history if row["epoch"] == best), model.history[-1])["metrics"]
+        dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
+        last = model.history[-1]["metrics"].get("loss")
+        row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
+        row += [number(None if best is None else best + 1), dev, number(last, ".4f"), model.info["dtype"]]
+        rows.append(row)
     page.heading("Training").table("trainings", columns, rows)
-    of_models = {model.name: model.points("loss") for model in models}
-    picture = curves(of_models, "Training loss", "epoch", "mean loss of the epoch's steps", systems=systems)
+    losses = {model.name: model.points("loss") for model in models}
+    picture = curves(losses, "Training loss", "epoch", "mean loss of the epoch's steps", systems=systems)
     page.picture(picture, "training loss by epoch")
     for measure in sorted({name for model in models for name in model.dev_measures}):
         points = {model.name: model.points(measure) for model in models if model.points(measure)}
@@ -155,21 +151,16 @@ def _training_section(page: Page, models: Sequence[ModelStory], systems: Sequenc
         page.picture(picture, f"{name} by epoch, the best epoch of each training ringed")
 
 
-def _detection_section(page: Page, model: ModelStory, detections: Sequence[dict[str, Any]]) -> None:
-    rows = [
-        [
-            f"{detection['epoch'] + 1}",
-            "inconclusive" if detection["reason"] else f"{detection['share_flagged']:.1%}",
-            *_quality(detection),
-            detection["reason"],
-        ]
-        for detection in detections
-    ]
+def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:
+    rows = []
+    for detection in detections:
+        share = "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
+        rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
-    page.table("by the epoch that it was made for", columns, rows)
+    page.table("by the epoch whose training uses the detection", columns, rows)
     if model.histogram is not None:
-        page.picture(model.histogram, "perplexities of the training pairs, and where flagging begins")
+        page.picture(model.histogram, "perplexities of the training pairs, and the threshold of flags")
     if len(detections) > 1:
         page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 
@@ -182,13 +173,12 @@ def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> N
     page.link("the page of this evaluation", address)
 
 
-def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[str], list[list[str]]]:
+def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     columns = ["verdicts", "judge", "of", "split", "judged", "dropped", "flagged", "precision", "recall", "AUROC"]
     rows = []
     for name, info in verdicts:
-        counts = [number(info["verdicts"]), number(info["drop"]), number(info["flagged_share"], ".1%")]
-        judged = [name, info["judge"], info["subject"], info["split"]]
-        rows.append([*judged, *counts, *_quality(info.get("detection", {}))])
+        row = [name, info["judge"], info["subject"], info["split"], number(info["verdicts"]), number(info["drop"])]
+        rows.append([*row, number(info["flagged_share"], ".1%"), *_quality(info.get("detection", {}))])
     return columns, rows
 
 

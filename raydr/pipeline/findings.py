@@ -12,13 +12,11 @@ from raydr.artefacts.places import UNTRAINED
 from raydr.artefacts.verdict_tables import read_verdicts
 from raydr.config.run import RunConfig
 from raydr.console import counted
-from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
-from raydr.data.flagged_pairs import PairIds, pair_ids, without_flagged
-from raydr.data.given_pairs import ArrowFormat, PairTable, pair_table
+from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
-from raydr.data.pairs import Layout, PairColumns
+from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
+from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.pipeline.session import Session

@@ -10,7 +10,7 @@ from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
-from raydr.pages.ranker import RankerStory
+from raydr.pages.ranker import RankerRecord
 from raydr.pages.refresh import RoundResult
 from raydr.pipeline.planning import Inventory
 from raydr.pipeline.rounds import Arm, Round
@@ -100,15 +100,15 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
         seconds=_by_stage(inventory, nodes),
         folders={label: str(inventory.folder(node)) for label, node in there.items()},
         fingerprints={label: node.key for label, node in there.items()},
-        ranker=_ranker_story(inventory, arm, done),
+        ranker=_ranker_record(inventory, arm, done),
     )
 
 
-def _ranker_story(inventory: Inventory, arm: Arm, done: Round) -> RankerStory | None:
+def _ranker_record(inventory: Inventory, arm: Arm, done: Round) -> RankerRecord | None:
     if done.ranker is None:
         return None
     ranker = inventory.open(done.ranker)
-    return RankerStory(f"{arm.name}, round {done.number}", ranker.info)
+    return RankerRecord(f"{arm.name}, round {done.number}", ranker.info)
 
 
 #: What a node's time is counted as, by its name in the round where that is here, else by its kind.

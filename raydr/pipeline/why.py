@@ -19,11 +19,11 @@ from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
-from raydr.pages.query_story import ExplainedPassage, QueryStory
+from raydr.pages.query_record import ExplainedPassage, QueryRecord
 from raydr.store.artifact import Artifact
 
 
-def explain_query(places: Places, query_id: str, split: str = "train") -> QueryStory:
+def explain_query(places: Places, query_id: str, split: str = "train") -> QueryRecord:
     """Collect what the artefacts of a working folder say of one query.
 
     Args:
@@ -56,7 +56,7 @@ def explain_query(places: Places, query_id: str, split: str = "train") -> QueryS
     positives = [replace(passage, judgment=row) for passage, row in zip(explained, judged, strict=False)]
     negatives = [replace(passage, provenance=provenance[passage.passage_id]) for passage in explained[len(judged) :]]
     answers = tuple(query["answers"] or ())
-    return QueryStory(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
+    return QueryRecord(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
 
 def _find(data: Dataset, query_id: str, first: str) -> tuple[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from raydr.config.files import apply_override, is_data
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import counted, prose, say
-from raydr.data.flagged_pairs import pair_ids, without_flagged
+from raydr.data.pairs import pair_ids, without_flagged
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import PairsReader, format_of, records_of
 from raydr.errors import ConfigError

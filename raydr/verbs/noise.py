@@ -22,10 +22,10 @@ from raydr.noise.judges.asked import CrossFitted, Retriever
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.people import People
-from raydr.ops.review.desk import Desk
-from raydr.ops.review.doubts import find_doubts, queue
+from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, serve
-from raydr.pages.query_story import QueryStory, print_story
+from raydr.ops.review.verdicts import find_verdicts, queue
+from raydr.pages.query_record import QueryRecord, print_query
 from raydr.pipeline.judging import active_judges
 from raydr.pipeline.session import Session, open_session
 from raydr.pipeline.why import explain_query
@@ -225,7 +225,7 @@ def next_after_diagnose(made: list[Artifact]) -> tuple[str, list[str], str]:
 
 
 @takes_config
-def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryStory:
+def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryRecord:
     """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.
 
     Args:
@@ -234,9 +234,9 @@ def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUER
     return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
 
 
-def show_why(story: QueryStory) -> None:
+def show_why(story: QueryRecord) -> None:
     """Print what is known."""
-    print_story(story, output())
+    print_query(story, output())
 
 
 @takes_config
@@ -277,21 +277,22 @@ def review(
     if "://" in file:
         raise ConfigError(f"decisions go into a local file, not to {file}: judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
-    doubts = find_doubts(places, split, [judge.name for judge in config.judge.judges], named)
-    desk = Desk(Path(file), split, doubts, [], order)
-    before = desk.decisions()
+    verdicts = find_verdicts(places, split, [judge.name for judge in config.judge.judges], named)
+    state = Review(Path(file), split, verdicts, [], order)
+    before = state.decisions()
     if before.is_torn:
         warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
-    desk.queue = queue(places, doubts, split, order, before, limit)
+    state.queue = queue(places, verdicts, split, order, before, limit)
     with listen(port) as bound:
-        say(f"{len(desk.queue):,} pairs and candidates of {', '.join(doubt.name for doubt in doubts)}, {order} first")
+        names = ", ".join(judged.name for judged in verdicts)
+        say(f"{len(state.queue):,} pairs and candidates of {names}, {order} first")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
         say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
-        serve(desk, bound)
-    after = desk.decisions()
+        serve(state, bound)
+    after = state.decisions()
     written = {"lines written": len(after.lines) - len(before.lines), "decisions": len(after.standing())}
     show_summary("review", {**written, "at": file})
-    for finding in desk.findings(after):
+    for finding in state.findings(after):
         say(f"  {finding}")
     if people not in config.judge.judges:
         say("  to train on what was decided, list people in judge.judges")

@@ -13,9 +13,8 @@ from artefacts.test_apply_verdicts import make_verdicts
 from artefacts.test_judge import run, verdicts_of
 from raydr.artefacts.judged import filter_pairs
 from raydr.artefacts.verdict_tables import open_earlier
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.tables import pairs_of
 from raydr.distributed.pool import Pool
 from raydr.noise.decisions import Label, Subject, digest_texts

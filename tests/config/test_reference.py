@@ -73,7 +73,7 @@ def test_keys_types_defaults_and_meanings() -> None:
     depth, top_k, kind = found["depth"].settings
     assert (depth.key, depth.type, depth.default) == ("depth", "section or null", "null")
     assert top_k.meaning == "Passages, see ``raydr.config.run.RunConfig`` and the rest."
-    assert (top_k.key, top_k.type, top_k.default) == ("depth.top_k", "integer, ≥ 1, < 2,000", "100")
+    assert (top_k.key, top_k.type, top_k.default) == ("depth.top_k", "integer ≥ 1, < 2,000", "100")
     assert (kind.type, kind.default, kind.meaning) == ("`a`, `b` or null", "null", "")
     # Settings of a section in a component.
     assert found["loss rcl"].settings[0].key == "beta.final"

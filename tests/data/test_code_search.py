@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from raydr.data.documented_code import fold
+from raydr.data.docstrings import fold
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Row
 from raydr.data.readers.code_search import CodeSearchReader

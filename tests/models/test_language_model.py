@@ -12,7 +12,7 @@ from made_language_model import CONTROL, TEMPLATE, make_language_model
 
 from raydr.data.corpus import Texts
 from raydr.errors import ConfigError, ModelError
-from raydr.models.checkpoint import cross_encoder_fingerprint
+from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
 from raydr.models.learning import choose_what_learns
@@ -229,9 +229,9 @@ def test_with_adapters_only_they_learn(tmp_path: Path) -> None:
 
 def test_another_chat_template_is_another_model(tmp_path: Path) -> None:
     folder = Path(make_language_model(tmp_path / "lm"))
-    before = cross_encoder_fingerprint(config_of(str(folder)))
+    before = checkpoint_fingerprint(config_of(str(folder)))
     (folder / "chat_template.jinja").write_text(TEMPLATE.replace("assistant", "model"))
-    assert cross_encoder_fingerprint(config_of(str(folder))) != before
+    assert checkpoint_fingerprint(config_of(str(folder))) != before
 
 
 def test_its_layers_can_be_cut(tmp_path: Path) -> None:

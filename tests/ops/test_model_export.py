@@ -115,7 +115,7 @@ def test_late_interaction_opens_in_pylate_and_says_so(tiny_checkpoint: str) -> N
     card = ModelCard(model_card(facts_of(settings)))
     assert (card.data.library_name, card.data.base_model, card.data.datasets) == ("PyLate", "org/base", ["org/data"])
     assert "models.ColBERT" in card.text
-    assert "It was not evaluated." in card.text
+    assert "The model was not evaluated." in card.text
     # PyLate scales vectors to length 1.
     dot = ModelCard(model_card(facts_of(settings | {"similarity": "dot"})))
     assert dot.data.library_name == "sentence-transformers"

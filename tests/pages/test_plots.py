@@ -11,7 +11,7 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages import plots
+from raydr.pages import figure
 
 
 def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
@@ -23,7 +23,7 @@ def drawn_by(monkeypatch: pytest.MonkeyPatch) -> list[Axes]:
         draw(drawn[-1])
         return b""
 
-    monkeypatch.setattr(plots, "png", keep)
+    monkeypatch.setattr(figure, "png", keep)
     return drawn
 
 
@@ -31,9 +31,9 @@ def test_no_two_systems_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine rounds of three arms had eight colours: the last had the first one's."""
     drawn, names = drawn_by(monkeypatch), [f"arm-{number}" for number in range(20)]
     bars = [MeasureSummary(system=name, measure="R@5", mean=0.5, low=0.4, high=0.6, num_queries=9) for name in names]
-    plots.metric_bars(bars, "test", 0.95)
+    figure.metric_bars(bars, "test", 0.95)
     assert len({(bar.get_facecolor(), bar.get_hatch()) for bar in drawn[0].patches}) == len(names)
-    plots.curves({name: [(1.0, 0.5), (2.0, 0.6)] for name in names}, "dev", "epoch", "R@5")
+    figure.curves({name: [(1.0, 0.5), (2.0, 0.6)] for name in names}, "dev", "epoch", "R@5")
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn[1].lines}) == len(names)
 
 
@@ -41,9 +41,9 @@ def test_a_system_has_one_look_in_every_picture(monkeypatch: pytest.MonkeyPatch)
     """Its colour went by its place, so that the run's curves gave npc the colour that its bars gave bm25."""
     drawn = drawn_by(monkeypatch)
     summaries = [MeasureSummary(name, "R@5", 0.5, 0.4, 0.6, 9) for name in ("bm25", "untrained", "trained", "npc")]
-    plots.metric_bars(summaries, "test", 0.95)
+    figure.metric_bars(summaries, "test", 0.95)
     points = [(1.0, 0.5), (2.0, 0.6)]
-    plots.curves({"npc": points, "trained": points}, "dev", "epoch", "R@5", top=1.0)
+    figure.curves({"npc": points, "trained": points}, "dev", "epoch", "R@5", top=1.0)
     containers = [one for one in drawn[0].containers if isinstance(one, BarContainer)]
     bars = {one.get_label(): to_hex(one.patches[0].get_facecolor()) for one in containers}
     lines = {line.get_label(): to_hex(line.get_color()) for line in drawn[1].lines}
@@ -56,7 +56,7 @@ def test_a_system_has_one_look_in_every_picture(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("epochs", [[1], [1, 2], list(range(1, 7))])
 def test_epochs_are_whole_numbers_however_few(epochs: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = drawn_by(monkeypatch)
-    plots.curves({"trained": [(epoch, 0.5) for epoch in epochs]}, "dev", "epoch", "RR@10", mark_best=True)
+    figure.curves({"trained": [(epoch, 0.5) for epoch in epochs]}, "dev", "epoch", "RR@10", mark_best=True)
     low, high = drawn[0].get_xlim()
     shown = [tick for tick in drawn[0].get_xticks() if low <= tick <= high]
     assert shown

@@ -17,8 +17,8 @@ from raydr.pages.evaluation import (
     marks,
     measure_rows,
 )
+from raydr.pages.figure import curves, metric_bars
 from raydr.pages.html import Page
-from raydr.pages.plots import curves, metric_bars
 from raydr.pages.refresh import RoundResult, refresh_page
 
 RESULT = EvaluationResult(

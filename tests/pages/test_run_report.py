@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from raydr.pages.html import Page
-from raydr.pages.run import ModelStory, RunStory, detection_curves, run_page
+from raydr.pages.run import ModelRecord, RunRecord, detection_curves, run_page
 
 HISTORY = [
     {"epoch": 0, "metrics": {"loss": 2.0, "dev RR@10": 0.3}},
@@ -22,12 +22,12 @@ INFO = {
     "num_examples": 1234,
     "dtype": "float32",
 }
-MODEL = ModelStory("npc", "npc, pair detection", INFO, None)
+MODEL = ModelRecord("npc", "npc, pair detection", INFO, None)
 
 
 def test_trainings_and_detections_are_shown_with_the_best_epoch() -> None:
-    untrained = ModelStory("untrained", "", {"dim": 32}, None)
-    page = run_page(RunStory("mine", [MODEL, untrained], [], [], []))
+    untrained = ModelRecord("untrained", "", {"dim": 32}, None)
+    page = run_page(RunRecord("mine", [MODEL, untrained], [], [], []))
     assert "dev RR@10 0.300" in page
     assert re.search(r"inconclusive</td>.*the components are too close", page)
     assert not re.search(r">0\.0%", page)
@@ -39,7 +39,7 @@ def test_trainings_and_detections_are_shown_with_the_best_epoch() -> None:
 
 
 def test_an_empty_working_folder_is_said_to_be_empty() -> None:
-    assert "There is no finished model" in run_page(RunStory("mine", [], [], [], []))
+    assert "There is no finished model" in run_page(RunRecord("mine", [], [], [], []))
 
 
 def test_metrics_that_an_epoch_has_not_are_left_out() -> None:

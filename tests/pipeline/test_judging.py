@@ -16,16 +16,15 @@ from raydr.artefacts.declaration import Node
 from raydr.artefacts.folds import fold_of_texts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.noise.reviewed import evidence
-from raydr.pages.query_story import print_story
+from raydr.pages.query_record import print_query
 from raydr.pipeline.rounds import lay_out
 from raydr.store.artifact import Artifact
 
@@ -101,7 +100,7 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     assert found["negatives/bm25-train"]["miner"] == "bm25"
     assert found["negatives/judged-sieve+classifier-bm25-train"]["action"] == "relabel"
     console = Console(width=200, record=True)
-    print_story(story, console)
+    print_query(story, console)
     shown = console.export_text()
     assert "found by bm25, round 0, rank" in shown
     assert f"mismatched on purpose, in place of {row['original_passage_id']}" in shown

@@ -27,9 +27,8 @@ from training.harness import AboveMedian
 import raydr
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.schema import read_parquet
 from raydr.errors import ConfigError, EndpointError, ModelError
 from raydr.models.config import CrossEncoderConfig

@@ -15,9 +15,8 @@ from training.harness import AboveMedian
 import raydr
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.data.annotations import query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, read_split
+from raydr.data.dataset import Dataset, query_texts, read_split
 from raydr.data.schema import read_parquet
 from raydr.noise.decisions import Decision, Subject, Verdict, append_decision, digest_texts
 from raydr.noise.judges.people import People

@@ -180,8 +180,8 @@ def test_ranks_share_a_batch(tiny_data: tuple[str, str], tiny_checkpoint: str, t
 
 def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> None:
     for changes, message in (
-        ({"loss": "npc"}, "has no EMA teacher, which the loss 'npc' needs"),
-        ({"loss": "ranker_kl"}, "the loss 'ranker_kl' from another ranker's scores"),
+        ({"loss": "npc"}, "the loss 'npc' needs an EMA teacher"),
+        ({"loss": "ranker_kl"}, "the loss 'ranker_kl' reads scores of another ranker"),
         ({"loss": {"name": "npc", "use_consistency": False}}, "reads flags of mismatched pairs, and a cross-enc"),
         ({"loss": "corrected_nce"}, "drawn evenly"),
         ({"loss": "multi_positive_nce"}, "one positive"),

@@ -17,7 +17,7 @@ from training.harness import AboveMedian
 from typer.testing import CliRunner
 
 import raydr
-from raydr.data.given_pairs import pair_table
+from raydr.data.pairs_in_memory import pair_table
 from raydr.errors import ConfigError
 from raydr.verbs.app import app
 

@@ -1,6 +1,6 @@
 """Code search from installed Python packages: a function's docstring asks for its code.
 
-Query and passage are those of :mod:`raydr.data.documented_code`. Nothing is downloaded, and the same versions give the
+Query and passage are those of :mod:`raydr.data.docstrings`. Nothing is downloaded, and the same versions give the
 same pairs everywhere.
 """
 
@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from raydr.data.documented_code import Pair, drop_repeats, fold, pairs_of_module
+from raydr.data.docstrings import Pair, drop_repeats, fold, pairs_of_module
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.errors import DataError

@@ -35,8 +35,8 @@ class OutputFile:
 
     Args:
         name: its name in the output folder.
-        role: what it holds, in the writer's own words.
-        split: the split it belongs to, empty if it is about all.
+        role: the writer's name for its content.
+        split: the split it belongs to; empty for all splits.
     """
 
     name: str
@@ -70,12 +70,14 @@ class Question:
 
 
 class Exported:
-    """A corpus, a data set and mined or judged negatives, together to export.
+    """A corpus, a data set, and mined or judged negatives, for an export.
 
-    Of the negatives, rows with the action keep or down_weight are negatives, relabel rows are further positives, and
-    drop rows are left out, also where the data set itself has the same pair among its negatives. A positive, a
-    dropped passage or a copy of one is never a negative of its query. A pair that several miners proposed is written
-    once, as ``negatives`` has it before the data set's own, and then by rank; what was drawn at random comes last.
+    Rows with the action keep or down_weight are negatives, relabel rows are further positives. Drop rows are left out,
+    even where the data set has the same pair among its negatives. A positive, a dropped passage or a copy of either
+    is never a negative of its query.
+
+    A pair that several miners proposed is written once. Mined negatives come before the data set's own, each in the
+    order of ranks; passages drawn at random come last.
     """
 
     def __init__(self, corpus: Corpus, dataset: Dataset, negatives: Artifact | None) -> None:
@@ -134,8 +136,11 @@ class Exported:
         return table.append_column("content", pa.array(contents))
 
     def _candidates(self, split: str) -> pa.Table:
-        """All negatives; column origin is 0 for mined and judged ones, 1 for the data set's own, ``is_random`` 1 for
-        those that it says were drawn at random: their ranks are of a list of their own."""
+        """Return all negatives with the columns ``origin`` and ``is_random``.
+
+        ``origin`` is 0 for mined and judged negatives, 1 for the data set's own. ``is_random`` is 1 for passages that
+        the data set says were drawn at random: their ranks are of another list.
+        """
         mined = self.negatives and read_split(self.negatives, "negatives", split)
         own = [self.dataset.negatives(split), self.dataset.dropped(split)]
         table = pa.concat_tables([*([mined] if mined else []), *own])
@@ -176,8 +181,8 @@ class Writer(Component):
             file: one of :meth:`files`.
             exported: what is written.
             out: the file, open for writing.
-            counts: receives how many of what were written (``passages``, ``queries``, ``positives``, ``negatives``),
-                and how many of what the format cannot hold, under names that start with :data:`LEFT_OUT`.
+            counts: receives the numbers of written ``passages``, ``queries``, ``positives`` and ``negatives``, and
+                those of what the format cannot hold, under names that start with :data:`LEFT_OUT`.
 
         Raises:
             DataError: something cannot be written in this format without being changed.
@@ -203,6 +208,11 @@ def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
         )
     text = _LINE_BREAK.sub(" ", text)
     return _TAB.sub(" ", text) if tabs_too else text
+
+
+def with_title(title: str, text: str) -> str:
+    """Put a title before its text; a text without a title stays as it is."""
+    return f"{title} {text}" if title else text
 
 
 def plain_id(value: str) -> str:

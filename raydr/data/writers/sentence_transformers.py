@@ -9,7 +9,7 @@ from typing import Any, Literal, TextIO
 
 from pydantic import Field
 
-from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Question, Writer
+from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Question, Writer, with_title
 
 
 class SentenceTransformersWriter(Writer):
@@ -28,9 +28,6 @@ class SentenceTransformersWriter(Writer):
     num_negatives: int = Field(default=1, ge=1)
     """Columns of negatives in a row of ``lists``; queries with fewer are left out."""
 
-    title_separator: str = " "
-    """Put between title and text."""
-
     def files(self, exported: Exported) -> list[OutputFile]:
         shapes = {split: "triplets" if exported.has_negatives(split) else "pairs" for split in exported.splits}
         if self.shape != "auto":
@@ -42,11 +39,8 @@ class SentenceTransformersWriter(Writer):
         for question in exported.questions(file.split):
             ids = [*question.judgments, *(negative.passage_id for negative in question.negatives)]
             passages = exported.corpus.texts(exported.corpus.rows_of(ids))
-            joined = (
-                f"{title}{self.title_separator}{text}" if title else text
-                for title, text in zip(passages.titles, passages.texts, strict=True)
-            )
-            rows = list(rows_of(question, dict(zip(ids, joined, strict=True))))
+            texts = map(with_title, passages.titles, passages.texts)
+            rows = list(rows_of(question, dict(zip(ids, texts, strict=True))))
             for row in rows:
                 out.write(json.dumps({"anchor": question.text, **row}, ensure_ascii=False) + "\n")
             counts["rows"] += len(rows)
@@ -71,8 +65,5 @@ def _triplets(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str
 
 def _labelled(question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     labels = {passage_id: int(relevance > 0) for passage_id, relevance in question.judgments.items()}
-    for passage_id, label in {
-        **dict.fromkeys((negative.passage_id for negative in question.negatives), 0),
-        **labels,
-    }.items():
-        yield {"passage": texts[passage_id], "label": label}
+    negatives = dict.fromkeys((negative.passage_id for negative in question.negatives), 0)
+    yield from ({"passage": texts[passage_id], "label": label} for passage_id, label in (negatives | labels).items())

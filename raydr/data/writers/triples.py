@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal, TextIO
 
-from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer, plain_id, to_single_line
+from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer, plain_id, to_single_line, with_title
 
 
 class TriplesWriter(Writer):
@@ -16,9 +16,6 @@ class TriplesWriter(Writer):
     """
 
     name: Literal["triples"] = "triples"
-    title_separator: str = " "
-    """Put between title and text."""
-
     fold_whitespace: bool = False
     """Write spaces in place of line breaks and tabs; else a text with one is an error."""
 
@@ -32,8 +29,8 @@ class TriplesWriter(Writer):
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "collection":
             for passage_id, title, text in exported.passages():
-                whole = f"{title}{self.title_separator}{text}" if title else text
-                out.write(f"{plain_id(passage_id)}\t{self._line(whole, f'passage {passage_id!r}')}\n")
+                whole = self._line(with_title(title, text), f"passage {passage_id!r}")
+                out.write(f"{plain_id(passage_id)}\t{whole}\n")
                 counts["passages"] += 1
             return
         for question in exported.questions(file.split):

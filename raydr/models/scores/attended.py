@@ -22,8 +22,8 @@ _SIMILAR = 128
 class Attended(ScoreFunction):
     """Σ_i y_i · (X attn(Xᵀ y_i)): each vector y_i of one text attends to all vectors X of the other, the keys.
 
-    With s_ij = x_j·y_i that is Σ_i Σ_j a_ij s_ij, where a_i is one at the largest s_ij (``hard``: so Σ_i max_j s_ij)
-    or softmax_j(sharpness · s_ij) (``soft``). Padding is neither attended to nor summed.
+    With s_ij = x_j·y_i that is Σ_i Σ_j a_ij s_ij. ``hard``: a_ij is 1 at the largest s_ij and 0 elsewhere, which gives
+    Σ_i max_j s_ij. ``soft``: a_ij is softmax_j(sharpness · s_ij). Padding is neither attended to nor summed.
 
     Source: Zhang and Stratos (NAACL 2021), equation 9.
     """

@@ -78,16 +78,18 @@ class ScoreFunction(Component):
 
     @property
     def is_largest_of_tokens(self) -> bool:
-        """Whether a passage of a high score has vectors of high inner products with the query's, so that an index of
-        all passages' vectors proposes those worth scoring."""
+        """Whether passages with high scores have vectors with high inner products with the query's.
+
+        An index of all passages' vectors then proposes the passages that are worth scoring.
+        """
         return False
 
     @abstractmethod
     def pairs(self, query: Tensor, passage: Tensor) -> Tensor:
         """Compute similarities of queries with passages, whose leading dimensions are broadcast against each other.
 
-        So N queries with a passage each are (N, D) and (N, D), and with K candidates each (N, 1, D) and (N, K, D), of
-        one vector a text; of several, (N, M, D) and (N, P, D), or (N, 1, M, D) and (N, K, P, D).
+        N queries with a passage each are (N, D) and (N, D); with K candidates each, (N, 1, D) and (N, K, D). With
+        several vectors a text they are (N, M, D) and (N, P, D), or (N, 1, M, D) and (N, K, P, D).
 
         Args:
             query: float32, (..., D) or (..., M, D).

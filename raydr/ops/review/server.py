@@ -1,7 +1,7 @@
 """The page of ``raydr review`` over HTTP, for this machine alone.
 
-A page of another site can neither read from it nor write to it: the name in the address must be this machine's own,
-what is posted must come from the page itself, and the page runs no script but its own file.
+A page of another site can neither read nor write: the address must name this machine, a post must come from the page
+itself, and the page runs no script but its own file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raydr import pages
 from raydr.component import Config, findings
 from raydr.errors import ConfigError, RaydrError
 from raydr.noise.decisions import Label, Subject, Verdict
-from raydr.ops.review.desk import Desk
+from raydr.ops.review.review import Review
 
 _HOST = "127.0.0.1"
 _HEADERS = {
@@ -39,7 +39,7 @@ _HEADERS = {
 
 
 class Asked(Config):
-    """Who asks for what."""
+    """A reviewer, and the kind of labels that the page shows."""
 
     reviewer: str = Field(min_length=1, max_length=80, pattern=r"\S")
     kind: Subject | Literal["all"] = "all"
@@ -52,11 +52,11 @@ class Click(Asked):
     verdict: Verdict
 
 
-def review_app(desk: Desk) -> Starlette:
-    """The page, what it asks for, and what it posts."""
+def review_app(review: Review) -> Starlette:
+    """Return the application: the page, its requests and its posts."""
 
     def shown(asked: Asked, first: Label | None = None) -> Response:
-        return JSONResponse(desk.state(asked.reviewer, asked.kind, first))
+        return JSONResponse(review.state(asked.reviewer, asked.kind, first))
 
     # None of them waits: requests are answered one after the other, and no two of them write at a time.
     async def state(request: Request) -> Response:
@@ -65,14 +65,14 @@ def review_app(desk: Desk) -> Starlette:
     async def decide(request: Request) -> Response:
         click = Click.model_validate_json(await request.body())
         try:
-            desk.decide(click.reviewer, click.label, click.verdict)
+            review.decide(click.reviewer, click.label, click.verdict)
         except KeyError:
             return JSONResponse({"error": "this is not in the list any more: load the page again"}, 409)
         return shown(click)
 
     async def undo(request: Request) -> Response:
         asked = Asked.model_validate_json(await request.body())
-        return shown(asked, desk.undo(asked.reviewer))
+        return shown(asked, review.undo(asked.reviewer))
 
     return Starlette(
         routes=[
@@ -109,7 +109,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def listen(port: int) -> socket.socket:
-    """A port of this machine that nobody else can reach; any free one if 0.
+    """Open a port of this machine that no other machine can reach; any free port for 0.
 
     Raises:
         ConfigError: it is taken.
@@ -125,9 +125,9 @@ def listen(port: int) -> socket.socket:
     return bound
 
 
-def serve(desk: Desk, bound: socket.socket) -> None:
+def serve(review: Review, bound: socket.socket) -> None:
     """Answer until Ctrl-C."""
-    settings = uvicorn.Config(review_app(desk), log_level="warning", access_log=False, lifespan="off", ws="none")
+    settings = uvicorn.Config(review_app(review), log_level="warning", access_log=False, lifespan="off", ws="none")
     try:
         uvicorn.Server(settings).run(sockets=[bound])
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-// The desk of a reviewer: one label at a time. Texts are only ever set as text.
+// The page of a reviewer: one label at a time. Texts are only ever set as text.
 "use strict";
 
 const at = (id) => document.getElementById(id);
@@ -21,16 +21,16 @@ let item = null;
 let busy = false;
 
 async function ask(path, body) {
-  // A second click while the first one is on its way would be about a label that nobody has seen.
+  // A second click during a request would be about a label that nobody has seen.
   if (busy) return;
   busy = true;
   try {
     const post = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
     const answer = await fetch(path, body ? post : {});
-    const said = await answer.json();
-    if (!answer.ok) throw new Error(said.error);
+    const content = await answer.json();
+    if (!answer.ok) throw new Error(content.error);
     at("trouble").textContent = "";
-    draw(said);
+    draw(content);
   } catch (error) {
     at("trouble").textContent = `${body ? "Not saved" : "Not loaded"} (${error.message}). Is raydr review running?`;
   } finally {
@@ -51,7 +51,7 @@ function draw(state) {
   at("done").value = right + wrong + unsure;
   at("counts").textContent = `${right + wrong + unsure} of ${state.total}: ${right} right, ${wrong} wrong, ${unsure} unsure`;
   at("undo").disabled = !state.can_undo;
-  at("findings").replaceChildren(...state.findings.map((one) => make("li", {}, one)));
+  at("findings").replaceChildren(...state.findings.map((sentence) => make("li", {}, sentence)));
   const [question, yes, no] = item ? QUESTIONS[item.kind] : ["Everything in this list is decided.", "", ""];
   at("question").textContent = question;
   at("facts").textContent = item ? item.facts : "raydr review --limit shows more.";

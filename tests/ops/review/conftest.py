@@ -15,8 +15,8 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.noise.decisions import Decisions
 from raydr.noise.judges.people import People
-from raydr.ops.review.desk import Desk
-from raydr.ops.review.doubts import find_doubts, queue
+from raydr.ops.review.review import Review
+from raydr.ops.review.verdicts import find_verdicts, queue
 
 #: In the title and the text of every passage, and in every query.
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
@@ -52,10 +52,10 @@ def judged(judged_workdir: RunConfig, tmp_path: Path) -> RunConfig:
 
 
 @pytest.fixture
-def desk(judged: RunConfig, tmp_path: Path) -> Desk:
+def review(judged: RunConfig, tmp_path: Path) -> Review:
     """What ``raydr review`` makes of it."""
     places = Places.of(judged.workdir)
-    doubts = find_doubts(places, "train", [one.name for one in judged.judge.judges])
-    return Desk(
-        tmp_path / "decisions.jsonl", "train", doubts, queue(places, doubts, "train", "worst", Decisions(), 500)
+    verdicts = find_verdicts(places, "train", [one.name for one in judged.judge.judges])
+    return Review(
+        tmp_path / "decisions.jsonl", "train", verdicts, queue(places, verdicts, "train", "worst", Decisions(), 500)
     )

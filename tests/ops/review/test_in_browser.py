@@ -1,4 +1,4 @@
-"""The desk in a browser, by keyboard alone."""
+"""The review in a browser, by keyboard alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import uvicorn
 from pages.chromium import OpenPage, opened
 
 from ops.review.conftest import HOSTILE
-from raydr.ops.review.desk import Desk
+from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, review_app
 
 COUNTS = "document.querySelector('#counts').textContent"
@@ -34,9 +34,9 @@ document.documentElement.style.colorScheme = '%s'; document.body.style.backgroun
 
 
 @pytest.fixture
-def page(desk: Desk, tmp_path: Path) -> Iterator[OpenPage]:
+def page(review: Review, tmp_path: Path) -> Iterator[OpenPage]:
     with listen(0) as bound:
-        server = uvicorn.Server(uvicorn.Config(review_app(desk), log_level="warning", lifespan="off", ws="none"))
+        server = uvicorn.Server(uvicorn.Config(review_app(review), log_level="warning", lifespan="off", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
@@ -49,19 +49,19 @@ def page(desk: Desk, tmp_path: Path) -> Iterator[OpenPage]:
             thread.join()
 
 
-def verdicts(desk: Desk) -> list[tuple[str, str, str]]:
-    return [(one.reviewer, one.subject, one.verdict) for one in desk.decisions().lines]
+def verdicts(review: Review) -> list[tuple[str, str, str]]:
+    return [(one.reviewer, one.subject, one.verdict) for one in review.decisions().lines]
 
 
-def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, desk: Desk) -> None:
-    total = len(desk.queue)
+def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, review: Review) -> None:
+    total = len(review.queue)
     # Letters of a name are no verdicts.
     for key in "wur":
         page.press(key)
     page.press("Enter")
     page.wait_for(COUNTS, f"0 of {total}: 0 right, 0 wrong, 0 unsure")
     assert page.ask(QUESTION) == "Does the labelled passage answer the query?"
-    assert page.ask(TEXTS) == [text for *_, text in desk.queue[0].texts]
+    assert page.ask(TEXTS) == [text for *_, text in review.queue[0].texts]
     page.press("w")
     page.wait_for(COUNTS, f"1 of {total}: 0 right, 1 wrong, 0 unsure")
     assert page.ask(QUESTION) == "Is the candidate rightly labelled as no answer?"
@@ -69,17 +69,17 @@ def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, d
     page.wait_for(COUNTS, f"2 of {total}: 1 right, 1 wrong, 0 unsure")
     page.press("z")
     page.wait_for(COUNTS, f"1 of {total}: 0 right, 1 wrong, 0 unsure")
-    assert page.ask(TEXTS) == [text for *_, text in desk.queue[1].texts]
+    assert page.ask(TEXTS) == [text for *_, text in review.queue[1].texts]
     page.press("u")
     page.wait_for(COUNTS, f"2 of {total}: 0 right, 1 wrong, 1 unsure")
-    num = sum(one.label.subject == "pairs" for one in desk.queue)
+    num = sum(one.label.subject == "pairs" for one in review.queue)
     page.press("p")
     page.wait_for(COUNTS, f"1 of {num}: 0 right, 1 wrong, 0 unsure")
     # A button has the focus and is pressed.
     page.ask("document.querySelector('#wrong').focus()")
     page.press("Enter")
     page.wait_for(COUNTS, f"2 of {num}: 0 right, 2 wrong, 0 unsure")
-    assert verdicts(desk) == [
+    assert verdicts(review) == [
         ("wur", "pairs", "wrong"),
         ("wur", "negatives", "right"),
         ("wur", "negatives", "undo"),
@@ -98,18 +98,18 @@ def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, d
     assert page.ask("getComputedStyle(document.documentElement).colorScheme") == "light dark"
 
 
-def test_what_cannot_be_saved_is_said_and_stays(page: OpenPage, desk: Desk) -> None:
+def test_what_cannot_be_saved_is_said_and_stays(page: OpenPage, review: Review) -> None:
     for key in "ada":
         page.press(key)
     page.press("Enter")
     page.wait_for(QUESTION, "Does the labelled passage answer the query?")
-    desk.file.mkdir()
+    review.file.mkdir()
     page.press("w")
     page.wait_for("document.querySelector('#trouble').textContent.startsWith('Not saved')", True)
     for scheme in ("light", "dark"):
         assert min(page.ask(CONTRAST % scheme)) > 4.5, scheme
-    assert page.ask(TEXTS) == [text for *_, text in desk.queue[0].texts]
-    desk.file.rmdir()
+    assert page.ask(TEXTS) == [text for *_, text in review.queue[0].texts]
+    review.file.rmdir()
     page.press("w")
     page.wait_for("document.querySelector('#trouble').textContent", "")
-    assert verdicts(desk) == [("ada", "pairs", "wrong")]
+    assert verdicts(review) == [("ada", "pairs", "wrong")]

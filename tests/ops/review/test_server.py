@@ -21,16 +21,16 @@ from ops.review.conftest import HOSTILE
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.noise.decisions import Decisions
-from raydr.ops.review.desk import Desk
+from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, review_app
 
 ADDRESS = "http://127.0.0.1:8765"
 
 
 @pytest.fixture
-def client(desk: Desk) -> TestClient:
+def client(review: Review) -> TestClient:
     """A browser that shows the page."""
-    return TestClient(review_app(desk), base_url=ADDRESS, headers={"origin": ADDRESS})
+    return TestClient(review_app(review), base_url=ADDRESS, headers={"origin": ADDRESS})
 
 
 def state(client: TestClient, reviewer: str = "ada", kind: str = "all") -> dict[str, Any]:
@@ -49,50 +49,50 @@ def decide(client: TestClient, verdict: str, reviewer: str = "ada", kind: str = 
     return found
 
 
-def test_each_click_is_saved_and_the_next_label_shown(client: TestClient, desk: Desk) -> None:
+def test_each_click_is_saved_and_the_next_label_shown(client: TestClient, review: Review) -> None:
     first = state(client)
-    assert first["item"]["id"] == desk.queue[0].label.id
+    assert first["item"]["id"] == review.queue[0].label.id
     after = decide(client, "wrong")
-    [line] = Decisions.read(str(desk.file)).lines
-    assert (line.label, line.verdict, line.reviewer) == (desk.queue[0].label, "wrong", "ada")
-    assert after["item"]["id"] == desk.queue[1].label.id
-    assert (after["decided"], after["total"]) == ({"right": 0, "wrong": 1, "unsure": 0}, len(desk.queue))
+    [line] = Decisions.read(str(review.file)).lines
+    assert (line.label, line.verdict, line.reviewer) == (review.queue[0].label, "wrong", "ada")
+    assert after["item"]["id"] == review.queue[1].label.id
+    assert (after["decided"], after["total"]) == ({"right": 0, "wrong": 1, "unsure": 0}, len(review.queue))
     for verdict in ("right", "unsure"):
         after = decide(client, verdict)
     assert after["decided"] == {"right": 1, "wrong": 1, "unsure": 1}
-    assert [one.verdict for one in desk.decisions().lines] == ["wrong", "right", "unsure"]
-    # A desk that is set up anew, after a kill for example, goes on there.
-    again = TestClient(review_app(Desk(desk.file, "train", desk.doubts, desk.queue)), base_url=ADDRESS)
+    assert [one.verdict for one in review.decisions().lines] == ["wrong", "right", "unsure"]
+    # A review that is set up anew, after a kill for example, goes on there.
+    again = TestClient(review_app(Review(review.file, "train", review.verdicts, review.queue)), base_url=ADDRESS)
     assert state(again) == after
 
 
-def test_undo_shows_the_last_label_again_whatever_is_filtered(client: TestClient, desk: Desk) -> None:
+def test_undo_shows_the_last_label_again_whatever_is_filtered(client: TestClient, review: Review) -> None:
     assert not state(client)["can_undo"]
     assert client.post("/undo", json={"reviewer": "ada"}).json() == state(client)
-    assert not desk.file.exists()
+    assert not review.file.exists()
     decide(client, "wrong", kind="negatives")
     decide(client, "right", kind="pairs")
     undone = client.post("/undo", json={"reviewer": "ada", "kind": "negatives"}).json()
-    pair = next(one for one in desk.queue if one.label.subject == "pairs")
+    pair = next(one for one in review.queue if one.label.subject == "pairs")
     assert undone["item"]["id"] == pair.label.id
-    assert [one.verdict for one in desk.decisions().standing("ada")] == ["wrong"]
+    assert [one.verdict for one in review.decisions().standing("ada")] == ["wrong"]
     # Others have nothing to undo.
     assert not client.post("/undo", json={"reviewer": "bob"}).json()["can_undo"]
-    assert len(desk.decisions().lines) == 3
+    assert len(review.decisions().lines) == 3
 
 
-def test_a_filter_shows_one_kind(client: TestClient, desk: Desk) -> None:
+def test_a_filter_shows_one_kind(client: TestClient, review: Review) -> None:
     for kind in ("pairs", "negatives"):
-        mine = [one for one in desk.queue if one.label.subject == kind]
+        mine = [one for one in review.queue if one.label.subject == kind]
         found = state(client, kind=kind)
         assert (found["total"], found["item"]["id"], found["item"]["kind"]) == (len(mine), mine[0].label.id, kind)
-    for _ in (one for one in desk.queue if one.label.subject == "pairs"):
+    for _ in (one for one in review.queue if one.label.subject == "pairs"):
         found = decide(client, "right", kind="pairs")
     assert found["item"] is None
     assert state(client)["item"]["kind"] == "negatives"
 
 
-def test_reviewers_see_their_own_decisions_and_how_far_they_agree(client: TestClient, desk: Desk) -> None:
+def test_reviewers_see_their_own_decisions_and_how_far_they_agree(client: TestClient, review: Review) -> None:
     for reviewer, verdicts in {"ada": ["wrong"] * 3 + ["right"], "bob": ["wrong"] * 2 + ["right"] * 2}.items():
         for verdict in verdicts:
             decide(client, verdict, reviewer, "pairs")
@@ -107,25 +107,25 @@ def test_reviewers_see_their_own_decisions_and_how_far_they_agree(client: TestCl
     assert "margin-bm25-train: nobody has decided on any of it yet" in shown["findings"]
 
 
-def test_only_the_page_itself_may_write_and_only_this_machine_read(client: TestClient, desk: Desk) -> None:
-    body = {"reviewer": "eve", "label": desk.queue[0].label.id, "verdict": "wrong"}
+def test_only_the_page_itself_may_write_and_only_this_machine_read(client: TestClient, review: Review) -> None:
+    body = {"reviewer": "eve", "label": review.queue[0].label.id, "verdict": "wrong"}
     for origin in ("http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1:8765", "null", ""):
         for path in ("/decide", "/undo"):
             assert client.post(path, json=body, headers={"origin": origin}).status_code == 403
-    bare = TestClient(review_app(desk), base_url=ADDRESS)
+    bare = TestClient(review_app(review), base_url=ADDRESS)
     assert bare.post("/decide", json=body).status_code == 403
     for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8765", "[::ffff:7f00:1]", ""):
         for path in ("/", "/state?reviewer=eve"):
             assert client.get(path, headers={"host": host}).status_code == 400
         assert client.post("/decide", json=body, headers={"host": host, "origin": f"http://{host}"}).status_code == 400
-    assert not desk.file.exists()
+    assert not review.file.exists()
     # By its other name, as through a tunnel with a port of its own.
     tunnel = {"host": "localhost:9000", "origin": "http://localhost:9000"}
     assert client.post("/decide", json=body, headers=tunnel).status_code == 200
 
 
-def test_what_makes_no_sense_is_refused_and_not_written(client: TestClient, desk: Desk) -> None:
-    good = {"reviewer": "ada", "label": desk.queue[0].label.id, "verdict": "wrong"}
+def test_what_makes_no_sense_is_refused_and_not_written(client: TestClient, review: Review) -> None:
+    good = {"reviewer": "ada", "label": review.queue[0].label.id, "verdict": "wrong"}
     for change in ({"verdict": "undo"}, {"reviewer": " "}, {"reviewer": "a" * 81}, {"kind": "x"}, {"more": 1}):
         answer = client.post("/decide", json=good | change)
         assert (answer.status_code, next(iter(change)) in answer.json()["error"]) == (400, True)
@@ -135,12 +135,12 @@ def test_what_makes_no_sense_is_refused_and_not_written(client: TestClient, desk
     gone = client.post("/decide", json=good | {"label": "0" * 16})
     assert (gone.status_code, "load the page again" in gone.json()["error"]) == (409, True)
     assert client.get("/../server.py").status_code == 404
-    assert not desk.file.exists()
+    assert not review.file.exists()
 
 
-def test_a_decision_that_cannot_be_written_is_said(client: TestClient, desk: Desk) -> None:
+def test_a_decision_that_cannot_be_written_is_said(client: TestClient, review: Review) -> None:
     label = state(client)["item"]["id"]
-    desk.file.mkdir()
+    review.file.mkdir()
     answer = client.post("/decide", json={"reviewer": "ada", "label": label, "verdict": "wrong"})
     assert answer.status_code == 500
     assert "Is a directory" in answer.json()["error"]

@@ -13,26 +13,26 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label
-from raydr.ops.review.desk import Desk
-from raydr.ops.review.doubts import Order, distance_from_even, find_doubts, queue
+from raydr.ops.review.review import Review
+from raydr.ops.review.verdicts import Order, distance_from_even, find_verdicts, queue
 
 
 def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:
     places = Places.of(judged.workdir)
-    assert [one.name for one in find_doubts(places, "train", ["npc", "margin"])] == ["npc-train", "margin-bm25-train"]
+    assert [one.name for one in find_verdicts(places, "train", ["npc", "margin"])] == ["npc-train", "margin-bm25-train"]
     # Of judges that nobody lists, one that gives probabilities.
-    assert {one.name for one in find_doubts(places, "train", [])} == {"npc-train", "margin-bm25-train"}
-    named = find_doubts(places, "train", [], ["consistency", "margin"])
+    assert {one.name for one in find_verdicts(places, "train", [])} == {"npc-train", "margin-bm25-train"}
+    named = find_verdicts(places, "train", [], ["consistency", "margin"])
     assert {one.name for one in named} == {"consistency-train", "margin-bm25-train"}
     with pytest.raises(ArtifactError, match="no verdicts of sieve on split 'train'; raydr judge CONFIG --judge npc"):
-        find_doubts(places, "train", [], ["sieve"])
+        find_verdicts(places, "train", [], ["sieve"])
     with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'dev'"):
-        find_doubts(places, "dev", [])
+        find_verdicts(places, "dev", [])
 
 
 @pytest.mark.parametrize("order", ["worst", "informative"])
 def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunConfig, order: Order) -> None:
-    for one in find_doubts(Places.of(judged.workdir), "train", [], ["npc", "consistency", "margin"]):
+    for one in find_verdicts(Places.of(judged.workdir), "train", [], ["npc", "consistency", "margin"]):
         rows = one.ordered(order, {})
         assert sorted(rows.tolist()) == list(range(len(one.table)))
         found = one.evidence_N[rows]
@@ -48,7 +48,7 @@ def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunC
 
 def test_what_was_decided_moves_what_is_informative(judged: RunConfig) -> None:
     """Where people call the most suspicious pairs right, it is these that are in doubt."""
-    [one] = find_doubts(Places.of(judged.workdir), "train", [], ["npc"])
+    [one] = find_verdicts(Places.of(judged.workdir), "train", [], ["npc"])
     assert one.probability_N is not None
     worst = one.ordered("worst", {})[:15]
     pairs = one.table.take(worst.tolist()).to_pylist()
@@ -65,35 +65,35 @@ def test_what_was_decided_moves_what_is_informative(judged: RunConfig) -> None:
 
 def test_every_click_brings_what_is_then_most_in_doubt(judged: RunConfig, tmp_path: Path) -> None:
     places = Places.of(judged.workdir)
-    [one] = doubts = find_doubts(places, "train", [], ["consistency"])
-    listing = queue(places, doubts, "train", "informative", Decisions.read(str(tmp_path / "none")), 40)
-    desk = Desk(tmp_path / "decisions.jsonl", "train", doubts, listing, "informative")
+    [one] = verdicts = find_verdicts(places, "train", [], ["consistency"])
+    listing = queue(places, verdicts, "train", "informative", Decisions.read(str(tmp_path / "none")), 40)
+    review = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing, "informative")
     listed = [shown.label.id for shown in listing]
     came: list[str] = []
     for _ in range(15):
-        item = desk.state("ada", "all")["item"]
-        known = one.quality(desk.decisions().settled("pairs", "train"))
+        item = review.state("ada", "all")["item"]
+        known = one.quality(review.decisions().settled("pairs", "train"))
         left = [shown for shown in listing if shown.label.id not in came]
         doubt = {shown.label.id: distance_from_even(np.array(shown.evidence), known) for shown in left}
         assert doubt[item["id"]] == min(doubt.values())
         came.append(item["id"])
-        desk.decide("ada", item["id"], "wrong")
+        review.decide("ada", item["id"], "wrong")
     # Each of these "wrong" moves what is in doubt towards what looks better.
     assert came[0] == listed[0]
     assert came != listed[:15]
-    fixed = Desk(tmp_path / "decisions.jsonl", "train", doubts, listing)
+    fixed = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing)
     assert fixed.state("eve", "all")["item"]["id"] == listed[0]
 
 
-def test_texts_are_those_that_are_decided_on(judged: RunConfig, desk: Desk) -> None:
+def test_texts_are_those_that_are_decided_on(judged: RunConfig, review: Review) -> None:
     places = Places.of(judged.workdir)
     positives = {
         row["query_id"]: row["passage_id"]
         for row in Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()
     }
-    assert {one.label.subject for one in desk.queue} == {"pairs", "negatives"}
-    assert len({one.label for one in desk.queue}) == len({one.label.id for one in desk.queue}) == len(desk.queue)
-    for one in desk.queue:
+    assert {one.label.subject for one in review.queue} == {"pairs", "negatives"}
+    assert len({one.label for one in review.queue}) == len({one.label.id for one in review.queue}) == len(review.queue)
+    for one in review.queue:
         roles = [role for role, *_ in one.texts]
         ids = [text_id for _, text_id, *_ in one.texts]
         assert ids[:2] == [one.label.query_id, one.label.passage_id]
@@ -113,9 +113,9 @@ def test_texts_are_those_that_are_decided_on(judged: RunConfig, desk: Desk) -> N
 
 def test_the_list_is_as_long_as_asked_and_takes_judges_in_turn(judged: RunConfig, tmp_path: Path) -> None:
     places = Places.of(judged.workdir)
-    doubts = find_doubts(places, "train", ["npc", "margin"])
-    shown = queue(places, doubts, "train", "worst", Decisions(), 6)
+    verdicts = find_verdicts(places, "train", ["npc", "margin"])
+    shown = queue(places, verdicts, "train", "worst", Decisions(), 6)
     assert [one.label.subject for one in shown] == ["pairs", "negatives"] * 3
     # A pair that two judges doubt is there once.
-    both = queue(places, find_doubts(places, "train", [], ["npc", "consistency"]), "train", "worst", Decisions(), 500)
+    both = queue(places, find_verdicts(places, "train", [], ["npc", "consistency"]), "train", "worst", Decisions(), 500)
     assert len({one.label for one in both}) == len(both) == 40

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from made_artefacts import make_corpus
 
-from raydr.data.opened import RowParts
+from raydr.data.parts import RowParts
 from raydr.data.schema import write_arrow
 
 SIZES = [3, 0, 2, 4]

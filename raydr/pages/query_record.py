@@ -38,7 +38,7 @@ class ExplainedPassage:
 
 
 @dataclass(frozen=True)
-class QueryStory:
+class QueryRecord:
     """One query with its positives and its negatives, these in the order of their best rank.
 
     ``of_other_data`` names the artefacts that were left out, since they were made of another data set.
@@ -53,19 +53,19 @@ class QueryStory:
     of_other_data: tuple[str, ...] = ()
 
 
-def print_story(story: QueryStory, console: Console) -> None:
+def print_query(record: QueryRecord, console: Console) -> None:
     """Print the query, its positives and each negative with provenance, verdicts and text."""
-    console.print(Text.assemble((shown(story.text), "bold"), f"  (query {story.query_id}, split {story.split})"))
-    if story.answers:
-        console.print(Text(shown(f"answers: {' | '.join(story.answers)}")))
-    console.print(Text(f"\n{counted(len(story.positives), 'positive')}", style="bold underline"))
-    for passage in story.positives:
+    console.print(Text.assemble((shown(record.text), "bold"), f"  (query {record.query_id}, split {record.split})"))
+    if record.answers:
+        console.print(Text(shown(f"answers: {' | '.join(record.answers)}")))
+    console.print(Text(f"\n{counted(len(record.positives), 'positive')}", style="bold underline"))
+    for passage in record.positives:
         _print_passage(passage, console)
-    console.print(Text(f"{counted(len(story.negatives), 'candidate negative')}", style="bold underline"))
-    for passage in story.negatives:
+    console.print(Text(f"{counted(len(record.negatives), 'candidate negative')}", style="bold underline"))
+    for passage in record.negatives:
         _print_passage(passage, console)
-    if story.of_other_data:
-        console.print(Text(f"left out, made of other data: {', '.join(story.of_other_data)}", style="yellow"))
+    if record.of_other_data:
+        console.print(Text(f"left out, made of other data: {', '.join(record.of_other_data)}", style="yellow"))
 
 
 def _print_passage(passage: ExplainedPassage, console: Console) -> None:
@@ -81,7 +81,7 @@ def _print_passage(passage: ExplainedPassage, console: Console) -> None:
 
 
 def _provenance_lines(places: Sequence[Mapping[str, Any]]) -> list[Text]:
-    """One line for each time that it was mined; judged copies of an artefact add their action to it."""
+    """Return a line for each time the passage was mined; judged copies of an artefact add their action to it."""
     lines: dict[tuple[str, int, int], Text] = {}
     for place in places:
         key = (place["miner"], place["round"], place["rank"])

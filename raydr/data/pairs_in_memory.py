@@ -1,4 +1,4 @@
-"""Pairs that a program holds in memory: checked, and written as a file that the readers take."""
+"""Pairs in a program's memory: checked, and written to a file that the reader ``pairs`` takes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Pairs: TypeAlias = "PairTable | Mapping[str, PairTable] | str | Path"
 
 #: Columns of rows without names.
 _COLUMNS = ("query", "positive", "negative")
-#: Records that the columns are recognised by, as in files.
+#: Records by which the columns are recognised, as in files.
 _LOOKED_AT = 1000
 _DIGEST_BYTES = 8
 
@@ -47,7 +47,7 @@ class ArrowFormat(Protocol):
 def place_pairs(pairs: Pairs, folder: str) -> str:
     """Return the path of a file, or a folder, with the pairs.
 
-    What is in memory is written below ``folder``, under a name made from its content: equal pairs are one file.
+    Pairs in memory are written below ``folder``, under a name made from their content: equal pairs are one file.
 
     Args:
         pairs: as the Python API takes them.
@@ -58,18 +58,20 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
     """
     if isinstance(pairs, str | Path):
         return absolute(str(pairs))
-    if isinstance(pairs, Mapping):
-        tables = {name: pair_table(cast("PairTable", rows), f"pairs[{name!r}]") for name, rows in pairs.items()}
-        names = {name: split_in(str(name)) for name in tables}
-        if unknown := [name for name, split in names.items() if not split]:
-            raise DataError(f"pairs has a split {unknown[0]!r}; expected splits named train, validation or dev, test")
-        place = Path(folder) / f"pairs-{_digest(*(tables[name] for name in sorted(tables)))}"
-        for name, table in tables.items():
-            _write(table, place / f"{names[name]}.parquet")
-        return str(place)
-    table = pair_table(pairs, "pairs")
-    place = Path(folder) / f"pairs-{_digest(table)}.parquet"
-    _write(table, place)
+    if not isinstance(pairs, Mapping):
+        table = pair_table(pairs, "pairs")
+        return _write(table, Path(folder) / f"pairs-{_digest(table)}.parquet")
+    tables: dict[str, pa.Table] = {}
+    for name, rows in pairs.items():
+        split = split_in(str(name))
+        if not split or split in tables:
+            raise DataError(
+                f"pairs has a split {name!r}; expected splits named train, validation or dev, test, each once"
+            )
+        tables[split] = pair_table(cast("PairTable", rows), f"pairs[{name!r}]")
+    place = Path(folder) / f"pairs-{_digest(*(tables[split] for split in sorted(tables)))}"
+    for split, table in tables.items():
+        _write(table, place / f"{split}.parquet")
     return str(place)
 
 
@@ -78,10 +80,10 @@ def pair_table(pairs: PairTable, where: str) -> pa.Table:
 
     Args:
         pairs: a DataFrame, a ``datasets.Dataset``, or rows: tuples (query, passage[, negative]) or dicts.
-        where: what they are called, for messages.
+        where: their name in messages.
 
     Raises:
-        DataError: there are none, or a row or a column cannot be used; rows count from 0.
+        DataError: there is no row, or a row or a column cannot be used; rows count from 0.
 
     >>> pair_table([("red river", "A red river flows south.")], "pairs").column_names
     ['query', 'positive']
@@ -98,57 +100,47 @@ def pair_table(pairs: PairTable, where: str) -> pa.Table:
 
 
 def _as_table(pairs: PairTable, where: str) -> pa.Table:
+    columns: Mapping[str, Sequence[Any]]
     if isinstance(pairs, ArrowFormat):
         return cast(pa.Table, pairs.with_format("arrow")[:])
     if hasattr(pairs, "columns") and hasattr(pairs, "to_dict"):
         frame = cast("pd.DataFrame", pairs)
-        named = {str(name): frame[name].tolist() for name in frame.columns}
-        return pa.table({name: _column(values, name, where) for name, values in named.items()})
-    if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
+        columns = {str(name): frame[name].tolist() for name in frame.columns}
+    elif isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
         raise DataError(
             f"{where} is a {type(pairs).__name__}; expected a list of (query, passage) tuples, a DataFrame, a "
             "datasets.Dataset, or the path of a file"
         )
-    if pairs and isinstance(pairs[0], Mapping):
-        records = [_record(row, at, where) for at, row in enumerate(pairs)]
-        names = list(dict.fromkeys(str(name) for record in records for name in record))
-        return pa.table({name: _column([record.get(name) for record in records], name, where) for name in names})
-    rows = [_row(row, at, where) for at, row in enumerate(cast("Sequence[Sequence[str]]", pairs))]
-    width = len(rows[0]) if rows else 2
-    for at, row in enumerate(rows):
-        if len(row) != width:
-            raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {width}")
-    by_column = zip(*rows, strict=True) if rows else [(), ()]
-    return pa.table({n: _column(list(values), n, where) for n, values in zip(_COLUMNS, by_column, strict=False)})
+    elif pairs and isinstance(pairs[0], Mapping):
+        for at, row in enumerate(pairs):
+            if not isinstance(row, Mapping):
+                raise DataError(f"{where}[{at}] is a {type(row).__name__}; expected a dict like the rows before it")
+        records = cast("Sequence[Mapping[str, Any]]", pairs)
+        names = dict.fromkeys(name for record in records for name in record)
+        columns = {str(name): [record.get(name) for record in records] for name in names}
+    else:
+        for at, row in enumerate(pairs):
+            if isinstance(row, str) or not isinstance(row, Sequence) or not 2 <= len(row) <= len(_COLUMNS):
+                expected = "expected a tuple (query, passage) or (query, passage, negative)"
+                raise DataError(f"{where}[{at}] is {row!r:.80}; {expected}")
+            if len(row) != len(pairs[0]):
+                raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {len(pairs[0])}")
+        columns = dict(zip(_COLUMNS, zip(*pairs, strict=True), strict=False))
+    return pa.table({name: _column(values, name, where) for name, values in columns.items()})
 
 
-def _record(row: object, at: int, where: str) -> Mapping[str, Any]:
-    if not isinstance(row, Mapping):
-        raise DataError(f"{where}[{at}] is a {type(row).__name__}; expected a dict like the rows before it")
-    return row
-
-
-def _row(row: object, at: int, where: str) -> Sequence[Any]:
-    if isinstance(row, str) or not isinstance(row, Sequence) or not 2 <= len(row) <= len(_COLUMNS):
-        raise DataError(
-            f"{where}[{at}] is {row!r:.80}; expected a tuple (query, passage) or (query, passage, negative)"
-        )
-    return row
-
-
-def _column(values: list[Any], name: str, where: str) -> pa.Array:
+def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:
     """Convert the values to Arrow; NaN, pandas' mark of a missing value, becomes null."""
     values = [None if isinstance(value, float) and value != value else value for value in values]
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        first = next(value for value in values if value is not None)
-        at, odd = next(
-            (at, value) for at, value in enumerate(values) if value is not None and type(value) is not type(first)
-        )
+        filled = [(at, value) for at, value in enumerate(values) if value is not None]
+        kind = type(filled[0][1])
+        at, other = next((at, value) for at, value in filled if type(value) is not kind)
         raise DataError(
-            f"{where}, row {at}, column {name!r}: {odd!r:.80} is a {type(odd).__name__}, and the values before it are "
-            f"{type(first).__name__}"
+            f"{where}, row {at}, column {name!r}: {other!r:.80} is a {type(other).__name__}, and the values before it "
+            f"are {kind.__name__}"
         ) from None
 
 
@@ -175,11 +167,11 @@ def _digest(*tables: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def _write(table: pa.Table, path: Path) -> None:
-    """Write a file under its final name only when it is whole."""
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    begun = path.with_name(f".{path.name}.begun")
-    write_parquet(table.replace_schema_metadata(None), str(begun))
-    begun.replace(path)
+def _write(table: pa.Table, path: Path) -> str:
+    """Write a file under its final name only when it is complete; return its path."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun = path.with_name(f".{path.name}.begun")
+        write_parquet(table.replace_schema_metadata(None), str(begun))
+        begun.replace(path)
+    return str(path)

@@ -1,4 +1,4 @@
-"""Read access to artefacts, and to rows that are numbered through their files."""
+"""Read access to artefacts, and to tables whose rows are numbered through several files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, side_by_side
 
 
-class Opened:
-    """An artefact of one kind, open for reading. Opening is cheap: nothing is read in advance."""
+class ArtifactView:
+    """Read access to an artefact of one kind; nothing is read in advance."""
 
     kind: ClassVar[str]
 
@@ -39,7 +39,7 @@ class Opened:
 
 
 def offsets_of(sizes: Iterable[int]) -> NDArray[np.int64]:
-    """Return where consecutive pieces start, and the end of the last, shape (pieces + 1,).
+    """Return the starts of consecutive pieces, and the end of the last piece, shape (pieces + 1,).
 
     >>> offsets_of([2, 0, 3]).tolist()
     [0, 2, 2, 5]
@@ -53,7 +53,7 @@ def as_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
 
 
 class RowParts:
-    """Rows of a table that lies in several Arrow files, one after the other; a file is mapped when first touched.
+    """Rows of a table in several Arrow files; a file is mapped when one of its rows is read for the first time.
 
     Args:
         names: of the files.
@@ -83,7 +83,7 @@ class RowParts:
         return self._tables[index]
 
     def read(self, index: int) -> pa.Table:
-        """Map a part as :meth:`part` does, but only as long as the table is used."""
+        """Map a part as :meth:`part` does, for as long as the table is in use."""
         return read_arrow(self._local(self.names[index]))
 
     def fetch(self, parts: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""What there is to look at: the verdicts of judges, the worst or the most informative first, with their texts."""
+"""The labels of a review: verdicts of judges with their texts, the worst or the most informative first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from raydr.artefacts.places import Places
 from raydr.artefacts.verdict_tables import VERDICTS, read_verdicts
-from raydr.data.annotations import positives_of, query_texts
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import read_split
+from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
@@ -33,7 +32,7 @@ _Key = tuple[Subject, str, str]
 
 
 @dataclass(frozen=True)
-class Doubts:
+class JudgeVerdicts:
     """All verdicts of one judge on one split, in memory.
 
     Args:
@@ -51,8 +50,8 @@ class Doubts:
     probability_N: FloatArray | None
 
     @classmethod
-    def read(cls, name: str, artifact: Artifact, split: str) -> Doubts:
-        """The verdicts of a ``verdicts`` artefact that has some."""
+    def read(cls, name: str, artifact: Artifact, split: str) -> JudgeVerdicts:
+        """Read the verdicts of a ``verdicts`` artefact, which has some."""
         tables, probability_N = read_verdicts(artifact, split)
         judge = judge_class(artifact.manifest.identity.config["judge"])
         return cls(name, judge, artifact.info["subject"], pa.concat_tables(tables.values()), probability_N)
@@ -66,7 +65,7 @@ class Doubts:
         return evidence(self.table["score"].to_numpy(), self.flagged_N, self.probability_N)
 
     def quality(self, settled: Mapping[Label, bool]) -> ReviewedQuality | None:
-        """How good the judge is by what people have decided; None if nothing of that is here."""
+        """Estimate the quality of the judge from the decisions of people; None if none is about its verdicts."""
         wrong = {(label.query_id, label.passage_id): is_wrong for label, is_wrong in settled.items()}
         decided = {row: wrong[pair] for pair, row in places_of(self.table, wrong).items()}
         if not decided:
@@ -75,16 +74,16 @@ class Doubts:
         return estimate_quality(self.evidence_N, self.flagged_N, places_D, wrong_D)
 
     def ordered(self, order: Order, settled: Mapping[Label, bool]) -> IntArray:
-        """Rows to look at: flagged ones from the surest to the least, then others; or the nearest to even first.
+        """Return the rows in an order: flagged ones from the surest to the least, then others; or the nearest to even.
 
-        Even is where the judge, calibrated by what was decided until now, gives ½.
+        Even is the point at which the judge, calibrated by the decisions until now, gives ½.
         """
         if order == "worst":
             return np.lexsort((-self.evidence_N, ~self.flagged_N))
         return np.argsort(distance_from_even(self.evidence_N, self.quality(settled)), kind="stable")
 
     def says(self, row: int) -> str:
-        """What it says of one label."""
+        """Return the verdict on a label in words."""
         score = f"{self.judge.score_name} {self.table['score'][row].as_py():.4g}"
         if self.probability_N is not None:
             score = f"wrong with probability {self.probability_N[row]:.3f}"
@@ -92,13 +91,13 @@ class Doubts:
 
 
 def distance_from_even(evidence_N: FloatArray, known: ReviewedQuality | None) -> FloatArray:
-    """Of the log-odds of being wrong, as calibrated by what was decided, if anything was."""
+    """Return the distance of the log-odds of being wrong from 0, calibrated by the decisions if there are any."""
     shift, slope = (known.shift, known.slope) if known is not None else (0.0, 1.0)
     return np.abs(shift + slope * evidence_N)
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownLabel:
     """A label to look at.
 
     Args:
@@ -116,14 +115,16 @@ class Shown:
     texts: tuple[tuple[str, str, str, str], ...]
 
 
-def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()) -> list[Doubts]:
-    """The verdicts to look at: of one judge of pairs and of one of candidates, or of those that are named.
+def find_verdicts(
+    places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()
+) -> list[JudgeVerdicts]:
+    """Find the verdicts for a review: of one judge of pairs and one judge of candidates, or of the named judges.
 
     Args:
         places: of the working folder.
-        split: that was judged.
-        preferred: names of judges, the first first; after them come those that give probabilities.
-        only: names of the judges whose verdicts are wanted, all of them; of any if empty.
+        split: the judged split.
+        preferred: names of judges in the order of preference; judges that give probabilities come next.
+        only: names of judges, of which all verdicts are returned; of any judge if empty.
 
     Raises:
         ArtifactError: there are none.
@@ -132,35 +133,35 @@ def find_doubts(places: Places, split: str, preferred: Sequence[str], only: Sequ
     for name, artifact in artifacts_of(places, dataset_of(places))[0]["verdicts"]:
         judge = artifact.manifest.identity.config["judge"]["name"]
         if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
-            doubts = Doubts.read(name.partition("/")[2], artifact, split)
+            verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split)
             place = [*preferred, judge].index(judge)
-            candidates.append(((place, doubts.probability_N is None, doubts.name), doubts))
+            candidates.append(((place, verdicts.probability_N is None, verdicts.name), verdicts))
     if not candidates:
         raise ArtifactError(
             f"there is nothing to look at in {places.root}: no verdicts of {' or '.join(only) or 'a judge'} on split "
             f"{split!r}; raydr judge CONFIG --judge npc makes some, and so does raydr audit"
         )
-    inorder = [doubts for _, doubts in sorted(candidates, key=lambda pair: pair[0])]
-    first = {doubts.subject: doubts for doubts in reversed(inorder)}
-    return inorder if only else [doubts for doubts in inorder if first[doubts.subject] is doubts]
+    inorder = [verdicts for _, verdicts in sorted(candidates, key=lambda pair: pair[0])]
+    first = {verdicts.subject: verdicts for verdicts in reversed(inorder)}
+    return inorder if only else [verdicts for verdicts in inorder if first[verdicts.subject] is verdicts]
 
 
 def queue(
-    places: Places, doubts: Sequence[Doubts], split: str, order: Order, decisions: Decisions, limit: int
-) -> list[Shown]:
-    """The labels to look at with their texts, of several judges in turn, each label once."""
+    places: Places, verdicts: Sequence[JudgeVerdicts], split: str, order: Order, decisions: Decisions, limit: int
+) -> list[ShownLabel]:
+    """Return the labels of a review with their texts, the judges in turn, each label once."""
     listed = [
-        judge_doubts.ordered(order, decisions.settled(judge_doubts.subject, split))[:limit].tolist()
-        for judge_doubts in doubts
+        judge_verdicts.ordered(order, decisions.settled(judge_verdicts.subject, split))[:limit].tolist()
+        for judge_verdicts in verdicts
     ]
     chosen: dict[_Key, tuple[str, float, str]] = {}
     for turn in zip_longest(*listed):
-        for judge_doubts, row in zip(doubts, turn, strict=True):
+        for judge_verdicts, row in zip(verdicts, turn, strict=True):
             if row is not None and len(chosen) < limit:
-                [pair] = pairs_of(judge_doubts.table.slice(row, 1))
+                [pair] = pairs_of(judge_verdicts.table.slice(row, 1))
                 chosen.setdefault(
-                    (judge_doubts.subject, *pair),
-                    (judge_doubts.name, float(judge_doubts.evidence_N[row]), judge_doubts.says(row)),
+                    (judge_verdicts.subject, *pair),
+                    (judge_verdicts.name, float(judge_verdicts.evidence_N[row]), judge_verdicts.says(row)),
                 )
     ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
     data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
@@ -168,19 +169,18 @@ def queue(
     positives, others = positives_of(data, split, ids), _others(places, split, ids)
     shown = []
     for (subject, query_id, passage_id), verdict in chosen.items():
-        answers_of_query = positives.get(query_id, [])
+        answers, query = positives.get(query_id, []), queries[query_id]
         if subject == "pairs":
-            better = [other for other in others[query_id] if other[1] not in answers_of_query]
+            better = [other for other in others[query_id] if other[1] not in answers]
             roles = [("labelled as its answer", passage_id), *better[:1]]
         else:
-            answers = [("labelled as its answer", passage_id) for passage_id in answers_of_query]
-            roles = [("candidate, labelled as no answer", passage_id), *answers]
-        texts = corpus.texts(corpus.rows_of([passage_id for _, passage_id in roles]))
-        columns = zip(roles, texts.titles, texts.texts, strict=True)
-        passages = [(role, text_id, title, text) for (role, text_id), title, text in columns]
-        query = queries[query_id]
+            roles = [("candidate, labelled as no answer", passage_id)]
+            roles += [("labelled as its answer", answer) for answer in answers]
+        names, passage_ids = zip(*roles, strict=True)
+        texts = corpus.texts(corpus.rows_of(passage_ids))
+        passages = zip(names, passage_ids, texts.titles, texts.texts, strict=True)
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
-        shown.append(Shown(label, *verdict, (("query", query_id, "", query), *passages)))
+        shown.append(ShownLabel(label, *verdict, (("query", query_id, "", query), *passages)))
     return shown
 
 

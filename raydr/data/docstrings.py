@@ -1,7 +1,7 @@
 """Documented Python functions as pairs: the first paragraph of the docstring as prose, and the code without it.
 
-The code has neither docstring nor decorators, and the function's own name is masked in it, so that the name cannot be
-matched with the prose.
+The code has neither docstring nor decorators. The function's own name is masked in it: the name alone would match the
+prose.
 """
 
 from __future__ import annotations

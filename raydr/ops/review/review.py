@@ -1,4 +1,4 @@
-"""Where reviewers work: what each of them sees next, what they have decided, and what that comes to."""
+"""The state of a review: the next label of each reviewer, their decisions, and the quality of the judges."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ import numpy as np
 from raydr.console import counted
 from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
 from raydr.noise.reviewed import ReviewedQuality
-from raydr.ops.review.doubts import Doubts, Order, Shown, distance_from_even
+from raydr.ops.review.verdicts import JudgeVerdicts, Order, ShownLabel, distance_from_even
 
 
 @dataclass
-class Desk:
+class Review:
     """A file of decisions, and a list of labels to decide on.
 
     Args:
         file: of the decisions, local.
-        split: that they are about.
-        doubts: the verdicts that the labels come from.
-        queue: the labels, in the order in which everybody sees them.
-        order: whether that stays, or what is decided moves what is most in doubt to the front.
+        split: the split of the decisions.
+        verdicts: the verdicts that the labels come from.
+        queue: the labels, in the order in which all reviewers see them.
+        order: ``informative`` moves the labels that are most in doubt to the front, by the decisions until then.
     """
 
     file: Path
     split: str
-    doubts: Sequence[Doubts]
-    queue: Sequence[Shown]
+    verdicts: Sequence[JudgeVerdicts]
+    queue: Sequence[ShownLabel]
     order: Order = "worst"
 
     def decisions(self) -> Decisions:
-        """As the file has them now: another process may write into it too."""
+        """Read the decisions again: another process may write to the file too."""
         return Decisions.read(str(self.file))
 
     def decide(self, reviewer: str, label_id: str, verdict: Verdict) -> None:
-        """Write a verdict down.
+        """Write a verdict.
 
         Raises:
             KeyError: there is no such label in the list.
@@ -61,12 +61,12 @@ class Desk:
         append_decision(self.file, Decision(at=now, reviewer=reviewer, **label._asdict(), verdict=verdict))
 
     def state(self, reviewer: str, kind: Subject | Literal["all"], first: Label | None = None) -> dict[str, Any]:
-        """What the page shows; JSON values.
+        """Return the content of the page as JSON values.
 
         Args:
-            reviewer: to whom; others' verdicts are not shown.
-            kind: of labels that are wanted.
-            first: the label that comes next in any case; the first that is not decided if None.
+            reviewer: who sees the page; verdicts of others are hidden.
+            kind: of the labels.
+            first: the next label in any case; the first undecided label if None.
         """
         decisions = self.decisions()
         decided_labels = {decision.label: decision.verdict for decision in decisions.standing(reviewer)}
@@ -86,23 +86,26 @@ class Desk:
         }
 
     def findings(self, decisions: Decisions) -> list[str]:
-        """What the decisions of all reviewers say of the judges, and of each other: a sentence each."""
+        """Return sentences on the quality of each judge, and on the agreement of each two reviewers."""
         return self._findings(decisions, self._known(decisions))
 
     def _known(self, decisions: Decisions) -> dict[str, ReviewedQuality | None]:
-        """How good each judge is by what was decided until now."""
-        return {doubts.name: doubts.quality(decisions.settled(doubts.subject, self.split)) for doubts in self.doubts}
+        """Estimate the quality of each judge from the decisions until now."""
+        return {
+            verdicts.name: verdicts.quality(decisions.settled(verdicts.subject, self.split))
+            for verdicts in self.verdicts
+        }
 
     def _findings(self, decisions: Decisions, quality: Mapping[str, ReviewedQuality | None]) -> list[str]:
         sentences = []
-        for doubts in self.doubts:
-            known = quality[doubts.name]
+        for verdicts in self.verdicts:
+            known = quality[verdicts.name]
             if known is None:
-                sentences.append(f"{doubts.name}: nobody has decided on any of it yet")
+                sentences.append(f"{verdicts.name}: nobody has decided on any of it yet")
                 continue
             made = f"{counted(known.num_decided, 'decision')}, {known.num_wrong} of them wrong"
             sentences.append(
-                f"{doubts.name}: precision {known.precision}, recall {known.recall}, estimated from {made}"
+                f"{verdicts.name}: precision {known.precision}, recall {known.recall}, estimated from {made}"
             )
         for both in agreement(decisions.standing()):
             kappa = "" if both.kappa is None else f", Cohen's κ {both.kappa:.2f}"
@@ -110,9 +113,9 @@ class Desk:
         return sentences
 
 
-def _in_turn(waiting: Sequence[Shown], known: Mapping[str, ReviewedQuality | None]) -> list[Shown]:
-    """What is nearest to even of each judge, one judge after the other: their log-odds are not of one scale."""
-    of_judge: dict[str, list[Shown]] = {}
+def _in_turn(waiting: Sequence[ShownLabel], known: Mapping[str, ReviewedQuality | None]) -> list[ShownLabel]:
+    """Order labels by their distance from even, the judges in turn: their log-odds are not on one scale."""
+    of_judge: dict[str, list[ShownLabel]] = {}
     for shown in waiting:
         of_judge.setdefault(shown.judge, []).append(shown)
     ordered = [
@@ -122,6 +125,6 @@ def _in_turn(waiting: Sequence[Shown], known: Mapping[str, ReviewedQuality | Non
     return [shown for turn in zip_longest(*ordered) for shown in turn if shown is not None]
 
 
-def _as_json(shown: Shown) -> dict[str, Any]:
+def _as_json(shown: ShownLabel) -> dict[str, Any]:
     texts = [dict(zip(("role", "id", "title", "text"), text, strict=True)) for text in shown.texts]
     return {"id": shown.label.id, "kind": shown.label.subject, "facts": shown.facts, "texts": texts}

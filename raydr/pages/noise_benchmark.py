@@ -55,12 +55,15 @@ class SetFigures:
 
 
 def terminal_rows(figures: SetFigures) -> tuple[list[str], list[list[str]]]:
-    """Return columns and rows of a table that fits a terminal: intervals of average precision alone."""
-    columns = ["method", *RANKING, *FLAGS[:3], "calibr.", "s"]
+    """Return columns and rows of a table for 80 columns: rounded, with half the width of the first interval alone."""
+    columns = ["method", *RANKING, "flags", "prec.", "rec.", "cal."]
     rows = []
     for method in figures.ranked:
-        cells = [_short(method.measures.get(name)) for name in (*RANKING[1:], *FLAGS)]
-        rows.append([method.method, _interval(method.measures[RANKING[0]]), *cells, _seconds(method.seconds)])
+        first, *others = (method.measures.get(name) for name in (*RANKING, *FLAGS))
+        assert first is not None
+        average = f"{_digits(first.mean, 2)}±{_digits((first.high - first.low) / 2, 2)}"
+        cells = ["" if interval is None else _digits(interval.mean, 2) for interval in others]
+        rows.append([method.method, average, *cells])
     return columns, rows
 
 
@@ -134,15 +137,15 @@ def _interval(interval: Interval | None) -> str:
     >>> _interval(Interval(0.5, 0.456, 0.543)), _interval(None)
     ('.500 [.456, .543]', '')
     """
-    return "" if interval is None else f"{_short(interval)} [{_digits(interval.low)}, {_digits(interval.high)}]"
+    return "" if interval is None else "{} [{}, {}]".format(*map(_digits, interval))
 
 
-def _short(interval: Interval | None) -> str:
-    return "" if interval is None else _digits(interval.mean)
-
-
-def _digits(value: float) -> str:
-    return f"{value:.3f}".replace("0.", ".", 1)
+def _digits(value: float, num: int = 3) -> str:
+    """
+    >>> _digits(0.25), _digits(-0.25, 2), _digits(1.0)
+    ('.250', '-.25', '1.000')
+    """
+    return f"{value:.{num}f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{num}f}"
 
 
 def _seconds(seconds: float | None) -> str:

@@ -38,7 +38,7 @@ _COLUMNS = {"query": "query", "positive": "passage", "query_id": "query_id", "pa
 
 def benchmark_set(
     labelled: LabelledSet,
-    model: ModelConfig,
+    model: Mapping[str, Any],
     workdir: str,
     others: Mapping[str, Mapping[tuple[str, str], float]],
     num_samples: int = 1000,
@@ -48,7 +48,7 @@ def benchmark_set(
 
     Args:
         labelled: the set.
-        model: the encoder, as it is and as the start of the cross-fitted trainings.
+        model: settings of the encoder, which is asked as it is and starts the cross-fitted trainings.
         workdir: a folder for its artefacts, emptied first: seconds are those of the whole work.
         others: scores of further methods, by method and pair; those without any pair of the set are left out.
         num_samples: of the bootstrap.
@@ -73,7 +73,7 @@ def benchmark_set(
     return SetFigures(labelled, figures, shares, encoding_seconds, time.perf_counter() - started)
 
 
-def _config(labelled: LabelledSet, model: ModelConfig, workdir: str, seed: int) -> RunConfig:
+def _config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed: int) -> RunConfig:
     """Write the pairs of a set without their labels, and return the config of a run on them."""
     folder = Path(workdir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _config(labelled: LabelledSet, model: ModelConfig, workdir: str, seed: int) 
             "dev_split": "",
             "test_splits": [],
         },
-        "model": model.differing_settings(),
+        "model": dict(model),
         "train": _TRAIN,
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": 10**9},

@@ -15,7 +15,6 @@ import typer
 from raydr.console import say, show_summary, show_table
 from raydr.errors import ConfigError
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
-from raydr.models.config import ModelConfig
 from raydr.noise.labelled import read_labelled, read_scores
 from raydr.pages.noise_benchmark import RECORD, SetFigures, markdown, records, source_rows, terminal_rows
 from raydr.pipeline.noise_benchmark import benchmark_set
@@ -23,8 +22,8 @@ from raydr.pipeline.noise_benchmark import benchmark_set
 #: The files that the command writes.
 CSV, JSON, PAGE = "figures.csv", "figures.json", "page.md"
 _OUT = "work/noise-benchmark"
-#: Forum posts and code are longer than the defaults of a retriever.
-_LENGTHS = {"query": {"max_length": 128}, "passage": {"max_length": 256}}
+#: In tokens: forum posts and code are longer than the defaults of a retriever.
+_QUERY_LENGTH, _PASSAGE_LENGTH = 128, 256
 
 
 def benchmark_noise(
@@ -33,6 +32,8 @@ def benchmark_noise(
     *,
     scores: Mapping[str, str | Path] | None = None,
     model: str | Path = OFFLINE_CHECKPOINT,
+    query_length: int = _QUERY_LENGTH,
+    passage_length: int = _PASSAGE_LENGTH,
     out: str | Path = _OUT,
     samples: int = 1000,
     seed: int = 0,
@@ -44,6 +45,7 @@ def benchmark_noise(
         candidates: sets whose rows are taken as negatives but for the first right row of each query.
         scores: files of further methods, by name, see :func:`raydr.noise.labelled.read_scores`.
         model: the encoder that all methods start from.
+        query_length, passage_length: tokens that it reads.
         out: folder of the files that are written, and of artefacts.
         samples: of the bootstrap.
         seed: of all draws.
@@ -59,9 +61,10 @@ def benchmark_noise(
     names = [(one.name, one.subject) for one in labelled]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"the benchmark has the sets {names}; expected at least one, each once")
-    config = ModelConfig.model_validate({"checkpoint": str(model), **_LENGTHS})
+    lengths = {"query": {"max_length": query_length}, "passage": {"max_length": passage_length}}
+    settings = {"checkpoint": str(model), **lengths}
     others = {name: read_scores(path) for name, path in (scores or {}).items()}
-    return [benchmark_set(one, config, f"{out}/{one.subject}/{one.name}", others, samples, seed) for one in labelled]
+    return [benchmark_set(one, settings, f"{out}/{one.subject}/{one.name}", others, samples, seed) for one in labelled]
 
 
 def benchmark_noise_command(
@@ -69,6 +72,8 @@ def benchmark_noise_command(
     candidates: list[str] | None = None,
     scores: Annotated[list[str] | None, typer.Option("--scores", metavar="NAME=FILE")] = None,
     model: str = OFFLINE_CHECKPOINT,
+    query_length: int = _QUERY_LENGTH,
+    passage_length: int = _PASSAGE_LENGTH,
     out: str = _OUT,
     samples: Annotated[int, typer.Option("--samples", min=100)] = 1000,
     seed: int = 0,
@@ -83,13 +88,16 @@ def benchmark_noise_command(
         candidates: a set whose rows are taken as negatives, but for the first right row of each query; repeatable.
         scores: a further method, as a file of rows with query, passage and score, the most suspicious highest.
         model: encoder that all methods start from.
+        query_length: tokens of a query that it reads.
+        passage_length: tokens of a passage that it reads.
         out: folder for the figures.
         samples: of the bootstrap.
         seed: of all draws.
     """
     named = dict(_named(entry) for entry in scores or [])
+    lengths = {"query_length": query_length, "passage_length": passage_length}
     results = benchmark_noise(
-        pairs or [], candidates or [], scores=named, model=model, out=out, samples=samples, seed=seed
+        pairs or [], candidates or [], scores=named, model=model, **lengths, out=out, samples=samples, seed=seed
     )
     for figures in results:
         show_table(figures.title, *terminal_rows(figures))

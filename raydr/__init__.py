@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from raydr.verbs import VERBS
+from raydr.verbs import VERBS, function_name
 from raydr.version import __version__
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from raydr.verbs.data import export, import_run, import_vectors, inject_noise, inspect, prepare
     from raydr.verbs.evaluation import benchmark, quickstart, report
     from raydr.verbs.noise import audit, diagnose, judge, review, why
+    from raydr.verbs.noise_benchmark import benchmark_noise
     from raydr.verbs.operations import doctor, gc, plan, settings, submit
     from raydr.verbs.retrieval import encode, fuse, index, mine, rerank, search, search_text
     from raydr.verbs.training import refresh, tune
@@ -33,6 +34,7 @@ __all__ = [
     "__version__",
     "audit",
     "benchmark",
+    "benchmark_noise",
     "clean",
     "diagnose",
     "doctor",
@@ -81,7 +83,7 @@ def __getattr__(name: str) -> Any:
         **dict.fromkeys(("find_false_negatives", "find_noise", "mine_hard_negatives"), "raydr.api.noise"),
         "Model": "raydr.api.training",
         **dict.fromkeys(("FalseNegatives", "Noise"), "raydr.pipeline.findings"),
-        **{verb.replace("-", "_"): f"raydr.verbs.{module}" for verb, (module, _) in VERBS.items()},
+        **{function_name(verb): f"raydr.verbs.{module}" for verb, (module, _) in VERBS.items()},
         "search_text": "raydr.verbs.retrieval",
     }
     # Of the functions that are there twice, those of the Python API take configs too.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from raydr.component import Config, Pluggable
 from raydr.data.readers.base import Reader, Row
@@ -67,12 +67,23 @@ class DataConfig(Config):
 class NoiseInjectionConfig(Config):
     """Noise put into the training split on purpose, with the truth kept in columns."""
 
-    kind: Literal["mismatched", "false_negatives"] = "mismatched"
-    """``mismatched``: the positive is replaced by an unrelated passage; ``false_negatives``: known positives of queries
-    with several are planted among the hard negatives."""
+    kind: Literal["mismatched", "near", "false_negatives"] = "mismatched"
+    """``mismatched``: the positive is replaced by an unrelated passage; ``near``: by a passage that BM25 ranks high for
+    the query; ``false_negatives``: known positives of queries with several are planted among the hard negatives."""
+
+    ranks: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (5, 50)
+    """First and last rank that ``near`` draws from; the query's own passages have no rank."""
 
     share: float = Field(default=0.2, ge=0, le=1)
-    """Share of the pairs (or of the queries with several positives) that is made noisy."""
+    """Share of the eligible queries that is made noisy: all with a positive; for ``near`` those with passages at these
+    ranks; for ``false_negatives`` those with several positives."""
+
+    @field_validator("ranks")
+    @classmethod
+    def _in_order(cls, ranks: tuple[int, int]) -> tuple[int, int]:
+        if ranks[0] > ranks[1]:
+            raise ValueError(f"ranks={list(ranks)} are no range; expected first ≤ last")
+        return ranks
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """Noise put into training data on purpose, to measure methods against the truth.
 
-Two kinds, both functions of (seed, query id) and of the set of training queries, never of the order of rows:
+Three kinds, functions of (seed, query id) and of the set of training queries, never of the order of rows:
 
 - *mismatched*: all positives of some queries are replaced by positives of other queries;
+- *near*: by positives of other queries that rank high for the query, which are harder to find;
 - *false negatives*: of some queries with several positives all but one are planted among the negatives.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,21 +65,60 @@ def inject_mismatched(
     _check_clean(qrels, negatives)
     positives = passages_by_query(relevant(qrels))
     chosen = choose_queries(positives, round(share * len(positives)), seed, _PURPOSE)
-    excluded: defaultdict[str, set[str]] = defaultdict(set)
-    for query_id, passage_id in [*pairs_of(qrels), *pairs_of(negatives)]:
-        if query_id in chosen:
-            excluded[query_id].add(passage_id)
+    excluded = _excluded(qrels, negatives)
     pool = sorted({passage_id for passage_ids in positives.values() for passage_id in passage_ids})
-    replacement = {}
-    for query_id in chosen:
-        drawn = _draw_unrelated(query_id, positives[query_id], pool, content, excluded[query_id], seed)
-        replacement.update({(query_id, old): new for old, new in zip(sorted(positives[query_id]), drawn, strict=True)})
-    rows: list[dict[str, Any]] = qrels.to_pylist()
-    for row in rows:
-        new = replacement.get((row["query_id"], row["passage_id"]))
-        if new is not None:
-            row.update(passage_id=new, noise=MISMATCHED, original_passage_id=row["passage_id"])
-    return Injected(to_table("qrels", rows), negatives, len(positives), len(chosen), len(replacement))
+    drawn = {
+        query_id: _draw_unrelated(query_id, positives[query_id], pool, content, excluded[query_id], seed)
+        for query_id in chosen
+    }
+    return _replaced(qrels, negatives, positives, drawn, len(positives))
+
+
+def inject_near(
+    qrels: pa.Table,
+    negatives: pa.Table,
+    content: Mapping[str, int],
+    share: float,
+    seed: int,
+    ranked: Mapping[str, Sequence[str]],
+    ranks: tuple[int, int],
+) -> Injected:
+    """Replace every positive of round(share · eligible) queries by a passage that ranks high for the query.
+
+    Ranks count without the query's positives, their copies, and what is judged for it or among its negatives. Eligible
+    are queries with as many passages at these ranks as they have positives. Near passages may be right: nobody has
+    judged them.
+
+    Args:
+        qrels, negatives, content, seed: as in :func:`inject_mismatched`.
+        share: share of the eligible queries.
+        ranked: passages of each query, the nearest first; each a positive of some query.
+        ranks: first and last rank that is drawn from.
+
+    Raises:
+        DataError: the judgments have injected noise already, or no query is eligible.
+    """
+    _check_clean(qrels, negatives)
+    positives, excluded = passages_by_query(relevant(qrels)), _excluded(qrels, negatives)
+    near: dict[str, list[str]] = {}
+    for query_id, own in positives.items():
+        contents, left = {content[passage_id] for passage_id in own}, []
+        for passage_id in ranked.get(query_id, ()):
+            if passage_id not in excluded[query_id] and content[passage_id] not in contents:
+                contents.add(content[passage_id])
+                left.append(passage_id)
+        if len(left[ranks[0] - 1 : ranks[1]]) >= len(own):
+            near[query_id] = left[ranks[0] - 1 : ranks[1]]
+    if share > 0 and not near:
+        raise DataError(
+            f"none of the {len(positives)} training queries has passages at the ranks {ranks[0]} to {ranks[1]}: set "
+            "inject_noise.ranks lower, or inject_noise.kind mismatched"
+        )
+    drawn = {}
+    for query_id in choose_queries(near, round(share * len(near)), seed, _PURPOSE):
+        places = query_rng(seed, 0, query_id, "inject near").permutation(len(near[query_id]))
+        drawn[query_id] = [near[query_id][at] for at in places[: len(positives[query_id])]]
+    return _replaced(qrels, negatives, positives, drawn, len(near))
 
 
 def inject_false_negatives(
@@ -121,6 +161,35 @@ def inject_false_negatives(
     ]
     together = pa.concat_tables([_without(negatives, gone), to_table("negatives", planted)])
     return Injected(_without(qrels, gone), together, len(eligible), len(chosen), len(gone))
+
+
+def _excluded(qrels: pa.Table, negatives: pa.Table) -> defaultdict[str, set[str]]:
+    """Return what no query may be given: the passages that are judged for it, or among its negatives."""
+    excluded: defaultdict[str, set[str]] = defaultdict(set)
+    for query_id, passage_id in [*pairs_of(qrels), *pairs_of(negatives)]:
+        excluded[query_id].add(passage_id)
+    return excluded
+
+
+def _replaced(
+    qrels: pa.Table,
+    negatives: pa.Table,
+    positives: Mapping[str, list[str]],
+    drawn: Mapping[str, list[str]],
+    num_eligible: int,
+) -> Injected:
+    """Put the drawn passages of each query into the place of its positives."""
+    replacement = {
+        (query_id, old): new
+        for query_id, passage_ids in drawn.items()
+        for old, new in zip(sorted(positives[query_id]), passage_ids, strict=True)
+    }
+    rows: list[dict[str, Any]] = qrels.to_pylist()
+    for row in rows:
+        new = replacement.get((row["query_id"], row["passage_id"]))
+        if new is not None:
+            row.update(passage_id=new, noise=MISMATCHED, original_passage_id=row["passage_id"])
+    return Injected(to_table("qrels", rows), negatives, num_eligible, len(drawn), len(replacement))
 
 
 def _draw_unrelated(

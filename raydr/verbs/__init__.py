@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 #: The verbs in the order in which a run uses them: the module of this package that has each, and what it is for. The
-#: module has a function of the verb's name. It may have ``VERB_command`` beside it, where the command takes something
-#: else; ``show_VERB``, which prints what the function returns; and ``next_after_VERB``, the command to give next.
+#: module has a function of the verb's name, with ``_`` between words. It may have ``VERB_command`` beside it, where the
+#: command takes something else; ``show_VERB``, which prints what the function returns; and ``next_after_VERB``, the
+#: command to give next.
 VERBS = {
     "quickstart": ("evaluation", "The main job, from raw files to a table of results."),
     "prepare": ("data", "Read raw files into a corpus and a data set."),
@@ -23,6 +24,7 @@ VERBS = {
     "import-vectors": ("data", "Take over the vectors of any other embedder."),
     "evaluate": ("evaluation", "The whole run: systems side by side, with paired tests."),
     "benchmark": ("evaluation", "Systems on a public benchmark, beside what is known of it."),
+    "benchmark noise": ("noise_benchmark", "Methods that find wrong labels, on sets people have judged."),
     "refresh": ("training", "Rounds of training, re-encoding, mining and judging."),
     "tune": ("training", "Search over settings of the training."),
     "audit": ("noise", "Estimate noise, and show the worst of it on one page."),
@@ -37,3 +39,11 @@ VERBS = {
     "settings": ("operations", "The settings of a run: key, type, default, meaning."),
     "gc": ("operations", "What no name reaches any more, and remove it."),
 }
+
+
+def function_name(verb: str) -> str:
+    """
+    >>> function_name("inject-noise"), function_name("benchmark noise")
+    ('inject_noise', 'benchmark_noise')
+    """
+    return verb.replace("-", "_").replace(" ", "_")

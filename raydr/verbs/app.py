@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from raydr.verbs import VERBS
+from raydr.verbs import VERBS, function_name
 from raydr.verbs.command import command, exit_status, own_command
 from raydr.version import __version__
 
@@ -20,6 +20,8 @@ class _Verbs(TyperGroup):
     """Lists the verbs without loading them: their modules, and all that these import, take seconds together."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if (two_words := " ".join(args[:2])) in VERBS:
+            args = [two_words, *args[2:]]
         name, listed, rest = super().resolve_command(ctx, args)
         return name, listed if name is None else load_command(name), rest
 
@@ -61,7 +63,7 @@ def _ending(run: Callable[..., None]) -> Callable[..., None]:
 
 def load_command(verb: str) -> Any:
     """The command of a verb, with its options."""
-    name = verb.replace("-", "_")
+    name = function_name(verb)
     module = importlib.import_module(f"raydr.verbs.{VERBS[verb][0]}")
     own = getattr(module, f"{name}_command", None)
     show, next_step = (getattr(module, f"{what}_{name}", None) for what in ("show", "next_after"))

@@ -54,6 +54,22 @@ def test_only_the_judgments_of_the_training_split_change(data: tuple[Artifact, A
     assert after.corpus_fingerprint == before.corpus_fingerprint
 
 
+def test_near_passages_share_words_with_their_query(data: tuple[Artifact, Artifact], tmp_path: Path) -> None:
+    made = noisy(tmp_path, data, kind="near", ranks=[1, 3], share=0.5)
+    corpus, after = Corpus(data[1]), Dataset(made)
+    texts = dict(zip(*(after.queries("train")[name].to_pylist() for name in ("query_id", "text")), strict=True))
+    changed = [row for row in after.qrels("train").to_pylist() if row["noise"] == "mismatched"]
+    assert len(changed) == made.info["noisy_queries"] == round(made.info["eligible_queries"] / 2) > 0
+    for row in changed:
+        [text] = corpus.texts(corpus.rows_of([row["passage_id"]])).texts
+        assert set(text.lower().split()) & set(texts[row["query_id"]].lower().split())
+
+
+def test_ranks_are_a_range() -> None:
+    with pytest.raises(ValueError, match=r"ranks=\[9, 2\] are no range"):
+        NoiseInjectionConfig(kind="near", ranks=(9, 2))
+
+
 def test_share_0_is_a_copy(data: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     made = noisy(tmp_path, data, share=0)
     assert Dataset(made).qrels("train").equals(Dataset(data[0]).qrels("train"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from raydr.data.noise_injection import Injected, inject_false_negatives, inject_mismatched
+from raydr.data.noise_injection import Injected, inject_false_negatives, inject_mismatched, inject_near
 from raydr.data.schema import to_table
 from raydr.errors import DataError
 
@@ -44,6 +45,13 @@ def shuffled(table: pa.Table) -> pa.Table:
 
 
 NONE = to_table("negatives", [])
+
+
+def near_of_all(qrels: pa.Table, negatives: pa.Table, content: dict[str, int], share: float, seed: int) -> Injected:
+    """Near is the query's own first positive, and those of the queries after it."""
+    ids = sorted({row["query_id"] for row in qrels.to_pylist()}, key=lambda query_id: int(query_id[1:]))
+    ranked = {query_id: [f"p{(at + step) % len(ids)}.0" for step in range(12)] for at, query_id in enumerate(ids)}
+    return inject_near(qrels, negatives, content, share, seed, ranked, (3, 8))
 
 
 @pytest.mark.parametrize(("share", "noisy"), [(0.0, 0), (0.1, 3), (0.5, 15), (1.0, 30)])
@@ -97,6 +105,34 @@ def test_a_query_without_unrelated_passages_is_an_error() -> None:
         inject_mismatched(qrels, NONE, {"p0": 0}, 1.0, seed=0)
 
 
+def test_near_passages_are_drawn_from_the_ranks_that_others_have() -> None:
+    qrels = make_qrels(30)
+    content = content_of(qrels) | {"p7.0": 5, "p5.0": 5}
+    made = near_of_all(qrels, NONE, content, 0.5, seed=1)
+    changed = [row for row in made.qrels.to_pylist() if row["noise"] is not None]
+    assert len(changed) == made.num_noisy_queries == made.num_noisy_rows == 15
+    assert {row["noise"] for row in changed} == {"mismatched"}
+    for row in changed:
+        query = int(row["query_id"][1:])
+        # Its own passage and the judged one after it have no rank; then nor has a copy of either.
+        steps = [step for step in range(2, 12) if not (query == 5 and step == 2)]
+        copies = {5: 7, 7: 5}
+        steps = [s for s in steps if not ((other := copies.get((query + s) % 30)) and (other - query) % 30 < s)]
+        assert row["passage_id"] in {f"p{(query + step) % 30}.0" for step in steps[2:8]}
+    assert len({row["passage_id"] for row in changed}) > 5
+
+
+def test_queries_without_near_passages_stay_as_they_are() -> None:
+    qrels = make_qrels(10)
+    ranked = {"q0": [f"p{at}.0" for at in range(10)], "q1": ["p5.0"]}
+    near = partial(inject_near, qrels, NONE, content_of(qrels), 1.0, 0, ranked)
+    made = near(ranks=(2, 4))
+    assert (made.num_eligible_queries, made.num_noisy_queries) == (1, 1)
+    assert [row["query_id"] for row in made.qrels.to_pylist() if row["noise"]] == ["q0"]
+    with pytest.raises(DataError, match=r"none of the 10 training queries has passages at the ranks 20 to 30"):
+        near(ranks=(20, 30))
+
+
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_false_negatives_move_all_positives_but_one(share: float) -> None:
     qrels = pa.concat_tables(
@@ -139,7 +175,7 @@ def test_noise_is_not_injected_twice() -> None:
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives])
+@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives, near_of_all])
 def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
     qrels = make_qrels(40, num_positives=2)
     content = content_of(qrels)
@@ -152,7 +188,7 @@ def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives])
+@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives, near_of_all])
 def test_more_noise_contains_less_noise(inject: Any) -> None:
     qrels = make_qrels(40, num_positives=2)
     less, more = (inject(qrels, NONE, content_of(qrels), share, seed=5) for share in (0.2, 0.4))

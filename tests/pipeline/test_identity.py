@@ -139,6 +139,7 @@ CHANGES = {
     "data.dev_split": ["data.dev_split=test"],
     "data.test_splits": ["data.test_splits=[test, dev]"],
     "inject_noise": ["inject_noise=null"],
+    "inject_noise.ranks": ["inject_noise.ranks=[6, 50]"],
     "negatives": ["negatives=null", "variants={}", "refresh.arms={}", "judge.judges=[]", "train.num_hard_negatives=0"],
     "negatives.miner": ["negatives.miner=source"],
     "model.checkpoint": ["model.checkpoint=OTHER"],

@@ -1,0 +1,177 @@
+"""Methods that find wrong labels, asked about labelled sets and measured; nothing is trained on a label."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from raydr.artefacts.model import untrained
+from raydr.artefacts.scoring import scoring_of
+from raydr.config.run import RunConfig
+from raydr.data.corpus import Texts
+from raydr.data.schema import write_parquet
+from raydr.distributed.choose_pool import choose_pool
+from raydr.errors import ConfigError
+from raydr.evaluation.noise_measures import MethodScores, measure_method, share_by_source
+from raydr.models.config import ModelConfig
+from raydr.models.pair_scoring import DualEncoderScorer
+from raydr.models.scores.sum_of_max import SumOfMax
+from raydr.noise.labelled import LabelledSet, scores_on
+from raydr.noise.vector_rules import PairVectors, judge_by_vectors
+from raydr.pages.noise_benchmark import SetFigures
+from raydr.pipeline.findings import find_mismatched
+from raydr.pipeline.session import open_session
+
+SPLIT = "train"
+#: Pairs whose token vectors are held at once.
+_LATE_PAIRS = 1_000
+#: Of the detectors' trainings: what `raydr.find_noise` takes.
+_TRAIN = {"batch_size": 64, "optimizer": {"learning_rate": 5e-5}}
+_COLUMNS = {"query": "query", "positive": "passage", "query_id": "query_id", "passage_id": "passage_id"}
+
+
+def benchmark_set(
+    labelled: LabelledSet,
+    model: Mapping[str, Any],
+    workdir: str,
+    others: Mapping[str, Mapping[tuple[str, str], float]],
+    num_samples: int = 1000,
+    seed: int = 0,
+) -> SetFigures:
+    """Ask all methods about a labelled set, and measure them.
+
+    Args:
+        labelled: the set.
+        model: settings of the encoder, which is asked as it is and starts the cross-fitted trainings.
+        workdir: a folder for its artefacts, emptied first: seconds are those of the whole work.
+        others: scores of further methods, by method and pair; those without any pair of the set are left out.
+        num_samples: of the bootstrap.
+        seed: of all draws.
+
+    Raises:
+        DataError: a method has some scores of the set, and not all.
+        ConfigError: the encoder has several vectors a text.
+    """
+    started = time.perf_counter()
+    shutil.rmtree(workdir, ignore_errors=True)
+    config = _config(labelled, model, workdir, seed)
+    vectors, encoding_seconds = _encode(labelled, config)
+    scores = [*judge_by_vectors(vectors, seed), _late_interaction(labelled, config), *_detect(labelled, config)]
+    for method, by_pair in others.items():
+        suspicion_N = scores_on(by_pair, labelled, method)
+        if suspicion_N is not None:
+            scores.append(MethodScores(method, suspicion_N))
+    wrong_N, query_N, sources = labelled.wrong_N, labelled.query_N, labelled.sources
+    figures = [measure_method(method, wrong_N, query_N, sources, num_samples, seed) for method in scores]
+    shares = {} if sources is None else share_by_source(wrong_N, query_N, sources, num_samples, seed)
+    return SetFigures(labelled, figures, shares, encoding_seconds, time.perf_counter() - started)
+
+
+def _config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed: int) -> RunConfig:
+    """Write the pairs of a set without their labels, and return the config of a run on them."""
+    folder = Path(workdir).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"query_id": map(str, labelled.query_N.tolist()), "query": labelled.queries}
+    columns |= {"passage_id": map(str, range(len(labelled.queries))), "passage": labelled.passages}
+    table = pa.table({name: pa.array(list(values), pa.string()) for name, values in columns.items()})
+    write_parquet(table, str(folder / "pairs.parquet"))
+    raw: dict[str, Any] = {
+        "name": labelled.name,
+        "workdir": str(folder),
+        "seed": seed,
+        "data": {
+            "reader": {"name": "pairs", "path": str(folder), "files": {SPLIT: ["pairs.parquet"]}, "columns": _COLUMNS},
+            "dev_split": "",
+            "test_splits": [],
+        },
+        "model": dict(model),
+        "train": _TRAIN,
+        "tracking": {"enabled": False},
+        "ray": {"in_process_rows": 10**9},
+    }
+    return RunConfig.parse(raw, "the benchmark's settings")
+
+
+def _encode(labelled: LabelledSet, config: RunConfig) -> tuple[PairVectors, float]:
+    """Encode the different texts of a set, once for all rules; returns the seconds too."""
+    queries, query_N = np.unique(labelled.queries, return_inverse=True)
+    passages, passage_N = np.unique([*labelled.passages, *(labelled.positives or ())], return_inverse=True)
+    started = time.perf_counter()
+    scorer = _scorer(config, config.model, "untrained")
+    query_QD = scorer.encode("query", None, queries.tolist())
+    passage_PD = scorer.encode("passage", [""] * len(passages), passages.tolist())
+    seconds = time.perf_counter() - started
+    if passage_PD.ndim > 2:
+        raise ConfigError(
+            f"the benchmark needs an encoder with one vector a text; {config.model.checkpoint} has several"
+        )
+    positive_Q = None
+    if labelled.positives is not None:
+        positive_Q = np.empty(len(queries), dtype=np.int64)
+        positive_Q[query_N] = passage_N[len(labelled.passages) :]
+    return PairVectors(query_QD, passage_PD, query_N, passage_N[: len(labelled.passages)], positive_Q), seconds
+
+
+def _scorer(config: RunConfig, model: ModelConfig, name: str) -> DualEncoderScorer:
+    """Load an encoder as it is."""
+    with open_session(config) as session:
+        context = session.recipe.context
+        [made] = session.make(untrained(context, model, name))
+        arithmetic = context.facts.encoding(config.encode)
+        scorer = scoring_of(choose_pool(0), made, config.encode, arithmetic).open()
+    assert isinstance(scorer, DualEncoderScorer)
+    return scorer
+
+
+def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:
+    """Score pairs by the vectors of all tokens: the mean over a query's tokens of the best in the passage."""
+    started = time.perf_counter()
+    model = config.model.model_copy(update={"score": SumOfMax(), "projection": None})
+    scorer = _scorer(config, model, "untrained-late-interaction")
+    score_N = np.empty(len(labelled.queries))
+    # A query is encoded once for all of its pairs, or twice.
+    order_N = np.argsort(labelled.query_N, kind="stable")
+    for start in range(0, len(order_N), _LATE_PAIRS):
+        rows_B = order_N[start : start + _LATE_PAIRS]
+        queries, query_B = np.unique([labelled.queries[at] for at in rows_B], return_inverse=True)
+        texts = [labelled.passages[at] for at in rows_B]
+        passages = Texts([""] * len(texts), texts)
+        score_B = scorer.score(queries.tolist(), passages, query_B, np.arange(len(rows_B)))
+        score_N[rows_B] = score_B / scorer.tokenizers["query"](None, queries.tolist()).lengths[query_B]
+    sign = -1.0 if labelled.subject == "pairs" else 1.0
+    return MethodScores("late interaction", sign * score_N, seconds=time.perf_counter() - started)
+
+
+def _detect(labelled: LabelledSet, config: RunConfig) -> Iterator[MethodScores]:
+    """Ask the detector of ``npc``: about margins of the checkpoint and, for pairs, about cross-fitted ones.
+
+    A candidate that the detector takes for a right pair is a false negative. Cross-fitting trains on the rows as right
+    ones, which candidates are not taken for.
+    """
+    as_it_is = config.cross_fit.model_copy(update={"num_epochs": 0})
+    yield _detected(labelled, "margins", config.model_copy(update={"cross_fit": as_it_is}))
+    if labelled.subject == "pairs":
+        yield _detected(labelled, "npc", config)
+
+
+def _detected(labelled: LabelledSet, method: str, config: RunConfig) -> MethodScores:
+    started = time.perf_counter()
+    with open_session(config) as session:
+        noise = find_mismatched(session, SPLIT)
+    seconds = time.perf_counter() - started
+    row_N = np.array([int(passage_id) for _, passage_id in noise.pair_ids])
+    mismatch_N, place_N, flagged_N = np.empty(len(row_N)), np.empty(len(row_N)), np.empty(len(row_N), dtype=np.bool_)
+    mismatch_N[row_N], flagged_N[row_N] = noise.table["p_wrong"], noise.table["flagged"]
+    # The table has the likeliest mismatch first; probabilities alone have many ties.
+    place_N[row_N] = np.arange(len(row_N))
+    probability_N = None if noise.reason else mismatch_N
+    if labelled.subject == "pairs":
+        return MethodScores(method, -place_N, flagged_N, probability_N, seconds)
+    likeness_N = None if probability_N is None else 1.0 - probability_N
+    return MethodScores(method, place_N, ~flagged_N, likeness_N, seconds)

@@ -1,0 +1,125 @@
+"""``raydr benchmark noise``: methods that find wrong labels, measured on sets that people have judged."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raydr.console import say, show_summary, show_table
+from raydr.errors import ConfigError
+from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
+from raydr.noise.labelled import read_labelled, read_scores
+from raydr.pages.noise_benchmark import RECORD, SetFigures, markdown, records, source_rows, terminal_rows
+from raydr.pipeline.noise_benchmark import benchmark_set
+
+#: The files that the command writes.
+CSV, JSON, PAGE = "figures.csv", "figures.json", "page.md"
+_OUT = "work/noise-benchmark"
+#: In tokens: code and forum posts are longer than the passages of the default.
+_QUERY_LENGTH, _PASSAGE_LENGTH = 64, 256
+
+
+def benchmark_noise(
+    pairs: Sequence[str | Path] = (),
+    candidates: Sequence[str | Path] = (),
+    *,
+    scores: Mapping[str, str | Path] | None = None,
+    model: str | Path = OFFLINE_CHECKPOINT,
+    query_length: int = _QUERY_LENGTH,
+    passage_length: int = _PASSAGE_LENGTH,
+    out: str | Path = _OUT,
+    samples: int = 1000,
+    seed: int = 0,
+) -> list[SetFigures]:
+    """Measure methods that find wrong labels, on labelled sets.
+
+    Args:
+        pairs: sets whose pairs are taken as right, see :func:`raydr.noise.labelled.read_labelled`.
+        candidates: sets whose rows are taken as negatives but for the first right row of each query.
+        scores: files of further methods, by name, see :func:`raydr.noise.labelled.read_scores`.
+        model: the encoder that all methods start from.
+        query_length, passage_length: tokens that it reads.
+        out: folder of the files that are written, and of artefacts.
+        samples: of the bootstrap.
+        seed: of all draws.
+
+    Raises:
+        DataError: a set or a file of scores cannot be used.
+        ConfigError: no set is named, or two have one name.
+    """
+    for sets in (pairs, candidates):
+        if isinstance(sets, str | Path) or not isinstance(sets, Sequence):
+            raise ConfigError(f"the sets of the benchmark are {sets!r:.80}; expected a list of paths")
+    labelled = [read_labelled(path) for path in pairs] + [read_labelled(path, "candidates") for path in candidates]
+    names = [(one.name, one.subject) for one in labelled]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"the benchmark has the sets {names}; expected at least one, each once")
+    lengths = {"query": {"max_length": query_length}, "passage": {"max_length": passage_length}}
+    settings = {"checkpoint": str(model), **lengths}
+    others = {name: read_scores(path) for name, path in (scores or {}).items()}
+    return [benchmark_set(one, settings, f"{out}/{one.subject}/{one.name}", others, samples, seed) for one in labelled]
+
+
+def benchmark_noise_command(
+    pairs: Annotated[list[str] | None, typer.Argument(metavar="[PAIRS]...", show_default=False)] = None,
+    candidates: list[str] | None = None,
+    scores: Annotated[list[str] | None, typer.Option("--scores", metavar="NAME=FILE")] = None,
+    model: str = OFFLINE_CHECKPOINT,
+    query_length: int = _QUERY_LENGTH,
+    passage_length: int = _PASSAGE_LENGTH,
+    out: str = _OUT,
+    samples: Annotated[int, typer.Option("--samples", min=100)] = 1000,
+    seed: int = 0,
+) -> None:
+    """Measure methods that find wrong labels, on sets that people have judged.
+
+    A set is a file of rows with query, passage, label (0 or 1) and perhaps source; a folder of such files; or a BEIR
+    folder whose judgments are labels.
+
+    Args:
+        pairs: sets whose pairs are taken as right.
+        candidates: a set whose rows are taken as negatives, but for the first right row of each query; repeatable.
+        scores: a further method, as a file of rows with query, passage and score, the most suspicious highest.
+        model: encoder that all methods start from.
+        query_length: tokens of a query that it reads.
+        passage_length: tokens of a passage that it reads.
+        out: folder for the figures.
+        samples: of the bootstrap.
+        seed: of all draws.
+    """
+    named = dict(_named(entry) for entry in scores or [])
+    lengths = {"query_length": query_length, "passage_length": passage_length}
+    results = benchmark_noise(
+        pairs or [], candidates or [], scores=named, model=model, **lengths, out=out, samples=samples, seed=seed
+    )
+    for figures in results:
+        show_table(figures.title, *terminal_rows(figures))
+        if figures.shares:
+            show_table(f"{figures.labelled.name}, by source", *source_rows(figures))
+    _write(results, Path(out))
+
+
+def _named(entry: str) -> tuple[str, str]:
+    name, separator, file = entry.partition("=")
+    if not (name and separator and file):
+        raise typer.BadParameter(f"takes NAME=FILE, got {entry!r}", param_hint="--scores")
+    return name, file
+
+
+def _write(results: Sequence[SetFigures], out: Path) -> None:
+    rows = [record for figures in results for record in records(figures)]
+    with (out / CSV).open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, RECORD, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    (out / JSON).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    (out / PAGE).write_text(markdown(results, shlex.join(["raydr", *sys.argv[1:]])), encoding="utf-8")
+    say(f"{sum(figures.seconds for figures in results):.0f} s in all")
+    show_summary("The figures", {name: out / name for name in (PAGE, CSV, JSON)})

@@ -1,0 +1,92 @@
+"""``raydr benchmark noise``: every method on every set, with another's scores, in a table, records and a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import make_sentence
+from typer.testing import CliRunner
+
+import raydr
+from raydr.errors import ConfigError
+from raydr.verbs.app import app
+
+NUM = 40
+#: What a pair's label is, and what a perfect method says of it.
+COLUMNS = ("query", "passage", "label", "source", "score")
+
+
+def write_rows(file: Path, rows: list[tuple[str, ...]]) -> Path:
+    with file.open("w", newline="") as opened:
+        csv.writer(opened).writerows([COLUMNS, *rows])
+    return file
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """A query is its passage's words; every third pair has another query's."""
+    rows = []
+    for at in range(NUM):
+        wrong = at % 3 == 0
+        passage = make_sentence((at + 7) % NUM if wrong else at, 12)
+        rows.append((make_sentence(at, 8), passage, str(int(not wrong)), ("web", "log")[at % 2], str(int(wrong))))
+    return write_rows(tmp_path / "pairs.csv", rows)
+
+
+@pytest.fixture
+def candidates(tmp_path: Path) -> Path:
+    """Each query has two right passages, of which the first is its positive, and two wrong ones."""
+    rows = []
+    for at in range(20):
+        texts = [make_sentence(at, 12), make_sentence(at, 16), make_sentence(at + 20, 12), make_sentence(at + 40, 12)]
+        rows += [(make_sentence(at, 8), text, str(int(place < 2)), "", "0") for place, text in enumerate(texts)]
+    return write_rows(tmp_path / "candidates.csv", rows)
+
+
+def test_every_method_is_measured_and_written(
+    pairs: Path, candidates: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--candidates", str(candidates), "--scores", f"perfect={pairs}", "--model", tiny_checkpoint]
+    options += ["--query-length", "24", "--passage-length", "32"]
+    arguments = ["benchmark", "noise", str(pairs), *options, "--samples", "100", "--out", str(out)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    with (out / "figures.csv").open() as file:
+        records = list(csv.DictReader(file))
+    assert [
+        {name: str(value) for name, value in record.items()}
+        for record in json.loads((out / "figures.json").read_text())
+    ] == records
+    by_set: dict[str, set[str]] = {}
+    for record in records:
+        assert float(record["low"]) <= float(record["value"]) <= float(record["high"])
+        by_set.setdefault(record["set"], set()).add(record["method"])
+    both = {"cosine", "csls", "self-confidence", "late interaction", "margins"}
+    assert by_set["pairs"] == {*both, "consistency", "npc", "perfect", "labels"}
+    # The file of scores has the pairs of one set.
+    assert by_set["candidates"] == {*both, "nv-retriever", "gist", "near_duplicate", "sieve"}
+    perfect = {record["measure"]: float(record["value"]) for record in records if record["method"] == "perfect"}
+    assert perfect == {"AP": 1.0, "P@R.5": 1.0, "AUROC": 1.0}
+    shares = {record["source"] for record in records if record["measure"] == "wrong"}
+    assert shares == {"web", "log"}
+    page = (out / "page.md").read_text()
+    assert "### pairs\n\npairs: 40 pairs of 40 queries, 35.0% wrong pairs." in page
+    assert "candidates: 60 candidates of 20 queries, 33.3% false negatives. Rows left out: 20 taken as the" in page
+    assert "| `perfect` | 1.000 [1.000, 1.000] |" in page
+    # One line a method, in 80 columns.
+    assert re.search(r"^│ perfect +│ 1\.00±\.00 │ +1\.00 │ +1\.00 │ +│ +│ +│ +│$", result.output, re.MULTILINE)
+
+
+def test_a_set_is_named_once(pairs: Path) -> None:
+    with pytest.raises(ConfigError, match="at least one, each once"):
+        raydr.benchmark_noise()
+    with pytest.raises(ConfigError, match="at least one, each once"):
+        raydr.benchmark_noise([pairs, pairs])
+    with pytest.raises(ConfigError, match="expected a list of paths"):
+        raydr.benchmark_noise(str(pairs))
+    assert CliRunner().invoke(app, ["benchmark", "noise", str(pairs), "--scores", "mine"]).exit_code == 2

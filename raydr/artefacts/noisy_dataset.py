@@ -16,8 +16,9 @@ from raydr.data.noise_injection import inject_false_negatives, inject_mismatched
 from raydr.data.tables import passages_by_query, relevant
 from raydr.distributed.parts import copy_part, write_table
 from raydr.distributed.pool import Pool
-from raydr.negatives.bm25 import INDEX_FILES, Analyzer, BM25Index, build_index, join_passage
+from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, build_shard
 from raydr.negatives.config import BM25Config
+from raydr.negatives.terms import Analyzer, join_passage
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
@@ -114,12 +115,13 @@ def _ranked(data: Dataset, corpus: Corpus, split: str, depth: int) -> dict[str, 
     passage_ids = sorted({passage_id for own in passages_by_query(relevant(qrels)).values() for passage_id in own})
     texts = corpus.texts(corpus.rows_of(passage_ids))
     settings = BM25Config()
-    terms = Analyzer(settings).tokenize(map(join_passage, texts.titles, texts.texts))
+    terms = Analyzer(settings).count(map(join_passage, texts.titles, texts.texts))
+    statistics = CorpusStatistics(len(terms.sizes), terms.num_tokens, [terms.frequencies()])
     known = [passages_by_query(table) for table in (qrels, data.negatives(split))]
     most_known = sum(max(map(len, passages.values()), default=0) for passages in known)
     with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as scratch:
-        build_index([terms], settings, scratch)
-        index = BM25Index({name: str(Path(scratch) / name) for name in INDEX_FILES}, settings)
+        build_shard([lambda: terms], statistics, settings, scratch)
+        index = BM25Index([{name: str(Path(scratch) / name) for name in INDEX_FILES}], [0], settings)
         hits = index.search(queries["text"].to_pylist(), depth + most_known)
     return {
         query_id: [passage_ids[row] for row in of_query.rows.tolist()]

@@ -17,7 +17,7 @@ import numpy as np
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import format_of, records_of
 from raydr.errors import DataError
-from raydr.negatives.bm25 import join_passage
+from raydr.negatives.terms import join_passage
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
 Subject = Literal["pairs", "candidates"]

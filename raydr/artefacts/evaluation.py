@@ -26,11 +26,13 @@ from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.query_values import (
+    Values,
     answered_queries,
     fill_in,
     group_queries,
     not_flagged,
     not_trained_on,
+    restrict,
     score_part,
 )
 from raydr.artefacts.run import Run, check_found
@@ -69,9 +71,6 @@ FLAGGED = (
 NEW = "No positive of these queries is a positive of a query of {split}: what was learnt, without what was remembered."
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
-
-#: measure → query id → value.
-Values = dict[str, dict[str, float]]
 
 _VALUES = pa.schema(
     [("query_id", pa.string()), ("system", pa.string()), ("measure", pa.string()), ("value", pa.float64())]
@@ -306,7 +305,7 @@ def _finish(
         }
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
     subsets = [
-        Subset(name, meaning, len(queries), summarize(_of_queries(per_query, queries), settings, seed))
+        Subset(name, meaning, len(queries), summarize(restrict(per_query, queries), settings, seed))
         for (name, meaning), queries in apart.subsets(judged).items()
     ]
     result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups, subsets)
@@ -326,19 +325,6 @@ def _finish(
         REPORT: evaluation_page(result, picture, provenance),
     }
     return {PER_QUERY: write_table(folder, PER_QUERY, _per_query_table(per_query))} | write_contents(folder, contents)
-
-
-def _of_queries(per_query: Mapping[str, Values], queries: Collection[str]) -> dict[str, Values]:
-    """The values of some of the queries; without measures that concern none of them."""
-    wanted = set(queries)
-    return {
-        system: {
-            label: some
-            for label, values in measures.items()
-            if (some := {query_id: value for query_id, value in values.items() if query_id in wanted})
-        }
-        for system, measures in per_query.items()
-    }
 
 
 def _per_query_table(per_query: dict[str, Values]) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from raydr.noise.verdict_report import flagged_queries, read_actions
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
+
+#: measure → query id → value.
+Values = dict[str, dict[str, float]]
 
 
 def score_part(
@@ -109,3 +112,16 @@ def not_trained_on(data: Dataset, corpus: Corpus, split: str, train_split: str) 
     is_known_N = np.isin(pairs.content_N, SplitPairs.of(data, corpus, train_split).content_N)
     known = set(pairs.qrels["query_id"].filter(pa.array(is_known_N)).to_pylist())
     return [query_id for query_id in dict.fromkeys(pairs.qrels["query_id"].to_pylist()) if query_id not in known]
+
+
+def restrict(per_query: Mapping[str, Values], queries: Collection[str]) -> dict[str, Values]:
+    """Return the values of some of the queries, without measures that concern none of them."""
+    wanted = set(queries)
+    return {
+        system: {
+            label: some
+            for label, values in measures.items()
+            if (some := {query_id: value for query_id, value in values.items() if query_id in wanted})
+        }
+        for system, measures in per_query.items()
+    }

@@ -309,7 +309,6 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
         },
         refresh={"num_rounds": 2, "judges": ["margin", "pair_classifier"], "evaluate_splits": ["dev"]},
         fuse={"systems": ["bm25", "untrained"], "weights": "dev"},
-        plan={"device": {"name": "x", "flops": 1.0}},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -199,7 +199,7 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             with _interruptible():
                 outcome: dict[str, Any] = _trainer(worker, job, name, states, settings).fit().return_value
         except ray.train.TrainingFailedError as error:
-            if not (lost_a_worker(error) and _dead_nodes() - gone):
+            if not lost_a_node(error, gone, _dead_nodes()):
                 raise TrainingError(
                     f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command "
                     "goes on from the last one"
@@ -211,12 +211,26 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             return outcome
 
 
-def lost_a_worker(error: BaseException) -> bool:
-    """Return whether a failed training has lost a worker's process, in place of an exception."""
-    from ray.exceptions import RayActorError
+def lost_a_node(error: BaseException, dead_before: Collection[str], dead: Collection[str]) -> bool:
+    """Return whether a failed training has lost a worker with its node.
 
-    failures = getattr(error, "worker_failures", {}).values()
-    return any(isinstance(getattr(failure, "health_check_failure", failure), RayActorError) for failure in failures)
+    Ray names the node that a worker died with. Of a worker that is only out of reach it names none: then any node that
+    was lost meanwhile counts. A worker that ran out of memory has died alone, whichever idle nodes have gone since.
+
+    Args:
+        error: a ``TrainingFailedError``.
+        dead_before, dead: ids of the dead nodes before the training and now.
+    """
+    from ray.exceptions import ActorUnavailableError, RayActorError
+
+    failures = [
+        getattr(failure, "health_check_failure", failure) for failure in getattr(error, "worker_failures", {}).values()
+    ]
+    died = [str(failure) for failure in failures if isinstance(failure, RayActorError)]
+    out_of_reach = any(isinstance(failure, ActorUnavailableError) for failure in failures)
+    return any(node in message for node in dead for message in died) or (
+        out_of_reach and bool(set(dead) - set(dead_before))
+    )
 
 
 def _dead_nodes() -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from made_stage import make
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 from ray.train import WorkerGroupError
 from training.harness import model_config, run_alone
 
@@ -155,7 +156,7 @@ def test_workers_are_placed_by_the_labels_of_nodes(labels, tmp_path):
 class Spot:
     """A cluster in place of Ray's: a training fails as often as it is told, and nodes go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: list[tuple[Exception, bool]]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: list[tuple[Callable[[str], Exception], bool]]) -> None:
         self.failures = failures
         self.gone: set[str] = set()
         self.num_tries = 0
@@ -169,17 +170,30 @@ class Spot:
         if not self.failures:
             return SimpleNamespace(return_value={"weights": 1})
         error, takes_node = self.failures.pop(0)
+        node = f"node {self.num_tries}"
         if takes_node:
-            self.gone.add(f"node {self.num_tries}")
-        raise WorkerGroupError("a worker", {0: error})
+            self.gone.add(node)
+        raise WorkerGroupError("a worker", {0: error(node)})
 
     def train(self, states: Path) -> dict[str, Any]:
         return _run_group(lambda job, process: {}, None, "name", Folder(str(states)), TrainConfig(), "the model")
 
 
+def with_its_node(node: str) -> Exception:
+    return RayActorError(error_msg=f"The actor died because its node has died. Node Id: {node}, ...")
+
+
+def out_of_reach(node: str) -> Exception:
+    return ActorUnavailableError("The actor is temporarily unavailable", None)
+
+
+def out_of_memory(node: str) -> Exception:
+    return RayActorError(error_msg="Worker exit type: NODE_OUT_OF_MEMORY, due to memory running low")
+
+
 def test_the_loss_of_nodes_is_no_failure_of_a_training_however_often(monkeypatch, tmp_path):
     """Ray Train counts every node that goes without notice: the fourth ended a training on spot machines."""
-    spot = Spot(monkeypatch, [(RayActorError(), True)] * 6)
+    spot = Spot(monkeypatch, [(with_its_node, True), (out_of_reach, True)] * 3)
     assert spot.train(tmp_path) == {"weights": 1}
     assert spot.num_tries == 7
 
@@ -187,14 +201,15 @@ def test_the_loss_of_nodes_is_no_failure_of_a_training_however_often(monkeypatch
 @pytest.mark.parametrize(
     ("error", "takes_node"),
     [
-        # Killed, for its memory for example, on a node that is still there.
-        (RayActorError(), False),
-        # Raised by what it runs, while another node went.
-        (ValueError("a bug"), True),
+        (out_of_memory, False),
+        (out_of_reach, False),
+        # Meanwhile the cluster has taken away an idle node.
+        (out_of_memory, True),
+        (lambda node: ValueError("a bug"), True),
     ],
 )
 def test_what_is_no_loss_of_a_node_ends_it(error, takes_node, monkeypatch, tmp_path):
-    spot = Spot(monkeypatch, [(RayActorError(), True), (error, takes_node)])
+    spot = Spot(monkeypatch, [(with_its_node, True), (error, takes_node)])
     with pytest.raises(TrainingError, match="training the model broke off"):
         spot.train(tmp_path)
     assert spot.num_tries == 2

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from patience import wait_until
 from ray import cloudpickle, tune
-from ray.exceptions import NodeDiedError, RayActorError
+from ray.exceptions import NodeDiedError
 
 from raydr.distributed.failures import worker_errors
-from raydr.distributed.worker_group import lost_a_worker
 from raydr.errors import DataError
 from raydr.store.folder import Folder
 from raydr.tuning.report import Row, best_trial
@@ -63,16 +62,6 @@ def test_every_epoch_is_told_once_however_often_work_breaks_off(error: Exception
 def test_a_trial_that_fails_again_says_why_and_is_over() -> None:
     last = results(Breaking(DataError("a bad row"), 2))[-1]
     assert (last["error"], last["done"], last["epoch"]) == ("a bad row", True, 2)
-
-
-def test_a_dead_worker_is_told_from_one_that_raised() -> None:
-    class GroupError(Exception):
-        def __init__(self, *failures: Exception) -> None:
-            self.worker_failures = dict(enumerate(failures))
-
-    assert lost_a_worker(GroupError(RuntimeError("connection closed by peer"), RayActorError()))
-    assert not lost_a_worker(GroupError(RuntimeError("CUDA out of memory")))
-    assert not lost_a_worker(RuntimeError("of the controller"))
 
 
 def test_the_best_is_among_those_trained_to_their_end() -> None:

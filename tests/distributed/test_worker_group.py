@@ -156,7 +156,9 @@ def test_workers_are_placed_by_the_labels_of_nodes(labels, tmp_path):
 class Spot:
     """A cluster in place of Ray's: a training fails as often as it is told, and nodes go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: list[tuple[Callable[[str], Exception], bool]]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, failures: list[tuple[Callable[[str], Exception], bool]]
+    ) -> None:
         self.failures = failures
         self.gone: set[str] = set()
         self.num_tries = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,7 +48,7 @@ def benchmark_set(
     Args:
         labelled: the set.
         model: settings of the encoder, which is asked as it is and starts the cross-fitted trainings.
-        workdir: a folder for its artefacts, emptied first: seconds are those of the whole work.
+        workdir: an empty folder for its artefacts: seconds are those of the whole work.
         others: scores of further methods, by method and pair; those without any pair of the set are left out.
         num_samples: of the bootstrap.
         seed: of all draws.
@@ -59,14 +58,11 @@ def benchmark_set(
         ConfigError: the encoder has several vectors a text.
     """
     started = time.perf_counter()
-    shutil.rmtree(workdir, ignore_errors=True)
+    suspicions = {method: scores_on(by_pair, labelled, method) for method, by_pair in others.items()}
     config = _config(labelled, model, workdir, seed)
     vectors, encoding_seconds = _encode(labelled, config)
     scores = [*judge_by_vectors(vectors, seed), _late_interaction(labelled, config), *_detect(labelled, config)]
-    for method, by_pair in others.items():
-        suspicion_N = scores_on(by_pair, labelled, method)
-        if suspicion_N is not None:
-            scores.append(MethodScores(method, suspicion_N))
+    scores += [MethodScores(method, values_N) for method, values_N in suspicions.items() if values_N is not None]
     wrong_N, query_N, sources = labelled.wrong_N, labelled.query_N, labelled.sources
     figures = [measure_method(method, wrong_N, query_N, sources, num_samples, seed) for method in scores]
     shares = {} if sources is None else share_by_source(wrong_N, query_N, sources, num_samples, seed)

@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +47,7 @@ def benchmark_noise(
         scores: files of further methods, by name, see :func:`raydr.noise.labelled.read_scores`.
         model: the encoder that all methods start from.
         query_length, passage_length: tokens that it reads.
-        out: folder of the files that are written, and of artefacts.
+        out: folder of the files that are written, and of artefacts while they are needed.
         samples: of the bootstrap.
         seed: of all draws.
 
@@ -64,7 +65,13 @@ def benchmark_noise(
     lengths = {"query": {"max_length": query_length}, "passage": {"max_length": passage_length}}
     settings = {"checkpoint": str(model), **lengths}
     others = {name: read_scores(path) for name, path in (scores or {}).items()}
-    return [benchmark_set(one, settings, f"{out}/{one.subject}/{one.name}", others, samples, seed) for one in labelled]
+    Path(out).mkdir(parents=True, exist_ok=True)
+    # All is made anew, so that the seconds are those of the whole work.
+    with tempfile.TemporaryDirectory(dir=out, prefix="artefacts-") as work:
+        return [
+            benchmark_set(one, settings, f"{work}/{at}-{one.name}", others, samples, seed)
+            for at, one in enumerate(labelled)
+        ]
 
 
 def benchmark_noise_command(

@@ -56,6 +56,7 @@ def test_every_method_is_measured_and_written(
     arguments = ["benchmark", "noise", str(pairs), *options, "--samples", "100", "--out", str(out)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
+    assert {path.name for path in out.iterdir()} == {"figures.csv", "figures.json", "page.md"}
     with (out / "figures.csv").open() as file:
         records = list(csv.DictReader(file))
     assert [

@@ -12,7 +12,7 @@ from raydr.errors import ConfigError
 from raydr.pipeline.running import StageTime
 from raydr.store.folder import Folder
 
-#: The last forecast, in the working folder.
+#: File of the last forecast in the working folder.
 FORECAST_FILE = "forecast.json"
 GIB = 2**30
 
@@ -73,11 +73,11 @@ class Forecast(Config):
 
     @property
     def disk_bytes(self) -> int:
-        """What all stages write."""
+        """Bytes written by all stages."""
         return sum(stage.disk_bytes for stage in self.stages)
 
     def gpu_hours(self) -> float:
-        """GPUs held, times hours."""
+        """Return the GPU-hours of all stages."""
         return sum(stage.seconds * stage.gpus for stage in self.stages) / 3600
 
     def cost(self, prices: Prices) -> float:
@@ -85,12 +85,12 @@ class Forecast(Config):
         return sum(stage.cost(prices) for stage in self.stages)
 
     def of(self, nodes: Iterable[Node]) -> Forecast:
-        """The part that concerns some nodes."""
+        """Return the forecast of these nodes only."""
         keys = {node.key for node in nodes}
         return self.model_copy(update={"stages": [stage for stage in self.stages if stage.key in keys]})
 
     def words(self) -> str:
-        """Its sums as one line.
+        """Return the sums as a line of text.
 
         >>> train = StageEstimate(name="train", seconds=7200, gpus=2, disk_bytes=2**31)
         >>> Forecast(stages=[train], num_passages=10, device="an H100").words()
@@ -101,7 +101,7 @@ class Forecast(Config):
         return f"{duration(seconds)} one after the other, {gpus}{self.disk_bytes / GIB:.1f} GiB written"
 
     def beside(self, taken: Sequence[StageTime]) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows of a table of the forecast beside what the stages took.
+        """Return columns and rows of a table of planned and measured durations.
 
         >>> train = StageEstimate(name="train", seconds=90)
         >>> Forecast(stages=[train], num_passages=10, device="cpu").beside([StageTime(stage="train", seconds=100)])[1]
@@ -114,7 +114,7 @@ class Forecast(Config):
             actual, ratio = times.get((stage.name, stage.key)), ""
             took = "not run" if actual is None else duration(actual.seconds)
             if actual is not None and actual.num_parts_before:
-                # What the interrupted attempts took is not known.
+                # The duration of interrupted attempts is unknown.
                 took += ", resumed"
             elif actual is not None:
                 ratio = f"{actual.seconds / stage.seconds:.2f}"
@@ -128,20 +128,20 @@ def read_forecast(root: Folder) -> Forecast | None:
 
 
 def check_confirmed(forecast: Forecast, limits: ConfirmAbove | None) -> None:
-    """Refuse to begin what takes more than was agreed to.
+    """Check a forecast against the limits of what runs without confirmation.
 
     Args:
-        forecast: of what is about to be made.
-        limits: what may be spent without asking; None if everything may.
+        forecast: forecast of the run.
+        limits: limits; None for no limit.
 
     Raises:
-        ConfigError: it takes more; says how much, and what to give.
+        ConfigError: the forecast exceeds a limit.
     """
     amounts = {"gpu_hours": forecast.gpu_hours(), "disk_gib": forecast.disk_bytes / GIB}
     for name, value in amounts.items():
         limit = getattr(limits, name, None)
         if limit is not None and value > limit:
             raise ConfigError(
-                f"the forecast is {forecast.words()}, and plan.confirm_above.{name} is {limit:g}: give --yes, or raise "
+                f"the forecast is {forecast.words()}, above plan.confirm_above.{name} {limit:g}: pass --yes, or raise "
                 "the limit"
             )

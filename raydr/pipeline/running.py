@@ -96,7 +96,8 @@ class Runner:
             if split not in data.splits:
                 raise DataError(
                     f"{user.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
-                    f"{', '.join(data.splits)}: set data.train_split, data.dev_split ('' for none) and data.test_splits to these"
+                    f"{', '.join(data.splits)}: set data.train_split, data.dev_split ('' for none) and "
+                    "data.test_splits to these"
                 )
 
     def _set_aside(self, node: Node) -> None:

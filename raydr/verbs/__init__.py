@@ -1,4 +1,4 @@
-"""The command line: ``raydr VERB``, in files by theme. This file lists the verbs, and imports none of them."""
+"""Verbs of the command line, in files by theme. This file lists them and imports none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from __future__ import annotations
 #: command takes something else; ``show_VERB``, which prints what the function returns; and ``next_after_VERB``, the
 #: command to give next.
 VERBS = {
-    "quickstart": ("evaluation", "The main job, from raw files to a table of results."),
+    "quickstart": ("evaluation", "Run everything, from raw files to a table of results."),
     "prepare": ("data", "Read raw files into a corpus and a data set."),
-    "plan": ("operations", "What every stage takes: time, memory, disk, money."),
-    "inspect": ("data", "Counts, lengths, duplicates, gaps and examples of the data."),
-    "inject-noise": ("data", "Put noise into the training split on purpose."),
+    "plan": ("operations", "Forecast time, memory, disk and cost of every stage."),
+    "inspect": ("data", "Show counts, lengths, duplicates, gaps and examples of the data."),
+    "inject-noise": ("data", "Inject noise into the training split."),
     "mine": ("retrieval", "Find candidate hard negatives."),
-    "judge": ("noise", "Judge negatives and pairs, and leave out what is wrong."),
+    "judge": ("noise", "Judge negatives and pairs, and remove the wrong ones."),
     "train": ("training", "Train the dual encoder, or the ranker."),
     "encode": ("retrieval", "Encode the corpus, or the queries of a split."),
     "index": ("retrieval", "Build the FAISS index over a model's passage vectors."),
@@ -36,8 +36,8 @@ VERBS = {
     "export": ("data", "Write the data set for other trainers, or a model."),
     "submit": ("operations", "Run a verb as a job on a Ray cluster."),
     "doctor": ("operations", "Check versions, devices, disks, Ray, storage and MLflow."),
-    "settings": ("operations", "The settings of a run: key, type, default, meaning."),
-    "gc": ("operations", "What no name reaches any more, and remove it."),
+    "settings": ("operations", "List the settings of a run: key, type, default, meaning."),
+    "gc": ("operations", "List or remove artefacts that no name reaches."),
 }
 
 

@@ -154,7 +154,7 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
     assert set(zip(found.table["query"], found.table["passage"], strict=True)) == set(candidates)
     assert found.table["score"].is_monotonic_decreasing
     assert f"flags {found.flagged.shape[0]} of 2 candidates" in found.summary()
-    with pytest.raises(DataError, match="candidates, row 1: its query is none of the pairs: 'who'"):
+    with pytest.raises(DataError, match="candidates, row 1: the query is not among the pairs: 'who'"):
         raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
 
 

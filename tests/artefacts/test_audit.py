@@ -194,7 +194,7 @@ def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annota
     for text in (
         "Most suspicious pairs, by npc",
         "the true passage, replaced on purpose",
-        "in truth noise",
+        "injected noise",
         "found by bm25, round 0, rank",
         "candidate, suspicious",
     ):
@@ -302,5 +302,5 @@ def test_the_worst_are_the_highest_scores_with_who_agrees() -> None:
 def test_pairs_alone_need_no_candidates(inputs: JudgeInputs, verdicts: dict[str, Artifact], tmp_path: Path) -> None:
     result = load_result(audited(tmp_path / "audit", inputs, {"npc": verdicts["npc"]}))
     assert result.negatives == []
-    with pytest.raises(ConfigError, match="needs the verdicts of at least one judge"):
+    with pytest.raises(ConfigError, match="needs verdicts of at least one judge"):
         audited(tmp_path / "nothing", inputs, {})

@@ -211,7 +211,7 @@ def test_miner_scores_are_read_and_queries_without_a_positive_score_are_counted(
     assert (made.info["unjudged"], made.info["drop"], made.info["queries"]) == (DEPTH, 2 * 29, 29)
     bare = [row | {"score": None} for row in negatives_of(3)]
     unscored = make_negatives(tmp_path / "unscored", "x", [bare])
-    with pytest.raises(DataError, match=r"6 of 6 candidates have none, the first is passage 'p06' of query 'q03'"):
+    with pytest.raises(DataError, match=r"6 of 6 candidates have none; the first is passage 'p06' of query 'q03'"):
         run(inputs, Margin(), tmp_path / "v", model=False, negatives=unscored)
 
 
@@ -275,9 +275,9 @@ def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> No
     output = tmp_path / "verdicts"
     with pytest.raises(ConfigError, match="judge margin judges negatives and needs negatives"):
         run(inputs, Margin(), output, negatives=None)
-    with pytest.raises(ConfigError, match="judge npc judges pairs and takes no negatives"):
+    with pytest.raises(ConfigError, match="judge npc judges pairs and cannot judge negatives"):
         run(inputs, NPC(), output, negatives=inputs.negatives)
-    with pytest.raises(ConfigError, match="judge guide reads a guide and needs a model"):
+    with pytest.raises(ConfigError, match="judge guide needs a model: it reads a guide"):
         run(inputs, Guide(), output, model=False)
     with pytest.raises(ConfigError, match="judge classifier needs a cross-encoder"):
         run(inputs, Classifier(), output)

@@ -53,7 +53,7 @@ def test_pairs_that_people_decided_have_verdicts_and_no_others(
     found = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
     assert found == [("q00", "p17", "drop", True), ("q01", "p01", "keep", False)]
     assert (made.info["decided"], made.info["verdicts"], made.info["detection"]["precision"]) == (4, 2, 1.0)
-    assert "2 decisions are on pairs, candidates or texts that are not here" in capsys.readouterr().err
+    assert "2 decisions are on pairs, candidates or texts that no longer exist" in capsys.readouterr().err
     npc = make_verdicts(
         tmp_path / "npc",
         "pairs",
@@ -90,7 +90,7 @@ def test_candidates_that_people_decided_have_verdicts(inputs: JudgeInputs, tmp_p
 def test_nobody_has_decided_anything(inputs: JudgeInputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = run(inputs, People(), tmp_path / "v", model=False, settled={})
     assert made.info["verdicts"] == 0
-    assert "people have decided on no pairs of split train: raydr review asks them" in capsys.readouterr().err
+    assert "no decision concerns a pair of split train: raydr review collects decisions" in capsys.readouterr().err
 
 
 def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(
@@ -118,7 +118,7 @@ def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(
     # Without decisions it is that judge.
     plain = run(inputs, Calibrated(after="consistency"), tmp_path / "w", settled={}, **given)
     assert (verdicts_of(plain)["score"].to_numpy() > 0.5).tolist() == (evidence_N > 1e-9).tolist()
-    assert "goes by what consistency says alone: people have decided on nothing" in capsys.readouterr().err
+    assert "repeats the verdicts of consistency: no decision concerns its verdicts" in capsys.readouterr().err
 
 
 def test_people_correct_a_judge_of_candidates_too(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:

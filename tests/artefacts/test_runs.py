@@ -114,8 +114,8 @@ def test_import_ignores_the_rank_column_as_trec_eval_does_and_reads_gz(tmp_path:
         (b"q1 Q0 a 1 inf t\n", r"a\.run:1: the score is 'inf'"),
         (b"q1 Q0 a 1 1_0 t\n", r"a\.run:1: the score is '1_0'"),
         (b"q1 Q0 a 1 True t\n", r"a\.run:1: the score is 'True'"),
-        (b"q1 Q0 a 1 1 t\nq2 Q0 a 1 1 t\nq1 Q0 b 2 1 t\n", r"a\.run:3: query 'q1' was there before"),
-        (b"q1 Q0 a 1 2 t\nq1 Q0 a 2 1 t\n", r"a\.run.*passage 'a' is there twice"),
+        (b"q1 Q0 a 1 1 t\nq2 Q0 a 1 1 t\nq1 Q0 b 2 1 t\n", r"a\.run:3: the lines of query 'q1' are not consecutive"),
+        (b"q1 Q0 a 1 2 t\nq1 Q0 a 2 1 t\n", r"a\.run.*passage 'a' occurs twice"),
         (b"q1 Q0 \xff 1 2 t\n", r"a\.run:1: not valid UTF-8"),
         (b"\n", r"a\.run is empty"),
     ],
@@ -132,7 +132,7 @@ def test_truncated_gz_and_missing_file(tmp_path: Path) -> None:
     (tmp_path / "a.run.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"a\.run\.gz: the compressed file breaks off after line \d+"):
         imported_from(tmp_path / "a.run.gz", tmp_path / "imported")
-    with pytest.raises(DataError, match="there is no run file"):
+    with pytest.raises(DataError, match="does not exist; expected lines"):
         imported_from(tmp_path / "b.run", tmp_path / "imported2")
 
 

@@ -83,11 +83,11 @@ def test_the_mixture_that_is_best_on_dev_is_chosen_and_of_equal_ones_the_most_ev
     ("settings", "told"),
     [
         ({"systems": ["bm25"]}, "at least 2"),
-        ({"systems": ["bm25", "bm25"]}, "bm25 is there more than once"),
-        ({"systems": ["bm25", "fused+ranker"]}, "cannot be one of them"),
-        ({"weights": [0.5, 0.3, 0.2]}, r"not one for each of \['bm25', 'trained'\]"),
-        ({"weights": [0, 0]}, "with one above 0"),
-        ({"systems": list("abcde"), "weights": "dev"}, "at most 4 systems, there are 5"),
+        ({"systems": ["bm25", "bm25"]}, "bm25 is listed more than once"),
+        ({"systems": ["bm25", "fused+ranker"]}, "cannot be an input"),
+        ({"weights": [0.5, 0.3, 0.2]}, r"a number for each of \['bm25', 'trained'\]"),
+        ({"weights": [0, 0]}, "at least one above 0"),
+        ({"systems": list("abcde"), "weights": "dev"}, "at most 4 systems, got 5"),
         ({"measure": "bleu"}, "bleu"),
     ],
 )

@@ -129,7 +129,7 @@ def test_copies_of_the_positive_and_further_positives_are_no_negatives(both: Bot
 
 
 def test_what_cannot_be_given_is_refused(both: Both) -> None:
-    with pytest.raises(ConfigError, match="'ar2' reads more than pairs"):
+    with pytest.raises(ConfigError, match="'ar2' needs more than pairs"):
         ContrastiveLoss(both.theirs, AR2(), steps_per_epoch=3)
     with pytest.raises(ConfigError, match="steps_per_epoch is 0"):
         NoisyPairLoss(both.theirs, steps_per_epoch=0)

@@ -35,17 +35,17 @@ def test_the_headline_says_how_many_and_how_sure() -> None:
     found = pairs_of(num_expected=450.0, num_expected_flagged=412.8)
     assert result_of([found]).headline == (
         "430 of 1,215 pairs (35.4%) are probably wrong, by npc. Its probabilities expect 96% of these to be wrong, and "
-        "about 37 more among the pairs that it keeps."
+        "about 37 wrong ones among the pairs it keeps."
     )
     assert "--set train.loss=npc" in result_of([found]).advice("my.yaml")
     known = pairs_of(detection={"precision": 0.83, "recall": None})
-    assert result_of([known]).headline.endswith("Against the pairs that were mismatched on purpose: precision 0.83.")
+    assert result_of([known]).headline.endswith("On pairs mismatched on purpose: precision 0.83.")
 
 
 def test_where_no_pair_is_flagged_no_share_of_these_is_given() -> None:
     found = pairs_of(num_flagged=0, num_expected=3.0, num_expected_flagged=0.0)
     assert found.sentences.endswith(
-        "(0.0%) are probably wrong, by npc. Its probabilities expect about 3 more among the pairs that it keeps."
+        "(0.0%) are probably wrong, by npc. Its probabilities expect about 3 wrong ones among the pairs it keeps."
     )
     assert "train on all of them" in result_of([found]).advice("my.yaml")
 

@@ -51,7 +51,7 @@ def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None
     assert ask(stub, told=told).relevant == pytest.approx(1.0)
     # One word, not one a request.
     [word] = told
-    assert "answers HTTP 429: slow down: asked again, at most 3 times a question" in word
+    assert "answers HTTP 429: slow down: retrying, at most 3 times a question" in word
     stub.script.extend([*script, (502, NOW, "still loading")])
     with pytest.raises(EndpointError, match=r"HTTP 502: still loading\. .* run the same command again"):
         ask(stub)
@@ -62,7 +62,7 @@ def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None
     [
         ((400, {}, "too many tokens"), "HTTP 400: too many tokens", True),
         ((401, {}, f"{KEY} is unknown"), r"HTTP 401, the key is missing or wrong: \*\*\* is unknown", False),
-        ((404, {}, "what?"), "HTTP 404, there is no such model, or the address is not the one that ends in /v1", False),
+        ((404, {}, "what?"), "HTTP 404, the model does not exist, or the endpoint does not end in /v1", False),
         ((307, {"Location": "http://x.invalid/"}, ""), "HTTP 307", False),
         ((200, {}, "<html>"), "is no chat completion .*: '<html>'", False),
         ((200, {}, "[1]"), "is no chat completion", False),
@@ -167,5 +167,5 @@ def test_an_endpoint_where_nobody_is_is_said_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        with pytest.raises(EndpointError, match=rf"nobody answers at {address}/chat.* is the server running"):
+        with pytest.raises(EndpointError, match=rf"no server answers at {address}/chat.* check that it runs"):
             ask(ChatStub(address=address), max_retries=0)

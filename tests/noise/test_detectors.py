@@ -247,4 +247,4 @@ def test_anchored_fit_without_random_pairs():
     for too_few_N in (np.full(2000, np.nan), np.ones(2000)):
         detection = AnchoredDetector().detect(perplexities_N, too_few_N)
         assert detection.clean.all()
-        assert detection.reason == "fewer than 10 different perplexities of random pairs"
+        assert detection.reason == "fewer than 10 distinct perplexities of random pairs"

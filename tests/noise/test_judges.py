@@ -95,9 +95,9 @@ def test_a_near_duplicate_is_like_the_positive_and_answers_as_well():
     verdicts = rule.judge(ScoredCandidates.of_one([0.7, 0.64, 0.9, 0.62], 0.7, likeness_M))
     assert verdicts.action.tolist() == ["drop", "drop", "keep", "keep"]
     np.testing.assert_allclose(verdicts.score, [0.07, 0.01, -0.01, -0.01])
-    with pytest.raises(DataError, match="near_duplicate needs to know how like its query's positive"):
+    with pytest.raises(DataError, match="near_duplicate needs the likeness of each candidate"):
         rule.judge(ScoredCandidates.of_one([0.7], 0.7))
-    with pytest.raises(DataError, match="the likeness of 4 candidates for 1 scores"):
+    with pytest.raises(DataError, match="got 4 likenesses for 1 scores"):
         ScoredCandidates.of_one([0.7], 0.7, likeness_M)
 
 

@@ -64,7 +64,7 @@ def test_probabilities_become_verdicts() -> None:
         ({"unsure": [0.1, 1.5]}, "is no range of probabilities"),
         ({"endpoint": "localhost:8000"}, "endpoint"),
         ({"key_variable": "sk-123"}, "key_variable"),
-        ({"model": "m", "checkpoint": "c"}, "has model 'm', .* and checkpoint 'c', .* set one of them"),
+        ({"model": "m", "checkpoint": "c"}, "has both model 'm', .* and checkpoint 'c', .* set only one of them"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], match: str) -> None:
@@ -93,7 +93,7 @@ def test_a_question_holds_the_texts_as_they_are_and_no_more_than_asked_for() -> 
 
 
 def test_a_model_must_be_named() -> None:
-    with pytest.raises(ConfigError, match="judge language_model asks no model: set its model"):
+    with pytest.raises(ConfigError, match="judge language_model has no model: set model"):
         LanguageModel().require_model()
 
 

@@ -170,12 +170,12 @@ def test_what_cannot_be_compared_is_refused_or_kept():
     perplexities_N, random_N, _, fold_N = drawn(0.5, num=100)
     with pytest.raises(DataError, match="local_fdr compares with random pairs"):
         LocalFdrDetector().detect(perplexities_N)
-    with pytest.raises(DataError, match="99 folds of 100 pairs and 100 random ones"):
+    with pytest.raises(DataError, match="99 folds for 100 pairs and 100 random pairs"):
         LocalFdrDetector().detect(perplexities_N, random_N, fold_N[1:])
     with pytest.raises(DataError, match="finite"):
         LocalFdrDetector().detect(np.append(perplexities_N[1:], np.nan), random_N)
     found = LocalFdrDetector().detect(perplexities_N, np.full(100, 2.0))
-    assert "fewer than 10 different" in found.reason
+    assert "fewer than 10 distinct" in found.reason
     assert found.clean.all()
     alone = LocalFdrDetector().detect(np.linspace(0.0, 0.1, 50), np.linspace(5.0, 9.0, 50))
     assert (alone.reason, alone.share_mismatched) == ("", 0.0)

@@ -74,9 +74,9 @@ def test_a_verb_says_what_the_forecast_of_its_nodes_is(raw: dict[str, Any], caps
 
 
 def test_what_takes_more_than_was_agreed_to_is_not_begun(raw: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"150.0 GPU-hours.*plan.confirm_above.gpu_hours is 100: give --yes"):
+    with pytest.raises(ConfigError, match=r"150.0 GPU-hours.*above plan.confirm_above.gpu_hours 100: pass --yes"):
         raydr.train(forecast(raw))
-    with pytest.raises(ConfigError, match=r"plan.confirm_above.disk_gib is 1: give --yes"):
+    with pytest.raises(ConfigError, match=r"above plan.confirm_above.disk_gib 1: pass --yes"):
         raydr.train(forecast(raw | {"plan": {"confirm_above": {"gpu_hours": None, "disk_gib": 1}}}))
     assert not (Path(raw["workdir"]) / "store").exists()
 

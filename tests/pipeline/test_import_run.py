@@ -60,7 +60,7 @@ def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Pat
 
 def test_names_and_files_that_cannot_be_are_refused(config: RunConfig, tmp_path: Path) -> None:
     for name in ("bm25", "trained", "a/b", ""):
-        with pytest.raises(ConfigError, match="cannot be the name of a run of another program"):
+        with pytest.raises(ConfigError, match="is no valid name of an imported run"):
             raydr.import_run(config, "any.trec", system=name)
-    with pytest.raises(DataError, match="there is no run file"):
+    with pytest.raises(DataError, match="does not exist; expected lines"):
         raydr.import_run(config, str(tmp_path / "none.trec"), system="lucene")

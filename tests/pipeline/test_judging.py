@@ -109,13 +109,13 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
 
 def test_what_cannot_be_judged_is_refused(configure: Any) -> None:
     config = configure([])
-    with pytest.raises(ConfigError, match="no judge was named"):
+    with pytest.raises(ConfigError, match="no judge is named"):
         raydr.judge(config)
     with pytest.raises(ConfigError, match="unknown judge 'oracle'; allowed: calibrated, calibrated_neg"):
         raydr.judge(config, ["oracle"])
-    with pytest.raises(ConfigError, match="use it alone"):
+    with pytest.raises(ConfigError, match="use it without other judges"):
         raydr.judge(config, ["truth", "npc"])
-    with pytest.raises(ConfigError, match="sieve judges the split that its model is trained on, 'train', not 'dev'"):
+    with pytest.raises(ConfigError, match="sieve judges only the training split of its model, 'train'; got 'dev'"):
         raydr.judge(config, ["sieve"], split="dev")
     [clean] = raydr.judge(config, ["truth"])
     assert Dataset(clean).qrels("train").num_rows == NUM_QUERIES * 3 // 4
@@ -342,7 +342,7 @@ def test_a_cross_encoder_learns_from_what_others_keep(configure: Any, by: str, m
 def test_a_cross_encoder_needs_candidates_or_random_passages(configure: Any) -> None:
     nothing_mined: dict[str, Any] = {"negatives": None, "train": {"num_hard_negatives": 0}}
     recipe = recipe_of(configure(["pair_classifier"], {"num_hard_negatives": 1}, **nothing_mined))
-    with pytest.raises(ConfigError, match=r"judge\.classifier\.num_hard_negatives is 1 and the run mines no"):
+    with pytest.raises(ConfigError, match=r"judge\.classifier\.num_hard_negatives is 1, but the run mines no"):
         recipe.trained()
 
 

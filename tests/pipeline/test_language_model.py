@@ -96,7 +96,7 @@ def test_a_training_obeys_it_in_place_of_the_judge_before(settings: dict[str, An
     assert said["language_model"] == ("drop", "1 - probability of relevance", pytest.approx(1.0))
     [audit] = raydr.audit(config, model="untrained", judges="npc,language_model")
     page = Path(audit.local("report.html")).read_text()
-    assert "pairs that a language model takes for irrelevant, of those that it was asked about" in page
+    assert "pairs that a language model takes for irrelevant, of those that it read" in page
     # What is there asks nobody.
     num = len(stub.bodies)
     raydr.train(config)
@@ -187,7 +187,7 @@ def test_a_wrong_key_is_said_before_anything_is_made(settings: dict[str, Any], s
     with pytest.raises(EndpointError, match="HTTP 401, the key is missing or wrong"):
         raydr.train(RunConfig.parse(settings))
     assert not (tmp_path / "w" / "store").exists()
-    with pytest.raises(ConfigError, match="judge language_model asks no model"):
+    with pytest.raises(ConfigError, match="judge language_model has no model"):
         raydr.judge(changed(settings, 1, model=""), dry_run=True)
     # A dry run asks nobody.
     raydr.train(RunConfig.parse(settings), dry_run=True)

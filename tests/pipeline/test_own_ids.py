@@ -119,7 +119,7 @@ def test_a_run_that_was_imported_before_is_imported_again(
     before = config_of(arguments, tiny_checkpoint, tmp_path / "w")
     raydr.import_run(before, str(file), system="lucene")
     config = config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True)
-    with pytest.raises(ArtifactError, match=r"imported before data\.skip_own_id was changed: raydr import-run"):
+    with pytest.raises(ArtifactError, match=r"imported with another data\.skip_own_id: raydr import-run"):
         raydr.evaluate(config, system=["lucene"])
     raydr.prepare(config, again=True)
     [run] = raydr.import_run(config, str(file), system="lucene", again=True)

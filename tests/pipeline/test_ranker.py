@@ -92,7 +92,7 @@ def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path)
     file = tmp_path / "a.trec"
     file.write_text("q00 Q0 p001 1 2.5 x\n")
     raydr.import_run(config, str(file), system="lucene", split="train")
-    message = "the ranker's epoch is chosen by what 'lucene' finds for split 'dev', and that run is not there"
+    message = "selecting the ranker's epoch needs a run of 'lucene' over split 'dev', which does not exist"
     with pytest.raises(ConfigError, match=message):
         raydr.train(config, name="ranker")
     raydr.import_run(config, str(file), system="lucene", split="dev")

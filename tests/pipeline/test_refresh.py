@@ -172,7 +172,7 @@ def test_judges_that_nothing_is_mined_for_are_refused(planned):
     nothing_mined: dict[str, Any] = {"num_rounds": 1, "num_hard_negatives": 0}
     with pytest.raises(ConfigError, match=r"refresh.judges: margin judges hard negatives"):
         planned(train={"num_hard_negatives": 0}, refresh=nothing_mined | {"judges": ["npc", "margin"]})
-    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1 and the run mines no"):
+    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1, but the run mines no"):
         planned(
             train={"num_hard_negatives": 0},
             refresh=nothing_mined | {"judges": ["pair_classifier"]},

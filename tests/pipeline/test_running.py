@@ -135,7 +135,7 @@ def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:
     assert {one.folder.root for one in found} == {inventory.folder(vectors).root, inventory.folder(left).root}
     assert all(one.num_bytes > 0 for one in found)
     make_all(tmp_path, a)
-    assert "was set aside when it was made anew" in {one.why for one in find_garbage(inventory.places, 0)}
+    assert "was set aside when it was made again" in {one.why for one in find_garbage(inventory.places, 0)}
 
 
 @pytest.mark.parametrize("root", ["{}", "memory://claims{}"])

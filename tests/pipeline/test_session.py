@@ -11,7 +11,7 @@ from small_runs import small_run
 import raydr
 from raydr.config.run import RunConfig
 
-IDLE = "1 GPU here, and no model is trained or asked on it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
+IDLE = "1 GPU here, but no model runs on it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
 
 
 @pytest.mark.parametrize(

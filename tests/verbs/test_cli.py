@@ -115,7 +115,7 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, said, sent, status
     )
     assert result.returncode == status, result.stderr
     [line] = (result.stdout + result.stderr).splitlines()
-    assert line.startswith(f"{how}: what is finished is kept; ")
+    assert line.startswith(f"{how}: finished parts are kept; ")
     assert said in line
 
 
@@ -177,5 +177,5 @@ class _Asked:
 
 
 def test_submit_sends_a_file_and_says_so():
-    with pytest.raises(ConfigError, match="submit sends a file: the config is a dict"):
+    with pytest.raises(ConfigError, match="submit needs a file, but the config is a dict"):
         raydr.submit({}, "train")

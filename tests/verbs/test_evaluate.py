@@ -33,7 +33,7 @@ def test_bm25_that_finds_nothing_scores_0_beside_the_others(
     assert set(made.info["means"]) == {"bm25", "untrained"}
     assert set(made.info["means"]["bm25"].values()) == {0.0}
     said = " ".join(capsys.readouterr().err.split())
-    assert "bm25: no query of split 'test' found a passage, and each counts as 0" in said
+    assert "bm25: no query of split 'test' has a result, and each counts as 0" in said
 
 
 def test_a_system_that_cannot_be_made_leaves_the_others_theirs(

@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(
     monkeypatch.setattr(verb, "follow", interrupted)
     result = invoke(config, "train")
     assert result.exit_code == 130
-    assert "it goes on" in result.output
+    assert "it continues" in result.output
     assert "ray job stop j1 --address http://head:8265" in result.output
 
 

@@ -81,7 +81,7 @@ def _num_examined(of: Any) -> int:
     return 2 * int(min(of.corpus.rows("passages"), sum(SAMPLE_SIZE.values())))
 
 
-@artefact(KIND, version=3, rows=_num_examined, asks_model=True, moves=True)
+@artefact(KIND, version=4, rows=_num_examined, asks_model=True, moves=True)
 def diagnose(
     making: Building,
     pool: Pool,
@@ -149,7 +149,9 @@ def show(artifact: Artifact) -> None:
     notable = [*result.faults, *result.of_level("note")]
     if notable:
         show_table(
-            "findings", ["", "check", "hit", "found"], ([*cells(finding)[:3], finding.found] for finding in notable)
+            "findings",
+            ["", "check", "share", "observation"],
+            ([*cells(finding)[:3], finding.observation] for finding in notable),
         )
         for finding in notable:
             say(f"{finding.check}: {finding.remedy}")

@@ -20,7 +20,7 @@ class Diagnosis:
     Args:
         split: held-out split of the measures.
         num_queries, num_ranked: number of its queries, and of searched passages.
-        found: RR@10 of each reader.
+        scores: RR@10 of each reader.
         gains: paired gain of each reader over the untrained model.
         findings: findings of all checks; faults first: causes, then explanations without a cause, then symptoms, then
             failures without explanation; each by severity.
@@ -31,7 +31,7 @@ class Diagnosis:
     split: str
     num_queries: int
     num_ranked: int
-    found: Mapping[str, Interval]
+    scores: Mapping[str, Interval]
     gains: Mapping[str, Interval]
     findings: tuple[Finding, ...]
     compared: Mapping[str, str]
@@ -56,7 +56,7 @@ class Diagnosis:
             {name: value for name, value in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
             for row in value["findings"]
         )
-        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("found", "gains")}
+        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("scores", "gains")}
         return cls(**{**value, **means, "findings": tuple(Finding(**finding) for finding in findings)})
 
 

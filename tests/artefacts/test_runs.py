@@ -148,7 +148,9 @@ def test_changed_file_is_not_mixed_up_with_the_one_imported_before(tmp_path: Pat
 
 def test_ids_keep_the_spaces_of_unicode_in_a_trec_file(tmp_path: Path) -> None:
     ids = ["a\u00a0b", "\u2028c", "d\u0085", "e\u3000f"]
-    run = Run.open(make_run(tmp_path / "run", [("q\u00a01", one, -float(at)) for at, one in enumerate(ids)]))
+    run = Run.open(
+        make_run(tmp_path / "run", [("q\u00a01", passage_id, -float(at)) for at, passage_id in enumerate(ids)])
+    )
     export_trec(run, Folder(str(tmp_path)), "a.run")
     [again] = Run(imported_from(tmp_path / "a.run", tmp_path / "imported")).parts()
     assert again["passage_id"].to_pylist() == ids

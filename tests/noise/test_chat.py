@@ -28,11 +28,13 @@ KEY = "sk-very/secret+1"
 NOW = {"Retry-After-Ms": "1"}
 
 
-def ask(stub: ChatStub, key: str = "", told: list[str] | None = None, **changes: Any) -> Reply:
-    given = {"timeout_s": PATIENCE_S, "max_retries": 3} | changes
+def ask(stub: ChatStub, key: str = "", messages: list[str] | None = None, **changes: Any) -> Reply:
+    options = {"timeout_s": PATIENCE_S, "max_retries": 3} | changes
 
     async def ask_once() -> Reply:
-        async with ChatServer(stub.address, key, tell=[].append if told is None else told.append, **given) as server:
+        async with ChatServer(
+            stub.address, key, tell=[].append if messages is None else messages.append, **options
+        ) as server:
             return await server.ask(BODY)
 
     return asyncio.run(ask_once())
@@ -40,17 +42,17 @@ def ask(stub: ChatStub, key: str = "", told: list[str] | None = None, **changes:
 
 @pytest.fixture
 def stub() -> Iterator[ChatStub]:
-    with serving(ChatStub()) as found:
-        yield found
+    with serving(ChatStub()) as server:
+        yield server
 
 
 def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     script: list[Scripted] = [(429, NOW, "slow down"), (503, NOW, "loading"), (500, NOW, "")]
     stub.script.extend(script)
-    assert ask(stub, told=told).relevant == pytest.approx(1.0)
+    assert ask(stub, messages=messages).relevant == pytest.approx(1.0)
     # One word, not one a request.
-    [word] = told
+    [word] = messages
     assert "answers HTTP 429: slow down: retrying, at most 3 times a question" in word
     stub.script.extend([*script, (502, NOW, "still loading")])
     with pytest.raises(EndpointError, match=r"HTTP 502: still loading\. .* run the same command again"):
@@ -104,12 +106,12 @@ def written(key: str) -> dict[str, str]:
 @pytest.mark.parametrize("how", ["plain", "quoted", "encoded", "json"])
 @pytest.mark.parametrize("key", [KEY, 'sk-"quoted"\\'])
 def test_a_server_that_repeats_the_key_has_it_masked_everywhere(stub: ChatStub, key: str, how: str) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     echo, secret = written(key)[how], written(key).values()
     reply = json.dumps({"choices": [{"message": {"content": f"yes, {echo}"}}]})
     stub.script.extend([(429, NOW, f"for {echo}"), (200, {}, reply)])
-    found = ask(stub, key, told)
-    assert (found.relevant, found.content) == (1.0, "yes, ***")
+    masked = ask(stub, key, messages)
+    assert (masked.relevant, masked.content) == (1.0, "yes, ***")
     answers: list[Scripted] = [
         (200, {}, f"<{echo}>"),
         (400, {}, f"{' ' * 280}{echo}"),
@@ -119,9 +121,9 @@ def test_a_server_that_repeats_the_key_has_it_masked_everywhere(stub: ChatStub, 
         stub.script.append(answer)
         with pytest.raises(EndpointError) as raised:
             ask(stub, key)
-        told.append(str(raised.value))
-    assert all("***" in text for text in told)
-    assert not [text for text in told for one in secret if one in text]
+        messages.append(str(raised.value))
+    assert all("***" in text for text in messages)
+    assert not [text for text in messages for part in secret if part in text]
 
 
 def endless(piece: bytes, sent: list[bytes], pause: threading.Event | None = None) -> Iterator[bytes]:

@@ -52,7 +52,7 @@ def sieve_losses(scores, positive):
 
 
 def test_all_are_found_by_name():
-    shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
+    shipped = [name for name, judge in Judge.choices().items() if judge.__module__.startswith("raydr.")]
     of_scores = ["classifier", "consistency", "guide", "margin", "near_duplicate", "npc", "sieve"]
     models = ["language_model", "language_model_negatives", "pair_classifier"]
     of_people = ["calibrated", "calibrated_negatives", "people", "people_negatives"]

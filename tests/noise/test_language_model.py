@@ -86,7 +86,7 @@ def test_a_question_holds_the_texts_as_they_are_and_no_more_than_asked_for() -> 
     judge = LanguageModel(model="m", prompt=PromptConfig(task="it fits {so}"), passage_chars=20, request=request)
     body = judge.question("q {task}", "title", "x" * 50)
     assert (body["model"], body["top_p"], body["temperature"], "max_tokens" in body) == ("m", 0.5, 0, False)
-    system, user = (one["content"] for one in body["messages"])
+    system, user = (message["content"] for message in body["messages"])
     assert "whether it fits {so}." in system
     assert "q {task}" in user
     assert f"title\n{'x' * 14}\n</passage>" in user

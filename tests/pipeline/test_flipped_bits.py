@@ -88,10 +88,10 @@ def contents(artifact: Artifact) -> Iterator[Any]:
 
 
 def digest(values: Iterator[Any]) -> str:
-    found = hashlib.blake2b()
+    hashed = hashlib.blake2b()
     for value in values:
-        found.update(repr(value).encode())
-    return found.hexdigest()
+        hashed.update(repr(value).encode())
+    return hashed.hexdigest()
 
 
 def flip(file: Path, at: int, bit: int) -> bytes:

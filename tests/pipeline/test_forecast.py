@@ -68,9 +68,9 @@ def forecast(raw: dict[str, Any], scaled: bool = False) -> RunConfig:
 
 def test_a_verb_says_what_the_forecast_of_its_nodes_is(raw: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     raydr.train(forecast(raw), dry_run=True)
-    said = capsys.readouterr().err
-    assert "forecast of 1 of them" in said
-    assert "50 h 00 min one after the other, 150.0 GPU-hours, 2.0 GiB written" in said
+    output = capsys.readouterr().err
+    assert "forecast of 1 of them" in output
+    assert "50 h 00 min one after the other, 150.0 GPU-hours, 2.0 GiB written" in output
 
 
 def test_what_takes_more_than_was_agreed_to_is_not_begun(raw: dict[str, Any]) -> None:

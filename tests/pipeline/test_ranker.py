@@ -125,12 +125,12 @@ def test_a_run_is_reranked_evaluated_and_asked_by_a_text(
     assert {(row["query_id"], row["passage_id"]) for row in rows_of(made)} == pairs
     # A retriever orders its own run as it is, by its own scores.
     [same] = raydr.rerank(config, system="untrained", by="untrained")
-    found = {(row["query_id"], row["passage_id"]): row["score"] for row in rows_of(same)}
+    scores = {(row["query_id"], row["passage_id"]): row["score"] for row in rows_of(same)}
     searched = rows_of(places.open("runs/test/untrained", "run"))
-    assert found.keys() == {(row["query_id"], row["passage_id"]) for row in searched if row["rank"] <= 20}
+    assert scores.keys() == {(row["query_id"], row["passage_id"]) for row in searched if row["rank"] <= 20}
     for row in searched:
         if row["rank"] <= 20:
-            assert found[row["query_id"], row["passage_id"]] == pytest.approx(row["score"], abs=2e-3)
+            assert scores[row["query_id"], row["passage_id"]] == pytest.approx(row["score"], abs=2e-3)
     # What has been reranked is among the systems, and a system by its name.
     recipe = recipe_of(config)
     assert recipe.systems("test") == ["bm25", "untrained", "trained", "bm25+ranker", "untrained+untrained"]

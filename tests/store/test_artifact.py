@@ -244,8 +244,8 @@ def test_an_object_stores_parts_are_listed_once_and_read_side_by_side(monkeypatc
     monkeypatch.setattr(filesystem, "find", find)
     monkeypatch.setattr(filesystem, "cat_file", cat_file)
     monkeypatch.setattr(filesystem, "info", lambda *ignored, **options: pytest.fail("a request for each part"))
-    found = finished_parts(folder)
-    assert sorted(found) == names
+    parts = finished_parts(folder)
+    assert sorted(parts) == names
     assert asked == ["list"]
 
 

@@ -43,7 +43,7 @@ def put(artifact: Artifact, name: str, text: str) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
+    read: list[str] = []
     checksum = Folder.checksum
 
     def counting(folder: Folder, name: str) -> str:
@@ -51,7 +51,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return checksum(folder, name)
 
     monkeypatch.setattr(Folder, "checksum", counting)
-    return found
+    return read
 
 
 def test_what_was_not_written_again_is_not_read(artifact: Artifact, reads: list[str]) -> None:

@@ -26,9 +26,7 @@ def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig
 @pytest.mark.parametrize("options", [{"split": "test"}, {"trec": "out.trec"}])
 @pytest.mark.parametrize("text", ["", "a river"])
 def test_a_text_beside_a_split_is_refused(config: RunConfig, text: str, options: dict[str, Any]) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"got a text \({text!r}\) and --{next(iter(options))}: leave one out"
-    ):
+    with pytest.raises(ConfigError, match=rf"got a text \({text!r}\) and --{next(iter(options))}: leave one out"):
         raydr.search(config, text, **options)
 
 

@@ -29,7 +29,7 @@ class Finding:
     Args:
         check: name of the check.
         severity: lower end of the 95 % interval of the affected share of queries, pairs or the measure, in [0, 1].
-        found: observation, with numbers.
+        observation: observation, with numbers.
         settings: settings that remedy it, in the form of ``--set``; may be empty.
         advice: further remedies or remarks, as text.
         rank: rank of the check.
@@ -37,7 +37,7 @@ class Finding:
 
     check: str
     severity: float
-    found: str
+    observation: str
     settings: tuple[str, ...]
     advice: str
     rank: Rank = "cause"

@@ -49,7 +49,7 @@ def active_judges(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: 
         on_negatives: whether candidates are judged; implied judges are then added.
     """
     chains = [link for judge in judges for link in settings.chain(judge)]
-    active = [judge for link in chains for judge in (link, *(link.beside() if on_negatives else ()))]
+    active = [judge for link in chains for judge in (link, *(link.companions() if on_negatives else ()))]
     return list({judge.name: judge for judge in active}.values())
 
 

@@ -99,7 +99,7 @@ class _Refresh:
                 wanted = [arm for arm in self.arms if number <= self.stopped.get(arm.name, len(arm.rounds))]
                 self._make(self._targets(wanted, number))
                 for arm in wanted:
-                    self._see_whether_to_stop(arm)
+                    self._stop_if_out_of_patience(arm)
         else:
             self._make(self._targets(self.arms))
         return self._finish()
@@ -119,7 +119,7 @@ class _Refresh:
             *targets, anew=[node for key, node in rounds.items() if key not in data], moving=True, verified=True
         )
 
-    def _see_whether_to_stop(self, arm: Arm) -> None:
+    def _stop_if_out_of_patience(self, arm: Arm) -> None:
         patience = arm.settings.patience
         if patience is None or arm.name in self.stopped:
             return

@@ -47,7 +47,7 @@ class Session:
     _stack: ExitStack = field(default_factory=ExitStack)
     #: Keys made in this session, which are not made twice.
     _made_now: set[str] = field(default_factory=set)
-    _told_of_gpus: bool = False
+    _idle_gpus_reported: bool = False
 
     @cached_property
     def places(self) -> Places:
@@ -105,7 +105,7 @@ class Session:
             checksums = self.config.refresh.check == "checksums"
             if repair(self.inventory, read_by(todo), checksums):
                 todo = required(self.inventory, targets, again)
-        self._tell(todo, names, again)
+        self._announce(todo, names, again)
         if self.dry_run:
             return []
         with self.places.root.publish(CONFIG_FILE) as path:
@@ -115,7 +115,7 @@ class Session:
         if todo:
             capacity = cluster_capacity()
             if capacity["GPU"] and local_session() is not None and any(node.asks_model for node in todo):
-                self._tell_of_idle_gpus(int(capacity["GPU"]))
+                self._report_idle_gpus(int(capacity["GPU"]))
             Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
@@ -139,11 +139,11 @@ class Session:
                 self.inventory.forget(node)
                 say(f"removed {node.label} ({self.inventory.folder(node)})")
 
-    def _tell_of_idle_gpus(self, num_gpus: int) -> None:
+    def _report_idle_gpus(self, num_gpus: int) -> None:
         config = self.config
-        if self._told_of_gpus or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
+        if self._idle_gpus_reported or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
             return
-        self._told_of_gpus = True
+        self._idle_gpus_reported = True
         wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
         # More workers than GPUs would wait forever.
         asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
@@ -163,7 +163,7 @@ class Session:
         pointer = self.places.pointer(name)
         return pointer is not None and pointer.key == node.key
 
-    def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
+    def _announce(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:
             say(f"working folder: {self.places.root}")
             say(f"{counted(len(todo), 'artefact')} to make:")

@@ -83,7 +83,7 @@ def program(name: str) -> str:
     return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
 
 
-def tell_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
+def suggest_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
     """Print the suggested next command and its purpose."""
     from raydr.console import say
 
@@ -116,9 +116,9 @@ def command(
         if result and then is not None:
             if step := then(result):
                 verb, more, purpose = step
-                tell_next(verb, config, [*(set_ or []), *more], purpose)
+                suggest_next(verb, config, [*(set_ or []), *more], purpose)
         elif result and function.__name__ in _NEXT:
-            tell_next(_NEXT[function.__name__], config, set_)
+            suggest_next(_NEXT[function.__name__], config, set_)
 
     keyword = Parameter.KEYWORD_ONLY
     parameters = [
@@ -197,7 +197,7 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[list[int]]:
+def _handle_sigterm() -> Iterator[list[int]]:
     """Handle SIGTERM like Ctrl-C within the block; the list then holds the signal's number."""
     signals = list[int]()
 
@@ -218,7 +218,7 @@ def _ended_by_sigterm() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _not_swallowed() -> Iterator[None]:
+def _repeat_ignored_interrupts() -> Iterator[None]:
     """Repeat an interrupt that Python ignores, as in a destructor during garbage collection."""
     before = sys.unraisablehook
 
@@ -260,7 +260,7 @@ def exit_status(what: str) -> Iterator[None]:
 
     signals = list[int]()
     try:
-        with _not_swallowed(), _ended_by_sigterm() as signals:
+        with _repeat_ignored_interrupts(), _handle_sigterm() as signals:
             yield
     except RaydrError as error:
         from raydr.console import prose

@@ -29,7 +29,7 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST
-from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, takes_config, tell_next
+from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, takes_config, suggest_next
 from raydr.verbs.retrieval import first_test_split
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def prepare_command(
     """
     if not is_data(config):
         if prepare(RunConfig.load(config, overrides(set_, yes)), again, dry_run):
-            tell_next("inspect", config, set_)
+            suggest_next("inspect", config, set_)
         return
     first = first_config(config)
     say(f"{config} is {first.what}")
@@ -137,11 +137,11 @@ def import_run(
         node = imported_run(file, split, system, config.data.skip_own_id)
         made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:
-            _warn_of_strangers(session, made[0])
+            _warn_of_unknown_passages(session, made[0])
         return made
 
 
-def _warn_of_strangers(session: Session, run: Artifact) -> None:
+def _warn_of_unknown_passages(session: Session, run: Artifact) -> None:
     """Warn of passages that are not in the corpus: measures near 0 would be the only sign."""
     import numpy as np
 

@@ -88,7 +88,7 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     for artifact in made:
         show_evaluation(artifact)
     if made:
-        _tell_of_equal_models(session)
+        _warn_of_equal_models(session)
     return Evaluations(made)
 
 
@@ -128,7 +128,7 @@ def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> b
     return True
 
 
-def _tell_of_equal_models(session: Session) -> None:
+def _warn_of_equal_models(session: Session) -> None:
     """Warn of compared models with equal weights."""
     by_weights: dict[str, list[str]] = {}
     for name, node in session.recipe.names.items():

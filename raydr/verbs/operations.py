@@ -148,7 +148,7 @@ def submit_command(
         try:
             job = follow(job)
         except KeyboardInterrupt:
-            _say_that_it_goes_on(job)
+            _report_continuing_job(job)
             raise typer.Exit(130) from None
     raise typer.Exit(exit_status(job))
 
@@ -175,7 +175,7 @@ def _variables(assignments: list[str]) -> dict[str, str]:
     return variables
 
 
-def _say_that_it_goes_on(job: SubmittedJob) -> None:
+def _report_continuing_job(job: SubmittedJob) -> None:
     console.print(f"\nno longer following job {job.submission_id}; it continues", style="yellow", markup=False)
     for purpose in ("log", "stop"):
         console.print(f"  {purpose + ':':<6}{job.commands[purpose]}", markup=False)

@@ -154,7 +154,7 @@ def test_the_trainer_learns_with_flags_and_only_its_own_model_is_saved(both: Bot
     flagged = add_flags(dataset, noise)
     assert flagged["label"][:] == [0, 1, 1, 0, 1, 1, 1, 1]
     assert add_flags(dataset, noise, "posterior")["label"][:3] == pytest.approx([0.1, 0.8, 0.9])
-    with pytest.raises(ConfigError, match="a column 'label' already"):
+    with pytest.raises(ConfigError, match="already has a column 'label'"):
         add_flags(flagged, noise)
     arguments = SentenceTransformerTrainingArguments(
         str(tmp_path / "out"),

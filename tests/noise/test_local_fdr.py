@@ -171,7 +171,7 @@ def test_one_rule_decides():
 
 def test_what_cannot_be_compared_is_refused_or_kept():
     perplexities_N, random_N, _, fold_N = drawn(0.5, num=100)
-    with pytest.raises(DataError, match="local_fdr compares with random pairs"):
+    with pytest.raises(DataError, match="local_fdr needs the perplexities of random pairs"):
         LocalFdrDetector().detect(perplexities_N)
     with pytest.raises(DataError, match="99 folds for 100 pairs and 100 random pairs"):
         LocalFdrDetector().detect(perplexities_N, random_N, fold_N[1:])

@@ -178,7 +178,7 @@ def test_a_folder_with_files_of_others_is_left_alone(folder, overwrite):
     root.mkdir()
     for name, text in (("thesis.tex", "years"), (MANIFEST, '{"name": "an extension of a browser"}')):
         (root / name).write_text(text)
-        with pytest.raises(ArtifactError, match=rf"not written \({name}|is not a manifest that raydr .* can read"):
+        with pytest.raises(ArtifactError, match=rf"did not write \({name}|is not a manifest that raydr .* can read"):
             make(folder, overwrite=overwrite)
         assert (root / name).read_text() == text
         (root / name).unlink()

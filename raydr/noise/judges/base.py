@@ -165,7 +165,7 @@ class Judge(Component):
             case "retriever":
                 return None if models.scores == "miner" else Retriever()
 
-    def beside(self) -> tuple[Judge, ...]:
+    def companions(self) -> tuple[Judge, ...]:
         """Return further judges that this judge implies where candidates are judged."""
         return ()
 

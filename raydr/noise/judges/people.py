@@ -70,7 +70,7 @@ class People(PeopleJudge):
 
     name: Literal["people"] = "people"
 
-    def beside(self) -> tuple[Judge, ...]:
+    def companions(self) -> tuple[Judge, ...]:
         return (PeopleNegatives(file=self.file),)
 
 

@@ -139,7 +139,7 @@ def _other_kind(
 
 
 def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
-    """p of the pairs that are trained on, each by the model that has not seen it."""
+    """Return p of the training pairs by the model that has not seen each."""
     measured = read_margins(margins)
     p_N = np.empty(len(measured.fold_N))
     for fold in np.unique(measured.fold_N):

@@ -141,5 +141,5 @@ def detect_over_draws(
 
 
 def read_margins(margins: Artifact) -> Margins:
-    """Read a ``margins`` artefact, in the order of the judgments."""
+    """Read a ``margins`` artefact; pairs follow the order of the judgments."""
     return Margins.of(pa.concat_tables([read_parquet(margins.local(name)) for name in margins.parts("measures")]))

@@ -1,4 +1,4 @@
-"""What making nodes will take, as ``raydr plan`` has computed it; kept in the working folder."""
+"""Forecast of the cost of nodes by ``raydr plan``, stored in the working folder."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ GIB = 2**30
 
 
 class StageEstimate(Config):
-    """What one stage takes."""
+    """Estimated cost of a stage."""
 
     name: str
-    """As the run's report has it."""
+    """Name of the stage in the run's report."""
 
     seconds: float
-    """From its beginning to its end."""
+    """Duration."""
 
     cpus: float = 0.0
-    """CPUs held meanwhile."""
+    """CPUs held."""
 
     gpus: float = 0.0
-    """GPUs held meanwhile."""
+    """GPUs held."""
 
     worker_bytes: int = 0
-    """Memory of its largest worker; 0 if it was not tried."""
+    """Memory of the largest worker; 0 if it was not tried."""
 
     disk_bytes: int = 0
-    """What it writes."""
+    """Bytes written."""
 
     key: str = ""
-    """Of its node, which tells stages of the same name apart."""
+    """Key of the stage's node, which distinguishes stages of the same name."""
 
     note: str = ""
-    """What else is to be known, such as the kind of an index."""
+    """Remark, such as the kind of an index."""
 
     def cost(self, prices: Prices) -> float:
-        """Money for what it holds.
+        """Return the price of the held resources.
 
         >>> StageEstimate(name="train", seconds=3600, cpus=4, gpus=2).cost(Prices(cpu_hour=0.05, gpu_hour=2.0))
         4.2
@@ -54,22 +54,22 @@ class StageEstimate(Config):
 
 
 class Forecast(Config):
-    """What a run will take."""
+    """Forecast of a run."""
 
     stages: list[StageEstimate]
-    """In the order in which they run."""
+    """Stages in running order."""
 
     num_passages: int
-    """That it was made for."""
+    """Size of the corpus."""
 
     device: str
-    """What it was measured on."""
+    """Device that was measured."""
 
     missing: str = ""
-    """What is not in it, for people."""
+    """Parts without an estimate, as text."""
 
     scaled: bool = False
-    """Whether it is for a corpus of another size than the prepared one."""
+    """Whether the corpus size differs from the prepared corpus."""
 
     @property
     def disk_bytes(self) -> int:
@@ -81,7 +81,7 @@ class Forecast(Config):
         return sum(stage.seconds * stage.gpus for stage in self.stages) / 3600
 
     def cost(self, prices: Prices) -> float:
-        """Money for all stages."""
+        """Return the price of all stages."""
         return sum(stage.cost(prices) for stage in self.stages)
 
     def of(self, nodes: Iterable[Node]) -> Forecast:
@@ -123,7 +123,7 @@ class Forecast(Config):
 
 
 def read_forecast(root: Folder) -> Forecast | None:
-    """The last forecast of a working folder; None if there is none."""
+    """Read the last forecast of a working folder; None if there is none."""
     return root.read_record(FORECAST_FILE, Forecast) if root.exists(FORECAST_FILE) else None
 
 

@@ -174,7 +174,7 @@ class Session:
             say("nothing to make: all artefacts exist")
         forecast = read_forecast(self.places.root) if todo else None
         if forecast is not None and not forecast.scaled and (known := forecast.of(todo)).stages:
-            say(f"forecast of {len(known.stages)} of them, as if nothing of them were there: {known.words()}")
+            say(f"forecast of {len(known.stages)} of them, made from scratch: {known.words()}")
             if not self.dry_run:
                 check_confirmed(known, self.config.plan.confirm_above)
 

@@ -31,7 +31,7 @@ DONE = ".done"
 
 
 class Artifact:
-    """A complete artefact, opened for reading; another process opens it once, for all tasks that get it."""
+    """A complete artefact, open for reading; another process opens it once for all tasks that receive it."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder = folder
@@ -95,9 +95,9 @@ class Artifact:
         return sum(self.sizes(under).values())
 
     def local(self, name: str) -> str:
-        """Return a local path of one part, which has the checksum that the manifest says.
+        """Return a local path of a part, after a check of its checksum.
 
-        It is read for that once for each content; of an object store's file that is the copy in the node's cache.
+        Each content is read once for the check; for an object store, as the copy in the node's cache.
 
         Raises:
             ArtifactError: the part is missing or differs.
@@ -141,7 +141,7 @@ class Artifact:
 
     def _damaged(self, name: str, actual: str) -> ArtifactError:
         return ArtifactError(
-            f"{self.folder.path(name)} has {actual}, the manifest says {self.manifest.parts[name].bytes} bytes: the "
+            f"{self.folder.path(name)} has {actual}, but its manifest has {self.manifest.parts[name].bytes} bytes: the "
             "artefact is damaged; make it again with --again"
         )
 
@@ -159,10 +159,10 @@ class Artifact:
         )
 
     def doubtful(self, checksums: bool = True) -> list[str]:
-        """Return the parts that must be read to know that they are whole; one listing has all sizes.
+        """Return the parts whose bytes must be read for a check, after a check of all sizes by one listing.
 
-        Without ``checksums`` they are those of a file system, and those that an object store does not call what was
-        written, as after a copy.
+        Without ``checksums`` these are parts on file systems, and parts whose version on the object store changed, as
+        by a copy.
 
         Raises:
             ArtifactError: a part is missing or has another size; the message names it.
@@ -183,7 +183,7 @@ class Artifact:
 
 @lru_cache(maxsize=64)
 def _arrived(folder: Folder, kind: str, digest: str, created: str) -> Artifact:
-    """Open an artefact that came from another process; once more only where it was made again."""
+    """Open an artefact of another process; reopen it only if it was made again."""
     return Artifact.open(folder, kind)
 
 
@@ -259,9 +259,9 @@ def write_and_record(
 
 
 def finished_parts(folder: Folder) -> dict[str, Part]:
-    """Return the parts recorded as finished whose files have the recorded checksum; others are removed.
+    """Return the recorded parts whose files have the recorded checksum; remove the others.
 
-    Of an object store's files the size is enough: it shows an upload once it is complete.
+    On object stores only the size is checked: an upload is visible only when complete.
     """
     listing = folder.listing()
 

@@ -246,16 +246,16 @@ class Folder:
                     self.filesystem.put_file(str(temporary), self.path(name))
 
     def localize(self, name: str, checksum: str = "") -> str:
-        """Return a local path with the content of a file: itself if local, else a copy in the node's cache.
+        """Return a local path of a file's content: the file itself, or a copy in the node's cache.
 
         Args:
-            name: of the file.
-            checksum: of its bytes, where that is known: the store is then asked nothing for a copy that is there, and
-                a new copy is read once to compare it.
+            name: name of the file.
+            checksum: checksum of its bytes, if known: an existing copy then needs no request, and a new copy is read
+                once to compare it.
 
         Raises:
-            FileNotFoundError: the file is not there.
-            DamagedError: the file of an object store has another checksum.
+            FileNotFoundError: the file is missing.
+            DamagedError: the file on the object store has another checksum.
         """
         if self.is_local:
             return self.path(name)
@@ -266,7 +266,7 @@ class Folder:
             self.filesystem.get_file(path, str(copy))
             if checksum and Folder(str(copy.parent)).checksum(copy.name) != checksum:
                 copy.unlink()
-                raise DamagedError(f"{path} does not have the checksum {checksum}: {_REMEDY}")
+                raise DamagedError(f"{path} differs from the checksum {checksum}: {_REMEDY}")
 
         return fetched(f"{key}/{Path(name).name}", fetch)
 
@@ -305,7 +305,7 @@ def _checksum(file: IO[bytes]) -> str:
 
 
 def side_by_side(do: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """Return the results for many files: an object store takes 30 ms for each, whether others are asked or not."""
+    """Apply a function to many items concurrently: an object store takes about 30 ms a request."""
     with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="raydr-store") as threads:
         return list(threads.map(do, items))
 

@@ -101,7 +101,7 @@ def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> Non
         except FileNotFoundError:
             if target.parent.exists():
                 raise
-            # Another process has removed the folder, which was not used for long: tried again.
+            # Another process evicted the folder: try again.
             return
         _look(root, _size(target))
 

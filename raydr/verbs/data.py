@@ -29,7 +29,7 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST
-from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, takes_config, suggest_next
+from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, suggest_next, takes_config
 from raydr.verbs.retrieval import first_test_split
 
 if TYPE_CHECKING:

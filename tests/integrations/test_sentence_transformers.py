@@ -114,7 +114,7 @@ def test_the_noisy_pair_loss_and_its_teacher_are_those_of_raydr_after_a_step(
         assert actual.item() == pytest.approx(expected.item(), abs=1e-5)
         both.step(expected, both.trainer.model)
         teacher.update(both.trainer.model)
-        both.step(found, both.theirs)
+        both.step(actual, both.theirs)
     assert theirs.num_steps == 2
 
 

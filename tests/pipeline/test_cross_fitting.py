@@ -97,7 +97,7 @@ def test_no_pair_is_measured_by_a_model_that_was_trained_on_it_or_its_passage(co
         assert (training.train.loss.name, training.train.num_epochs) == ("nce", 2)
     # What the judge says is the detector's word on these margins.
     verdicts = places.open("verdicts/npc-train", "verdicts")
-    found = read_margins(opened(places, node)).detect(LocalFdrDetector())
+    detection = read_margins(opened(places, node)).detect(LocalFdrDetector())
     assert [row["action"] for row in rows_of(verdicts, "verdicts/train")] == np.where(
         detection.clean, "keep", "drop"
     ).tolist()
@@ -179,7 +179,7 @@ def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
     places = Places.of(config.workdir)
     assert node.inputs["margins"].key == margins_node(configure(train=train)).key
     margins = read_margins(opened(places, node.inputs["margins"]))
-    found = margins.detect(LocalFdrDetector())
+    detection = margins.detect(LocalFdrDetector())
     measured = {query_id: at for at, query_id in enumerate(margins.query_ids.to_pylist())}
     kept = read_parquet(soft.local("detection/epoch-002.parquet")).to_pylist()
     place_N = [measured[row["query_id"]] for row in kept]

@@ -47,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     checksum = Folder.checksum
 
     def counting(folder: Folder, name: str) -> str:
-        found.append(name.partition(".tmp-")[0])
+        read.append(name.partition(".tmp-")[0])
         return checksum(folder, name)
 
     monkeypatch.setattr(Folder, "checksum", counting)

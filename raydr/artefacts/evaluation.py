@@ -133,7 +133,7 @@ def evaluate(
         systems: systems in the order of the report, which is part of the key.
         settings: measures and their uncertainty.
         split: evaluated split.
-        train_split: training split; queries that share its positives are also evaluated apart.
+        train_split: training split; queries with new positives are also evaluated apart.
         seed: seed of the resampling.
 
     Returns:

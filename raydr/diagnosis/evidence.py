@@ -51,7 +51,7 @@ class Evidence:
         held_out: RR@10 of each held-out query, by reader.
         training: RR@10 of training queries, untrained and trained.
         p_held_out, p_training: by reader, for each pair the share of other pairs' passages that suit the query at least
-            as well (ties at random): uniform for mismatched pairs. The trained model has seen only training pairs.
+            as well (ties at random): uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
         other_kind: lower bound of the share of queries unlike those of the other split.
         similarities: by reader (Q, C), of each held-out query with its own passage first, then with as many others as a
             batch has.

@@ -116,7 +116,7 @@ class AuditResult(Config):
 
     split: str
     model: str
-    """Name of the audited data set, and of the model that judges use."""
+    """Audited split, and name of the judges' model."""
 
     train_split: str
     data: SplitReport

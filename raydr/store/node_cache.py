@@ -1,7 +1,7 @@
 """Cache of a node: fetched files of object stores, evicted by least recent use.
 
-The key of an entry is a hash of place and version. An entry used within :data:`GRACE_S` is never evicted, since its
-user may not have opened it yet. Open or mapped files stay readable after eviction.
+The key of an entry is a checksum, or a hash of place and version. An entry used within :data:`GRACE_S` is never
+evicted, since its user may not have opened it yet. Open or mapped files stay readable after eviction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from raydr.errors import ConfigError
 
 #: Seconds after the last use in which an entry is not evicted.
 GRACE_S = 900.0
-#: Seconds after which what a killed process has left of a fetch is removed.
 #: Seconds after which partial fetches of killed processes are removed.
 _LEFT_S = 3600.0
 #: Share of the disk, unless ``RAYDR_CACHE_GIB`` sets the size.

@@ -238,7 +238,7 @@ def _why(audited: Audited, row: Any) -> Iterator[str]:
     name = audited.score_names[row.judge]
     yield f"{row.judge}: {name} {row.score:.3g}"
     if name == "perplexity":
-        yield f"P(right passage among random ones) = {math.exp(-row.score):.1%}"
+        yield f"P(this passage among random passages) = {math.exp(-row.score):.1%}"
     for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
         if judges:
             yield f"{word} {', '.join(judges)}"

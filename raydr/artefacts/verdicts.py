@@ -323,7 +323,7 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
             "the miner did not retrieve it (then set judge.scores to model)"
         )
     if info.get("decided") == 0:
-        warn(f"no decision concerns a {what} of split {info['split']}: raydr review collects decisions")
+        warn(f"no {what} of split {info['split']} have a decision: raydr review collects decisions")
     elif info.get("decided", 0) > info["verdicts"]:
         warn(f"{info['decided'] - info['verdicts']:,} decisions are on pairs, candidates or texts that no longer exist")
     elif judge.subject == "negatives" and info["queries_empty"] and not {"decided", "after"} & info.keys():

@@ -206,7 +206,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
         p_wrong=frame["p"],
-        why=[f"P(right passage among random ones) = {_chance(score)}" for score in frame["score"]],
+        why=[f"P(this passage among random passages) = {_chance(score)}" for score in frame["score"]],
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)

@@ -247,7 +247,7 @@ def export(
     target = Folder(output).absolute()
     with ray_session(config.ray), begin(target, identity, again) as making:
         if not isinstance(making, Building):
-            say(f"export {target}: exists already")
+            say(f"export {target}: already there")
             return making
         pool = choose_pool(data.rows() + corpus.rows("passages"))
         return making.finish(write(making, pool, corpus, data, mined, writer=writer), config.model_dump(mode="json"))

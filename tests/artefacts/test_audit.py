@@ -195,7 +195,7 @@ def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annota
         "Most suspicious pairs, by npc",
         "the true passage, replaced on purpose",
         "injected noise",
-        "found by bm25, round 0, rank",
+        "mined by bm25, round 0, rank",
         "candidate, suspicious",
     ):
         assert text in page
@@ -220,7 +220,10 @@ def test_all_flagged_pairs_are_a_table_the_surest_first(verdicts: dict[str, Arti
     assert sure == sorted(sure, reverse=True)
     assert all(row["query"] and row["passage"] for row in rows)
     assert all(
-        re.match(r"npc: perplexity [\d.]+; among random passages .* (also flagged|kept) by", row["why"]) for row in rows
+        re.match(
+            r"npc: perplexity [\d.]+; P\(this passage among random passages\) .* (also flagged|kept) by", row["why"]
+        )
+        for row in rows
     )
 
 
@@ -270,7 +273,7 @@ def test_the_figures_can_be_read_back_and_shown(made: Artifact, capsys: pytest.C
     assert AuditResult.model_validate(raw).model_dump(mode="json") == raw
     show(made)
     output = capsys.readouterr().err
-    for title in ("mismatched pairs", "false negatives, without queries that npc suspects", "against the truth"):
+    for title in ("mismatched pairs", "false negatives, without queries that npc flags", "against the truth"):
         assert title in output
     assert "are probably wrong, by npc. Its probabilities expect" in output
     assert "flagged.csv" in output

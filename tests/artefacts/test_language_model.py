@@ -95,7 +95,7 @@ def test_all_pairs_are_read_and_what_is_irrelevant_is_dropped(
     assert made.parts() == sorted(["answers/train/part-00000-00000.parquet", "verdicts/train/part-00000-00000.parquet"])
     shown = " ".join(capsys.readouterr().err.split())
     assert "30 rows in doubt; 30 requests sent to tiny-judge now" in shown
-    assert "tokens of all answers: 1,500 read, 30 written" in shown
+    assert "tokens of all answers: 1,500 in, 30 out" in shown
 
 
 def test_only_what_the_judge_before_is_unsure_of_is_asked_and_its_drops_are_undone(
@@ -155,7 +155,7 @@ def test_what_is_not_answered_leaves_the_earlier_verdict(
     made = ask(inputs, ranks, stub, tmp_path / "v", at_once=1)
     output = capsys.readouterr().err
     assert "5 answers are neither yes nor no, the first: 'Hard to tell.'" in output
-    assert "1 questions were refused, the first: " in output
+    assert "1 questions were rejected, the first: " in output
     assert "answers HTTP 400: too long" in output
     assert "answers HTTP 429: slow down: asked again" in output
     assert (made.info["asked"], made.info["verdicts"]) == (30, 24)

@@ -90,7 +90,7 @@ def test_candidates_that_people_decided_have_verdicts(inputs: JudgeInputs, tmp_p
 def test_nobody_has_decided_anything(inputs: JudgeInputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = run(inputs, People(), tmp_path / "v", model=False, settled={})
     assert made.info["verdicts"] == 0
-    assert "no decision concerns a pair of split train: raydr review collects decisions" in capsys.readouterr().err
+    assert "no pairs of split train have a decision: raydr review collects decisions" in capsys.readouterr().err
 
 
 def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(

@@ -88,7 +88,7 @@ def test_what_was_exported_is_known_and_replaced_only_when_asked(
     first = raydr.export(config, str(tmp_path / "out"), model="trained")
     capsys.readouterr()
     assert raydr.export(config, str(tmp_path / "out"), model="trained").fingerprint == first.fingerprint
-    assert "exists already" in capsys.readouterr().err
+    assert "already there" in capsys.readouterr().err
     with pytest.raises(FingerprintError, match="has other settings than requested"):
         raydr.export(config, str(tmp_path / "out"), model="untrained")
     with pytest.raises(ArtifactError, match=r"no model called models/nope.*there is trained"):

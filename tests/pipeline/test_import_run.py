@@ -55,7 +55,7 @@ def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Pat
     raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene", split="test")
     output = " ".join(capsys.readouterr().err.split())
     assert "1 of the first 2 passages of the run are not in the corpus" in output
-    assert "the first is 'lucene-7'" in output
+    assert "first: 'lucene-7'" in output
 
 
 def test_names_and_files_that_cannot_be_are_refused(config: RunConfig, tmp_path: Path) -> None:

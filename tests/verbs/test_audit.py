@@ -47,7 +47,7 @@ def invoke(config: RunConfig, verb: str, *options: str) -> str:
 def test_judges_are_separated_by_commas_and_the_report_shows_what_they_say(config: RunConfig) -> None:
     output = invoke(config, "audit", "--judges", "consistency, margin,", "--split", "train")
     # There is no trained model, and an audit does not train one.
-    assert "there is no model 'trained'" in output
+    assert "has no model 'trained'" in output
     places = Places.of(config.workdir)
     assert places.names("verdicts") == [
         "verdicts/consistency-train-untrained",

@@ -93,7 +93,7 @@ def test_the_version_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"), [([], "the same command goes on"), (["--again"], "without --again goes on")]
+    ("asked", "message"), [([], "run the same command to resume"), (["--again"], "without --again to resume")]
 )
 @pytest.mark.parametrize(
     ("sent", "status", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]

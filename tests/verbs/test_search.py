@@ -54,7 +54,7 @@ def test_wrong_models_and_texts_get_the_right_hint(config: RunConfig) -> None:
     ) as caught:
         raydr.search_text(config, "a river", model="nope")
     assert "raydr index" not in str(caught.value)
-    with pytest.raises(ArtifactError, match=r"there is no index of mine in .*: raydr index --model mine makes it"):
+    with pytest.raises(ArtifactError, match=r"has no index of mine: make it with raydr index --model mine"):
         raydr.search_text(config, "a river", model="mine")
     with pytest.raises(ConfigError, match=r"search_text takes a str, got a list: call it for each text"):
         raydr.search_text(config, ["a river"])  # type: ignore[arg-type]

@@ -157,7 +157,7 @@ def test_what_is_not_answered_leaves_the_earlier_verdict(
     assert "5 answers are neither yes nor no, the first: 'Hard to tell.'" in output
     assert "1 questions were rejected, the first: " in output
     assert "answers HTTP 400: too long" in output
-    assert "answers HTTP 429: slow down: asked again" in output
+    assert "answers HTTP 429: slow down: retrying" in output
     assert (made.info["asked"], made.info["verdicts"]) == (30, 24)
     verdicts = {"consistency": ranks, "language_model": made}
     left = make(tmp_path / "d", "dataset", filter_pairs, inputs.dataset, verdicts, split="train")

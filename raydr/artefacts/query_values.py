@@ -115,7 +115,7 @@ def not_trained_on(data: Dataset, corpus: Corpus, split: str, train_split: str) 
 
 
 def restrict(per_query: Mapping[str, Values], queries: Collection[str]) -> dict[str, Values]:
-    """Return the values of some of the queries, without measures that concern none of them."""
+    """Return the values of some queries, without measures undefined for all of them."""
     wanted = set(queries)
     return {
         system: {

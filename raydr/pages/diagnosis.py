@@ -45,7 +45,7 @@ def outcome(diagnosis: Diagnosis) -> str:
 
 def cells(finding: Finding) -> list[str]:
     """Return level, check, severity, finding and remedy."""
-    return [finding.level, finding.check, f"{finding.severity:.0%}", finding.found, finding.remedy]
+    return [finding.level, finding.check, f"{finding.severity:.0%}", finding.observation, finding.remedy]
 
 
 #: Name of the variant, or end of the folder, that tries a remedy.

@@ -54,9 +54,9 @@ def declare_training(
 
 
 def judge_held_out(context: Context, split: str) -> Node | None:
-    """Declare the verdicts on the pairs of a split that is held out of the training pairs, which may be as noisy.
+    """Declare the verdicts on the pairs of a split that is held out of the training pairs, and equally noisy.
 
-    The models of the training split's folds measure its pairs: they have not seen any of them.
+    The models of the training split's folds, which have not seen its pairs, measure them.
 
     Returns:
         None if the split came with the data.

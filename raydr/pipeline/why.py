@@ -24,7 +24,7 @@ from raydr.store.artifact import Artifact
 
 
 def explain_query(places: Places, query_id: str, split: str = "train") -> QueryRecord:
-    """Collect what the artefacts of a working folder say of one query.
+    """Collect the data on a query from the artefacts of a working folder.
 
     Args:
         places: places of the working folder, whose named candidates and verdicts are read.

@@ -226,7 +226,7 @@ def next_after_diagnose(made: list[Artifact]) -> tuple[str, list[str], str]:
 
 @takes_config
 def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryRecord:
-    """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.
+    """Show each negative of a query with its provenance and verdicts. Reads existing artefacts, without Ray.
 
     Args:
         query_id: id of the query.
@@ -235,7 +235,7 @@ def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUER
 
 
 def show_why(story: QueryRecord) -> None:
-    """Print what is known."""
+    """Print the data on a query."""
     print_query(story, output())
 
 
@@ -281,13 +281,13 @@ def review(
     state = Review(Path(file), split, verdicts, [], order)
     before = state.decisions()
     if before.is_torn:
-        warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
+        warn(f"the last line of {file} is incomplete: it is ignored, and overwritten by the next decision")
     state.queue = queue(places, verdicts, split, order, before, limit)
     with listen(port) as bound:
         names = ", ".join(judged.name for judged in verdicts)
         say(f"{len(state.queue):,} pairs and candidates of {names}, {order} first")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
-        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
+        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser on this machine; Ctrl-C ends")
         serve(state, bound)
     after = state.decisions()
     written = {"lines written": len(after.lines) - len(before.lines), "decisions": len(after.standing())}

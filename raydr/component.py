@@ -1,8 +1,7 @@
-"""Strict config classes, and components that are picked by name.
+"""Strict config classes, and components selected by name.
 
-A component (a loss, a reader, a judge, a sampler) is a frozen pydantic model: its fields are its settings,
-its methods do its work. It lives in one file of its package; adding that file is all it takes to make the
-name usable in a config::
+A component (a loss, a reader, a judge, a sampler) is a frozen pydantic model: its fields are its settings, its methods
+do its work. A file in the package of its kind suffices to make its name available in configs::
 
     train:
       loss: {name: rcl, beta: 0.3}
@@ -25,20 +24,20 @@ from pydantic_core import core_schema
 
 from raydr.errors import ConfigError
 
-#: What pydantic puts into the place of an error for the member of a union.
+#: Pydantic's location of an error within a union.
 _UNION_MEMBER = re.compile(r"function-\w+\[|literal\[|constrained-\w+$")
-#: Keys that a message proposes, at most.
+#: Largest number of proposed keys in a message.
 _SHOWN = 2
-#: Entry points of this group name modules of other distributions that declare components.
+#: Entry-point group of modules of other distributions that declare components.
 PLUGINS = "raydr.components"
 
 
 @cache
 def load_plugins() -> None:
-    """Import the modules that installed distributions name in their entry points, once a process.
+    """Import the modules of installed distributions' entry points, once a process.
 
     Raises:
-        ConfigError: one of them cannot be imported; names it and its distribution.
+        ConfigError: an import fails; the message names the module and its distribution.
     """
     for point in entry_points(group=PLUGINS):
         try:
@@ -59,33 +58,33 @@ def load_modules(package: str) -> None:
 
 
 class Neutral:
-    """Marks a setting, or a parameter of a stage, that does not change the bytes of an artefact.
+    """Mark of a setting, or stage parameter, that does not change the bytes of an artefact.
 
-    Used as ``cpus_per_task: Annotated[int, Neutral] = 1``: such a setting is no part of any key.
+    ``cpus_per_task: Annotated[int, Neutral] = 1`` is part of no key.
     """
 
 
 class Resolved(Neutral):
-    """Marks a setting that counts by what it resolves to on the machine, which is a parameter of its own.
+    """Mark of a setting whose resolved value, a separate parameter, is part of the key.
 
-    For example ``dtype: auto``, which resolves to bfloat16, or a checkpoint's name, which resolves to its checksum.
+    For example ``dtype: auto`` resolves to bfloat16, and a checkpoint's name to its checksum.
     """
 
 
 def is_neutral(mark: Any) -> bool:
-    """Whether a mark of an ``Annotated`` type says that the value is no part of a key."""
+    """Return whether a mark of an ``Annotated`` type excludes the value from keys."""
     return isinstance(mark, type) and issubclass(mark, Neutral)
 
 
 def content_of(value: Any, declared: type[Config] | None = None) -> Any:
-    """The JSON value that stands for a setting in a key.
+    """Return the JSON value of a setting in a key.
 
-    Of a section this is what differs from the defaults of its declared class, neutral settings left out: a setting
-    that is added later changes no key. A component keeps its name. A ``content`` of a value's own takes precedence.
+    A section contributes its differences from the defaults of its declared class, without neutral settings, so that new
+    settings change no key. A component keeps its name. A value's own ``content`` takes precedence.
 
     Args:
-        value: the setting.
-        declared: the class that the setting is declared with; a section of a derived class may have other defaults.
+        value: value of the setting.
+        declared: declared class of the setting; a derived class may have other defaults.
 
     >>> from typing import Annotated
     >>> class Side(Config):
@@ -113,14 +112,14 @@ def content_of(value: Any, declared: type[Config] | None = None) -> Any:
 
 
 class Config(BaseModel):
-    """Base of every config class: unknown keys are errors, values are validated, instances are frozen."""
+    """Base of config classes: unknown keys are errors, values are validated, instances are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _keep_defaults_of_sections(cls, settings: Any) -> Any:
-        """Settings of a section that are left out are those that the field's default sets, not its class's.
+        """Fill omitted settings of a section from the field's default, not its class's.
 
         >>> class Side(Config):
         ...     prefix: str = ""
@@ -144,11 +143,11 @@ class Config(BaseModel):
         return filled
 
     def differing_settings(self, declared: type[Config] | None = None) -> dict[str, Any]:
-        """The settings that differ from the defaults, neutral ones left out, as JSON values.
+        """Return the settings that differ from the defaults, without neutral ones, as JSON values.
 
         Args:
-            declared: the class whose defaults count, this one or a base of it; this one if None. A component's own
-                class always counts: its name stands for it.
+            declared: class of the defaults, this class or a base; None: this class. A component always uses its own
+                class, which its name represents.
         """
         of_class = declared if declared is not None and not isinstance(self, Component) else type(self)
         content: dict[str, Any] = {}
@@ -165,7 +164,7 @@ class Config(BaseModel):
 
 
 def _is_number(annotation: Any) -> bool:
-    """Whether a field takes numbers and no booleans, which pydantic would take for 1 and 0."""
+    """Return whether a field takes numbers but no booleans, which pydantic would convert to 1 and 0."""
     kinds = {annotation}
     while more := {kind for outer in kinds for kind in get_args(outer) if isinstance(kind, Hashable)} - kinds:
         kinds |= more
@@ -173,19 +172,19 @@ def _is_number(annotation: Any) -> bool:
 
 
 class Component(Config):
-    """A config that also does the work it configures; subclasses pin ``name`` with a ``Literal``."""
+    """A config that also does its work; subclasses pin ``name`` with a ``Literal``."""
 
     name: str
 
     package: ClassVar[str]
-    """The package whose modules define the subclasses; set on the base class of each kind."""
+    """Package whose modules define the subclasses; set on the base class of each kind."""
 
     kind: ClassVar[str]
-    """What the kind is called in messages, for example ``loss``."""
+    """Name of the kind in messages, for example ``loss``."""
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:
-        """All components of this kind by name: those of its package, of plug-ins, and of what else was imported."""
+        """Return all components of this kind by name: those of its package, of plug-ins, and of other imports."""
         load_plugins()
         load_modules(cls.package)
         components: dict[str, type[Component]] = {}
@@ -203,9 +202,9 @@ ComponentT = TypeVar("ComponentT", bound=Component)
 
 
 class Pluggable:
-    """Annotation that resolves ``{name: ...}`` to the component of that name.
+    """Annotation that resolves ``{name: ...}`` to the component with that name.
 
-    Used as ``loss: Annotated[Loss, Pluggable()]``; the annotated class says which kind is meant.
+    In ``loss: Annotated[Loss, Pluggable()]`` the annotated class is the kind.
     """
 
     def __get_pydantic_core_schema__(self, source: type[Component], handler: GetCoreSchemaHandler) -> Any:
@@ -215,7 +214,7 @@ class Pluggable:
             if isinstance(value, str):
                 value = {"name": value}
             if not isinstance(value, dict) or "name" not in value:
-                raise ValueError(f"a {source.kind} is written as {{name: ..., settings ...}}, got {value!r}")
+                raise ValueError(f"a {source.kind} needs the form {{name: ..., settings ...}}, got {value!r}")
             choices = source.choices()
             chosen = choices.get(value["name"])
             if chosen is None:
@@ -232,7 +231,7 @@ class Pluggable:
 
 
 def build(kind: type[ComponentT], value: Any) -> ComponentT:
-    """The component of ``kind`` described by ``value`` (a name or a dict); for use outside a config tree."""
+    """Build the component of ``kind`` from ``value`` (a name or dict), outside a config tree."""
     chosen = kind.choices().get(value if isinstance(value, str) else value.get("name", ""))
     if chosen is None:
         raise ConfigError(f"unknown {kind.kind} {value!r}; allowed: {', '.join(kind.choices())}")
@@ -242,19 +241,19 @@ def build(kind: type[ComponentT], value: Any) -> ComponentT:
 
 
 def explain(error: ValidationError, where: str, of: type[Config] | None = None) -> str:
-    """Pydantic's findings as one line a key: which key, what was found, what is allowed.
+    """Format a validation error, a line for each key: key, value, allowed values.
 
     Args:
-        error: of the validation.
-        where: the settings stand, for people.
-        of: the class that was validated; what an unknown key may have meant is looked for there.
+        error: error of the validation.
+        where: place of the settings, for the message.
+        of: validated class, which is searched for keys similar to unknown ones.
     """
     lines = findings(error, of)
     return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)
 
 
 def findings(error: ValidationError, of: type[Config] | None = None) -> list[str]:
-    """One line a key that is wrong."""
+    """Return a line for each wrong key."""
     lines = []
     errors = error.errors(include_url=False)
     for finding in errors:
@@ -264,7 +263,7 @@ def findings(error: ValidationError, of: type[Config] | None = None) -> list[str
         beside = [other["loc"][depth:] for other in errors if other["loc"][:depth] == finding["loc"][:depth]]
         literals = [str(steps_below[0]).startswith("literal[") for steps_below in beside if steps_below]
         if steps and steps[-1].startswith("literal[") and not all(literals):
-            # Another member of the union says what is wrong with what was meant.
+            # Another union member has the relevant error.
             continue
         if finding["type"] == "extra_forbidden":
             lines.append(f"{key}: unknown key (value {finding['input']!r}){_meant(key, of)}")
@@ -272,7 +271,7 @@ def findings(error: ValidationError, of: type[Config] | None = None) -> list[str
             lines.append(f"{key}: is missing")
         else:
             message = finding["msg"].removeprefix("Value error, ")
-            # What concerns several settings names them and their values itself: the whole section is not repeated.
+            # An error about several settings already names their values.
             names_it = finding["type"] == "value_error" and isinstance(finding["input"], dict)
             got = "" if names_it else f" (got {finding['input']!r})"
             lines.append(f"{key}: {message}{got}" if key else message)
@@ -280,7 +279,7 @@ def findings(error: ValidationError, of: type[Config] | None = None) -> list[str
 
 
 def _meant(key: str, of: type[Config] | None) -> str:
-    """The keys that an unknown key may have meant: of its own section, else of the same name in others."""
+    """Suggest keys for an unknown key: of its section, else of the same name in others."""
     section, _, last = key.rpartition(".")
     keys = list(_keys(of)) if of is not None else []
     beside = {candidate.rpartition(".")[2]: candidate for candidate in keys if candidate.rpartition(".")[0] == section}
@@ -291,7 +290,7 @@ def _meant(key: str, of: type[Config] | None) -> str:
 
 
 def _keys(of: type[Config], section: str = "") -> Iterator[str]:
-    """The keys of a class and of its sections, dotted."""
+    """Yield the dotted keys of a class and its sections."""
     for name, field in of.model_fields.items():
         yield f"{section}{name}"
         for kind in (field.annotation, *get_args(field.annotation)):

@@ -1,4 +1,4 @@
-"""What people see: messages, tables and progress bars on standard error, so that results can be piped."""
+"""Messages, tables and progress bars on standard error, so that results can be piped."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-#: Seconds between two lines of progress where there is no bar.
+#: Seconds between two progress lines if there is no bar.
 _BETWEEN_LINES_S = 30.0
-#: Columns of a line that goes into a pipe or a file: it is not broken.
+#: Width of lines in a pipe or file, which are not wrapped.
 _WHOLE_LINE = 100_000
-#: Control characters other than tab and newline, those that turn the direction of writing, and halves of characters: in
-#: a text they could clear the screen, write over what is there, show it in another order, or end the program.
+#: Control characters other than tab and newline, bidirectional overrides and surrogates: they could clear the screen,
+#: overwrite or reorder text, or crash the program.
 _CONTROLS = {
     code: "\N{REPLACEMENT CHARACTER}"
     for code in (
@@ -43,7 +43,7 @@ _CONTROLS = {
 
 
 class _SafeConsole(Console):
-    """A console that shows texts, whoever wrote them, without what a terminal would obey."""
+    """Console that removes terminal control codes from texts of any origin."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -54,18 +54,18 @@ console = _SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def output() -> Console:
-    """Where texts that were asked for are printed: standard output, wrapped on a terminal."""
+    """Return the console for results: standard output, wrapped on a terminal."""
     return _SafeConsole(highlight=False, width=None if sys.stdout.isatty() else _WHOLE_LINE)
 
 
 def print_indented(out: Console, text: str | Text, columns: int, max_chars: int | None = None) -> None:
-    """Print a text under its heading: broken between words, without spaces behind the lines.
+    """Print a text below its heading, wrapped between words, without trailing spaces.
 
     Args:
-        out: where.
-        text: of any number of lines.
-        columns: in front of each line.
-        max_chars: of the text; what comes after them is left out.
+        out: console.
+        text: text with any number of lines.
+        columns: indentation.
+        max_chars: length to truncate the text to.
     """
     if isinstance(text, str):
         text = Text(shown(text if max_chars is None or len(text) <= max_chars else f"{text[:max_chars]}..."))
@@ -75,7 +75,7 @@ def print_indented(out: Console, text: str | Text, columns: int, max_chars: int 
 
 
 def shown(text: str) -> str:
-    """Text from data as a terminal may have it.
+    """Return a text without terminal control codes.
 
     >>> shown("a\\x1b[2Jb")
     'a\N{REPLACEMENT CHARACTER}[2Jb'
@@ -84,7 +84,7 @@ def shown(text: str) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun, in the plural where it takes one.
+    """Format a number with its noun, in the plural if needed.
 
     >>> counted(1, "shard"), counted(2_000, "shard"), counted(0, "query", "queries")
     ('1 shard', '2,000 shards', 'no queries')
@@ -106,12 +106,12 @@ def duration(seconds: float) -> str:
 
 
 def say(message: str) -> None:
-    """One line about what is being done or decided, with its reason."""
+    """Print a line on an action or decision, with its reason."""
     console.print(message, markup=False)
 
 
 def be_verbose() -> None:
-    """From now on details are said too."""
+    """Show details from now on."""
     _Verbosity.details = True
 
 
@@ -120,13 +120,13 @@ class _Verbosity:
 
 
 def detail(message: str) -> None:
-    """One line for those who want to know more: shown with ``-v``."""
+    """Print a line of detail, shown with ``-v``."""
     if _Verbosity.details:
         say(message)
 
 
 def prose(message: str, style: str = "") -> None:
-    """Sentences: on a terminal broken between words, elsewhere whole; no path is cut."""
+    """Print sentences, wrapped between words on a terminal, else unwrapped; paths are never cut."""
     width = console.width if console.is_terminal else _WHOLE_LINE
     for line in message.split("\n"):
         whole = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
@@ -138,13 +138,13 @@ def warn(message: str) -> None:
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table; numbers are right-aligned, also where some rows have none."""
+    """Print a table; numeric columns are right-aligned, even with empty cells."""
     listed = [[str(cell) for cell in row] for row in rows]
     by_column = list(zip(columns, *listed, strict=True))
     longest_words = [max(map(cell_len, " ".join(cells).split()), default=0) for cells in by_column]
     left = console.width - 3 * len(columns) - 1
     if sum(longest_words) > left:
-        # Words and paths would be cut in two: a block a row, a line a cell.
+        # The table is too wide: print a block for each row, a line for each cell.
         console.print(title, style="bold", markup=False)
         for row in listed:
             show_summary(f"{columns[0]} {shown(row[0])}", dict(zip(columns[1:], row[1:], strict=True)))
@@ -163,7 +163,7 @@ def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) ->
 
 
 def show_summary(title: str, facts: Mapping[str, Any]) -> None:
-    """What ends a command: what was done and where the result is, a line a fact, so that no path is broken."""
+    """Print the final summary of a command, a line for each fact, so that paths are not wrapped."""
     console.print(title, style="bold", markup=False)
     width = max(map(len, facts), default=0)
     for key, value in facts.items():
@@ -175,7 +175,7 @@ def _is_number(cell: str) -> bool:
 
 
 class _RateColumn(TextColumn):
-    """Finished items a second."""
+    """Column of finished items a second."""
 
     def __init__(self, unit: str) -> None:
         super().__init__("")
@@ -188,12 +188,12 @@ class _RateColumn(TextColumn):
 
 @dataclass
 class ProgressBar:
-    """Handle of a running bar."""
+    """Handle of a progress bar."""
 
     progress: Progress
     task: TaskID
     unit: str
-    #: When it was last shown, by the clock of :func:`time.monotonic`.
+    #: Time of the last display, by :func:`time.monotonic`.
     shown_at: float
 
     def advance(self, num: float = 1) -> None:
@@ -205,7 +205,7 @@ class ProgressBar:
         self._tell()
 
     def _tell(self) -> None:
-        """A line now and then where there is no bar."""
+        """Print a progress line from time to time if there is no bar."""
         now = time.monotonic()
         if not self.progress.disable or now - self.shown_at < _BETWEEN_LINES_S:
             return
@@ -221,7 +221,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(description: str, total: float, unit: str) -> Iterator[ProgressBar]:
-    """A bar with rate and ETA on a terminal; in CI and where output is redirected a line twice a minute."""
+    """Show a bar with rate and ETA on a terminal; otherwise print two lines a minute."""
     quiet = bool(os.environ.get("CI")) or not sys.stderr.isatty()
     progress = Progress(
         TextColumn("{task.description}"),

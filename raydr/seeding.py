@@ -1,7 +1,7 @@
-"""Randomness that depends on what is drawn for, never on who draws it.
+"""Random numbers keyed by their purpose, independent of the worker that draws them.
 
-The numbers drawn for a query are a function of (seed, epoch, query_id, purpose): the same on one worker or
-eight, in any file order, in any process (Python's own ``hash`` is salted per process and cannot be used).
+The numbers for a query are a function of (seed, epoch, query_id, purpose): equal for any number of workers, file order
+or process (Python's own ``hash`` is salted per process).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 def _digest(parts: tuple[str | int, ...], num_bytes: int) -> int:
     hasher = hashlib.blake2b(digest_size=num_bytes)
     for part in parts:
-        # Type and length go in first, so that ("ab", "c"), ("a", "bc") and (1,), ("1",) all differ.
+        # Type and length are hashed first, so that ("ab", "c"), ("a", "bc") and (1,), ("1",) all differ.
         content = str(part).encode("utf-8")
         hasher.update(f"{'s' if isinstance(part, str) else 'i'}{len(content)}:".encode("ascii"))
         hasher.update(content)
@@ -22,7 +22,7 @@ def _digest(parts: tuple[str | int, ...], num_bytes: int) -> int:
 
 
 def stable_hash64(*parts: str | int) -> int:
-    """A 64-bit BLAKE2b hash of the parts, the same on every machine, process and Python version.
+    """Return a 64-bit BLAKE2b hash of the parts, equal on every machine, process and Python version.
 
     >>> stable_hash64("ab", "c") == stable_hash64("a", "bc")
     False
@@ -33,17 +33,17 @@ def stable_hash64(*parts: str | int) -> int:
 
 
 def query_rng(seed: int, epoch: int, query_id: str, purpose: str) -> np.random.Generator:
-    """The generator for one query in one epoch.
+    """Return the generator for a query in an epoch.
 
     Args:
         seed: the run's seed.
-        epoch: the epoch that the numbers are drawn for.
-        query_id: the query.
-        purpose: what is drawn, for example ``"negatives"``; two purposes get independent streams.
+        epoch: epoch of the draws.
+        query_id: id of the query.
+        purpose: name of the draws, for example ``"negatives"``; two purposes have independent streams.
 
     Returns:
-        A counter-based Philox generator keyed with a 128-bit hash of the arguments: keying it costs
-        microseconds, and different keys give independent streams.
+        Counter-based Philox generator keyed with a 128-bit hash of the arguments: keying takes microseconds, and
+        different keys have independent streams.
 
     >>> a, b = (query_rng(1, 0, "q7", "negatives").random() for _ in range(2))
     >>> a == b

@@ -1,1 +1,1 @@
-"""raydr from Python: pairs in memory in, tables and models out. ``import raydr`` gives all of it."""
+"""Python API: pairs in memory in, tables and models out. ``import raydr`` exports it."""

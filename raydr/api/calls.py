@@ -1,7 +1,7 @@
-"""What a call of the Python API runs: a config for the given pairs, and the session that makes its artefacts.
+"""Config and session of a call of the Python API.
 
-A call writes a config as ``raydr prepare FILE`` does, and makes the same artefacts as the command line. They lie in
-``workdir``, or in a folder that goes with the process; what is there already is not made again. No Ray starts, unless
+A call builds a config as ``raydr prepare FILE`` does, and makes the same artefacts as the command line. They lie in
+``workdir``, or in a temporary folder of the process; existing artefacts are reused. Ray does not start, unless
 ``settings`` names a cluster (``{"ray": {"address": ...}}``).
 """
 
@@ -24,9 +24,9 @@ from raydr.errors import ConfigError
 if TYPE_CHECKING:
     from raydr.data.pairs_in_memory import Pairs
 
-#: A call computes in this process, whatever the size of the data: it has the whole machine.
+#: A call computes in this process, whatever the size of the data.
 _IN_PROCESS_ROWS = 10**9
-#: Below the working folder: pairs that were given in memory.
+#: Subfolder of the working folder for pairs that were passed in memory.
 _GIVEN = "given"
 
 
@@ -40,24 +40,24 @@ def call_config(
     sections: Mapping[str, Any] | None = None,
     hold_out: bool = False,
 ) -> RunConfig:
-    """The config of a call.
+    """Build the config of a call.
 
     Args:
-        pairs: what it is about.
-        model: checkpoint of ``model``; its default if None.
-        seed: of the run.
-        workdir: the working folder; one that goes with the process if None.
-        settings: what the caller sets, which goes before all else.
-        sections: what the function sets.
-        hold_out: take the splits for dev and test that the pairs have, or parts of the training split. Without it all
-            pairs are of one split.
+        pairs: data of the call.
+        model: checkpoint of ``model``; None: its default.
+        seed: seed of the run.
+        workdir: working folder; None: a temporary folder of the process.
+        settings: settings of the caller, which override all others.
+        sections: settings of the called function.
+        hold_out: use the dev and test splits of the pairs, or hold out parts of the training split. If False, all pairs
+            form one split.
 
     Raises:
-        DataError: the pairs cannot be used.
-        ConfigError: a setting is wrong.
+        DataError: the pairs are invalid.
+        ConfigError: a setting is invalid.
     """
     place = str(workdir) if workdir is not None else _temporary_folder()
-    # A call computes on this machine: it reads what it writes.
+    # A call computes on this machine, so it reads local files.
     local_folder = place if "://" not in place else _temporary_folder()
     raw = first_config(place_pairs(pairs, f"{local_folder}/{_GIVEN}")).raw
     raw.pop("variants", None)
@@ -75,7 +75,7 @@ def call_config(
 
 
 def is_config(argument: object) -> TypeGuard[RunConfig]:
-    """Whether a call is given a config in the place of pairs: a RunConfig, a YAML file's path or name, a nested dict.
+    """Return whether an argument is a config, not pairs: a RunConfig, a YAML path or name, or a nested dict.
 
     >>> is_config("my.yaml"), is_config("pairs.csv"), is_config([("query", "passage")]), is_config({"data": {}})
     (True, False, False, True)
@@ -91,19 +91,19 @@ def is_config(argument: object) -> TypeGuard[RunConfig]:
 
 
 def refuse_options(function: str, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-    """Refuse what belongs to a config, where pairs are given.
+    """Reject options of configs in a call with pairs.
 
     Raises:
-        ConfigError: there is something.
+        ConfigError: such options are set.
     """
     if arguments or options:
         named = ", ".join(options) or f"{len(arguments)} further arguments"
-        raise ConfigError(f"raydr.{function} of pairs does not take {named}; a RunConfig in their place would")
+        raise ConfigError(f"raydr.{function} with pairs does not take {named}; pass a RunConfig to use these")
 
 
 @cache
 def _temporary_folder() -> str:
-    """The working folder of this process, which goes with it."""
+    """Return the temporary working folder of this process."""
     folder = tempfile.mkdtemp(prefix="raydr-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,4 +1,4 @@
-"""Finding noise from Python: mismatched pairs, false negatives, and hard negatives without them."""
+"""Noise detection in Python: mismatched pairs, false negatives, clean hard negatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raydr.pipeline.session import open_session
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Candidates of each query where nothing else is asked for.
+#: Default number of candidates of a query.
 _NUM_CANDIDATES = 30
 
 
@@ -35,24 +35,23 @@ def find_noise(
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Noise:
-    """Find the pairs whose passage does not belong to the query.
+    """Detect the pairs whose passage does not belong to the query.
 
-    Each pair is measured by a model that has not learnt it: the pairs are cut into folds, and one short training on
-    the other folds measures each. The detector ``local_fdr`` compares the measures with those of random pairs
-    (docs/methods.md).
+    A model that has not seen the pair measures it: the pairs are cut into folds, and a short training on the other
+    folds measures each. The detector ``local_fdr`` compares the measures with those of random pairs (docs/methods.md).
 
     Args:
         pairs: a list of (query, passage) tuples, a DataFrame, a ``datasets.Dataset``, or the path of a file. Columns
             are recognised by their names.
-        model: a Hugging Face name or a folder, of any encoder; MiniLM out of a package if None.
-        cross_fit: train on folds. False asks the model as it is: as quick as encoding, and less sure.
-        seed: draws folds, batches and random passages.
-        workdir: where artefacts are kept; a folder that goes with the process if None.
-        settings: further settings as in a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.
+        model: Hugging Face name or folder of an encoder; None: a MiniLM from an installed package.
+        cross_fit: train on folds. False uses the checkpoint: as fast as encoding, less accurate.
+        seed: seed of folds, batches and random passages.
+        workdir: folder of the artefacts; None: a temporary folder of the process.
+        settings: further settings of a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.
 
     Raises:
-        DataError: a row or a column cannot be used; names both.
-        ConfigError: a setting is wrong.
+        DataError: a row or column is invalid; the message names it.
+        ConfigError: a setting is invalid.
     """
     sections = {} if cross_fit else {"cross_fit": {"num_epochs": 0}}
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
@@ -71,20 +70,20 @@ def find_false_negatives(
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> FalseNegatives:
-    """Find candidate negatives that answer their query after all.
+    """Detect candidate negatives that answer their query.
 
     Args:
         pairs: as in :func:`find_noise`.
-        candidates: ``bm25``: the best passages that BM25 finds for each query; ``source``: the negatives that came with
-            the pairs; or rows (query, passage) of your own, whose queries are among the pairs.
-        judge: of negatives: ``near_duplicate``, ``margin``, ``guide``, ``sieve``, ... (docs/methods.md).
-        num_candidates: of each query, at most.
-        model: that the judge asks, and whose similarities it reads; MiniLM out of a package if None.
+        candidates: ``bm25``: the best passages of BM25 for each query; ``source``: the negatives in the pairs; or your
+            own rows (query, passage), whose queries are among the pairs.
+        judge: judge of negatives: ``near_duplicate``, ``margin``, ``guide``, ``sieve``, ... (docs/methods.md).
+        num_candidates: candidates of each query, at most.
+        model: model of the judge; None: a MiniLM from an installed package.
         seed, workdir, settings: as in :func:`find_noise`.
 
     Raises:
-        DataError: a row or a column cannot be used, or a candidate is of an unknown query.
-        ConfigError: a setting is wrong.
+        DataError: a row or column is invalid, or a candidate's query is unknown.
+        ConfigError: a setting is invalid.
     """
     if not isinstance(candidates, str):
         pairs, candidates = _with_candidates(pairs, candidates), SOURCE
@@ -110,16 +109,16 @@ def mine_hard_negatives(
 
     Args:
         pairs: as in :func:`find_noise`. Their positives are the corpus.
-        miner: ``bm25``, or ``model`` as it is.
-        num_negatives: of each query, at most; the hardest that are left.
-        num_candidates: of each query that are judged.
-        judge: as in :func:`find_false_negatives`; None keeps all.
+        miner: ``bm25``, or the untrained ``model``.
+        num_negatives: negatives of each query, at most; the hardest that the judge keeps.
+        num_candidates: judged candidates of each query.
+        judge: as in :func:`find_false_negatives`; None: keep all.
         model: as in :func:`find_false_negatives`.
         seed, workdir, settings: as in :func:`find_noise`.
 
     Returns:
         A row for each negative: ``query``, ``positive``, ``negative``, and its ``rank`` among the candidates, from 1.
-        Trainers of triplets, :func:`train` among them, take it as it is.
+        Trainers of triplets, such as :func:`train`, accept it unchanged.
     """
     name = {"bm25": BM25, "model": UNTRAINED}[miner]
     sections = _mining(name, num_candidates, model, settings)
@@ -137,19 +136,19 @@ def mine_hard_negatives(
 def _mining(
     miner: str, num_candidates: int, model: str | Path | None, settings: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Sections for judges of candidates: who proposes them, and whom judges ask: one model, whether as guide or not."""
+    """Return the sections for judges of candidates: their miner, and their model in every role."""
     guide = dict((settings or {}).get("model", {})) | ({} if model is None else {"checkpoint": str(model)})
     return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, "guide": guide}}
 
 
 def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]]:
-    """The pairs with candidates as their negatives.
+    """Return the pairs with candidates as their negatives.
 
     Raises:
-        DataError: the pairs are none of one split, or a candidate is of a query that they have not.
+        DataError: the pairs have several splits, or a candidate's query is not among them.
     """
     if isinstance(pairs, str | Path | Mapping):
-        raise DataError("candidates of your own go with pairs of one split in memory: a list, a DataFrame, a Dataset")
+        raise DataError("own candidates need pairs of a single split in memory: a list, a DataFrame, or a Dataset")
     table, candidate_table = pair_table(pairs, "pairs"), pair_table(candidates, "candidates")
     query, positive = _named(table, "pairs")
     candidate_query, candidate = _named(candidate_table, "candidates")
@@ -160,13 +159,13 @@ def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]
     known = table[query].to_pylist()
     if strangers := by_query.keys() - set(known):
         at = next(at for at, text in enumerate(texts) if text in strangers)
-        raise DataError(f"candidates, row {at}: its query is none of the pairs: {texts[at]!r:.80}")
+        raise DataError(f"candidates, row {at}: the query is not among the pairs: {texts[at]!r:.80}")
     rows = zip(known, table[positive].to_pylist(), strict=True)
     return [{"query": text, "positive": passage, "negative": by_query.get(text, [])} for text, passage in rows]
 
 
 def _named(table: pa.Table, where: str) -> tuple[str, str]:
-    """The columns of queries and passages."""
+    """Return the columns of queries and passages."""
     columns = pair_shape(table.to_pylist(), where).settings.get("columns", {})
     if not columns:
         raise DataError(f"{where} are records of tevatron or DPR; expected columns of queries and passages")

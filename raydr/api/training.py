@@ -1,4 +1,4 @@
-"""Training and measuring a retriever from Python."""
+"""Training and evaluation of a retriever in Python."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Model:
     """A trained retriever.
 
     Args:
-        config: of its run; ``config.to_yaml()`` is the same run for the command line.
-        artifact: its files.
+        config: config of its run; ``config.to_yaml()`` repeats it on the command line.
+        artifact: files of the model.
     """
 
     config: RunConfig
@@ -38,7 +38,7 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """A local folder with the model's files, which sentence-transformers opens."""
+        """Local folder of the model's files, which sentence-transformers opens."""
         return str(self.artifact.local_folder())
 
     def sentence_transformer(self) -> SentenceTransformer:
@@ -48,26 +48,25 @@ class Model:
         return SentenceTransformer(self.folder)
 
     def save(self, folder: str | Path) -> str:
-        """Write the model into a folder, with a card that says how it was trained and what it reaches.
+        """Write the model into a folder, with a card of its training and measures.
 
         Returns:
-            The folder.
+            Path of the folder.
         """
         places = Places.of(self.config.workdir)
         places.point(f"models/{TRAINED}", self.artifact.manifest.identity.kind, self.artifact.fingerprint)
         return str(export_model(places, TRAINED, Folder(str(folder)).absolute(), again=True).folder)
 
     def evaluate(self, pairs: Pairs | None = None, *, workdir: str | Path | None = None) -> pd.DataFrame:
-        """Measures of BM25, the checkpoint before training and the model, with intervals.
+        """Evaluate BM25, the untrained checkpoint and the model, with intervals.
 
         Args:
-            pairs: what is searched for, and where: as :func:`evaluate` takes them. None: the split that the training
-                has held out, beside the whole corpus of the training.
+            pairs: queries and passages, as in :func:`evaluate`. None: the held-out split, searched in the whole
+                training corpus.
             workdir: as in :func:`evaluate`.
 
         Returns:
-            A row for each split, system and measure: ``mean``, the ends ``low`` and ``high`` of its interval, and
-            ``num_queries``.
+            A row for each split, system and measure: ``mean``, interval ``low`` and ``high``, and ``num_queries``.
         """
         if pairs is not None:
             return evaluate(pairs, model=self.folder, workdir=workdir)
@@ -103,21 +102,21 @@ def train(
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Model | list[Artifact]:
-    """Train a retriever on pairs, through their noise.
+    """Train a retriever on noisy pairs.
 
     Args:
-        pairs: as in :func:`find_noise`; of several splits as a mapping (``train``, ``dev``, ``test``) or a
-            ``datasets.DatasetDict``. What is missing of dev and test, a tenth of the queries each, is held out. Or a
-            :class:`RunConfig`: then this is ``raydr train``, with its options.
-        loss: ``npc`` finds mismatched pairs first and corrects them; ``nce`` trusts all; others, with their settings as
-            a mapping, are in docs/methods.md.
-        model: that is gone on from, as in :func:`find_noise`.
-        num_epochs, batch_size, learning_rate: of the training; those of ``raydr prepare FILE`` if None.
+        pairs: as in :func:`find_noise`; several splits as a mapping (``train``, ``dev``, ``test``) or
+            ``datasets.DatasetDict``. Missing dev and test splits are held out, a tenth of the queries each. A
+            :class:`RunConfig` runs ``raydr train`` with its options.
+        loss: ``npc`` detects and corrects mismatched pairs; ``nce`` trusts all; for others, with settings as a mapping,
+            see docs/methods.md.
+        model: checkpoint to start from, as in :func:`find_noise`.
+        num_epochs, batch_size, learning_rate: training settings; None: those of ``raydr prepare FILE``.
         seed, workdir, settings: as in :func:`find_noise`.
 
     Raises:
-        DataError: a row or a column cannot be used; names both.
-        ConfigError: a setting is wrong.
+        DataError: a row or column is invalid; the message names it.
+        ConfigError: a setting is invalid.
     """
     if is_config(pairs):
         return train_verb.train(pairs, *arguments, **options)
@@ -154,15 +153,15 @@ def evaluate(
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> pd.DataFrame | Evaluations:
-    """Measure a model, as it is, beside BM25: each query is searched among the passages of all pairs.
+    """Evaluate an untrained model and BM25: each query is searched among the passages of all pairs.
 
     Args:
-        pairs: as in :func:`find_noise`. Or a :class:`RunConfig`: then this is ``raydr evaluate``, with its options.
+        pairs: as in :func:`find_noise`. A :class:`RunConfig` runs ``raydr evaluate`` with its options.
         model: as in :func:`find_noise`.
         seed, workdir, settings: as in :func:`find_noise`.
 
     Returns:
-        As :meth:`Model.evaluate`; the model is the system ``untrained``.
+        As in :meth:`Model.evaluate`; the model is the system ``untrained``.
     """
     if is_config(pairs):
         return evaluate_verb.evaluate(pairs, *arguments, **options)
@@ -173,7 +172,7 @@ def evaluate(
 
 
 def _measured(session: Session, splits: Sequence[str], systems: Sequence[str]) -> pd.DataFrame:
-    """A row for each split, system and measure."""
+    """Return a row for each split, system and measure."""
     recipe = session.recipe
     targets = [recipe.evaluation(split, systems) for split in splits]
     return Evaluations(session.make(*targets, moving=True)).to_pandas()

@@ -1,13 +1,13 @@
-"""An audit: how much of a data set is wrong, how sure that is, and the worst of it.
+"""Audit: the estimated noise of a data set, its uncertainty, and the worst examples.
 
 Artefact ``audit``::
 
-    report.html    the answer in a sentence, the figures, a histogram, the worst pairs side by side
+    report.html    main result, figures, a histogram, the worst pairs
     flagged.csv    all flagged pairs, the surest first, with :data:`FLAGGED_COLUMNS`
     summary.json   the figures, see :class:`raydr.noise.audit_result.AuditResult`
-    plots/*.png    the pictures of the page
+    plots/*.png    plots of the page
 
-The verdicts are artefacts of their own. One call reads them, a part at a time, and writes; the driver gets counts.
+Verdicts are separate artefacts. A single call reads them part by part; the driver gets counts.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
-#: Folder of the pictures.
+#: Folder of the plots.
 PLOTS = "plots"
-#: Of the flagged pairs: file and line that the passage was read from (no line where several pairs have it), texts, the
-#: probability of being mismatched, and what the judge saw.
+#: Columns of flagged pairs: source file and line of the passage (no line if several pairs share it), texts,
+#: P(mismatched), and the basis of the verdict.
 FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title", "passage", "p", "why")
 #: Flagged pairs whose texts are held at once.
 _BLOCK = 10_000
 
 
 def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: Node | None, split: str) -> Node:
-    """A report of what judges say.
+    """Return the node of a report on verdicts.
 
     Args:
-        context: the config.
-        name: of the model that judges ask.
-        verdicts: by judge.
-        negatives: the candidates that were judged, if any were.
-        split: the split.
+        context: config.
+        name: name of the judges' model.
+        verdicts: verdicts by judge.
+        negatives: judged candidates, if any.
+        split: judged split.
     """
     config = context.config
     return report_verdicts.node(
@@ -109,28 +109,28 @@ def report_verdicts(
     answers: EvaluateConfig,
     rows_are_pairs: Annotated[bool, Neutral],
 ) -> dict[str, Any]:
-    """Put the verdicts of judges together into one report.
+    """Report on the verdicts of judges.
 
     Args:
-        making: the ``audit`` artefact.
-        pool: where they are read.
-        dataset, corpus: what was judged.
-        verdicts: by judge; of pairs or of negatives.
-        negatives: the candidates that were judged; needed if there are verdicts on negatives.
-        model_name: of the model that judges ask.
-        judges: their names in the order of the page, which the key keeps.
-        num_shown: pairs that the page shows.
-        split: what was judged.
-        train_split: what is trained on; its queries should not be in other splits.
-        seed: of the sample of queries that are searched for answers.
-        answers: whose answers count, and how they are found in passages.
-        rows_are_pairs: a line of the source is a pair, so that a passage of several queries is on several lines.
+        making: ``audit`` artefact to make.
+        pool: pool for the work.
+        dataset, corpus: judged data.
+        verdicts: verdicts by judge, on pairs or negatives.
+        negatives: judged candidates, for verdicts on negatives.
+        model_name: name of the judges' model.
+        judges: judges in the order of the page, which is part of the key.
+        num_shown: number of pairs on the page.
+        split: judged split.
+        train_split: training split, whose queries should not be in other splits.
+        seed: seed of the sample of queries that are searched for answers.
+        answers: settings of answer matching.
+        rows_are_pairs: whether a source line is a pair, so that a passage of several queries is on several lines.
 
     Raises:
         ConfigError: there are no verdicts.
     """
     if not verdicts:
-        raise ConfigError("an audit needs the verdicts of at least one judge")
+        raise ConfigError("an audit needs verdicts of at least one judge")
     audited = Audited(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
     names = {"split": split, "model": model_name, "train_split": train_split}
     provenance = list(making.identity.inputs.items())
@@ -140,19 +140,19 @@ def report_verdicts(
 
 
 def load_result(artifact: Artifact) -> AuditResult:
-    """The figures of an ``audit`` artefact."""
+    """Read the figures of an ``audit`` artefact."""
     return AuditResult.model_validate(artifact.read_json(SUMMARY))
 
 
 def show(artifact: Artifact) -> None:
-    """Print the answer of an ``audit`` artefact, its tables where there is more to it, and where it lies."""
+    """Print the main result, the tables and the files of an ``audit`` artefact."""
     result = load_result(artifact)
     for fault in result.faults:
         warn(fault)
     if len(result.pairs) > 1:
         show_table("mismatched pairs", *transposed(pair_rows(result)))
     if result.negatives:
-        note = f", without queries that {result.suspected_by} suspects" if result.suspected_by else ""
+        note = f", without queries that {result.suspected_by} flags" if result.suspected_by else ""
         show_table(f"false negatives{note}", *transposed(negative_rows(result)))
     quality = quality_rows([*result.pairs, *result.negatives])
     if quality[1]:
@@ -171,7 +171,7 @@ def _write(
     rows_are_pairs: Annotated[bool, Neutral],
     provenance: Sequence[tuple[str, str]],
 ) -> tuple[dict[str, Part], dict[str, float]]:
-    """Count, draw and write everything; returns the parts and the main figures."""
+    """Count, plot and write; return the parts and the main figures."""
     data, split = audited.data, audited.split
     pairs = {judge: read_pairs(audited, judge) for judge in audited.judges("pairs")}
     shown: dict[str, list[ShownVerdict]] = {}
@@ -234,19 +234,20 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
 
 
 def _why(audited: Audited, row: Any) -> Iterator[str]:
-    """What a verdict rests on."""
+    """Yield the basis of a verdict."""
     name = audited.score_names[row.judge]
     yield f"{row.judge}: {name} {row.score:.3g}"
     if name == "perplexity":
-        yield f"among random passages it is the query's with probability {math.exp(-row.score):.1%}"
+        yield f"P(this passage among random passages) = {math.exp(-row.score):.1%}"
     for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
         if judges:
             yield f"{word} {', '.join(judges)}"
 
 
 def _show_pairs(audited: Audited, flagged: pd.DataFrame) -> list[ShownVerdict]:
-    """The query, its suspicious annotation, and a passage that may be better: the one that stood there before noise
-    was injected, else the miner's first."""
+    """Show a query, its suspicious passage, and a candidate for a better one: the original passage before noise
+    injection, else the miner's best.
+    """
     ids, split = flagged["query_id"].tolist(), audited.split
     rows = of_queries(audited.data.qrels(split), ids).to_pylist()
     replaced = {(row["query_id"], row["passage_id"]): row["original_passage_id"] for row in rows}
@@ -258,13 +259,13 @@ def _show_pairs(audited: Audited, flagged: pd.DataFrame) -> list[ShownVerdict]:
             passages.append(("the true passage, replaced on purpose", original))
         elif mined := first.get(row.query_id):
             passages.append((f"first candidate of {mined['miner']}", mined["passage_id"]))
-        facts = [] if math.isnan(row.p) else [f"mismatched with probability {row.p:.3f}"]
+        facts = [] if math.isnan(row.p) else [f"P(mismatched) = {row.p:.3f}"]
         shown.append(_shown(audited, row, [*facts, *_why(audited, row)], passages))
     return shown
 
 
 def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> list[ShownVerdict]:
-    """The query, its annotated passage, and the suspicious candidate with its provenance."""
+    """Show a query, its annotated passage, and the suspicious candidate with its provenance."""
     if not len(flagged):
         return []
     ids = flagged["query_id"].tolist()
@@ -279,7 +280,7 @@ def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> lis
                     "" if candidate["positive_score"] is None else f" (positive {candidate['positive_score']:.4g})"
                 )
                 facts.append(
-                    f"found by {candidate['miner']}, round {candidate['round']}, rank {candidate['rank']}"
+                    f"mined by {candidate['miner']}, round {candidate['round']}, rank {candidate['rank']}"
                     f"{score}{positive}"
                 )
         annotated = [("annotated", passage_id) for passage_id in positives.get(row.query_id, [])[:1]]
@@ -288,7 +289,7 @@ def _show_candidates(audited: Audited, judge: str, flagged: pd.DataFrame) -> lis
 
 
 def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
-    """The candidates of some queries, the first ranks first."""
+    """Return the candidates of queries, best ranks first."""
     if audited.negatives is None:
         return []
     rows = of_queries(read_split(audited.negatives, "negatives", audited.split), query_ids).to_pylist()
@@ -296,7 +297,7 @@ def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _shown(audited: Audited, row: Any, facts: Sequence[str], passages: Sequence[tuple[str, str]]) -> ShownVerdict:
-    truth = [] if pd.isna(row.truth) else ["in truth noise" if row.truth else "in truth no noise that was planted"]
+    truth = [] if pd.isna(row.truth) else ["injected noise" if row.truth else "no injected noise"]
     [query] = query_texts(audited.data, audited.split, [row.query_id])
     texts = audited.corpus.texts(audited.corpus.rows_of([passage_id for _, passage_id in passages]))
     columns = zip(passages, texts.titles, texts.texts, strict=True)

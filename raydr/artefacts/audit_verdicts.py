@@ -1,5 +1,4 @@
-"""What an audit reads out of verdicts: which pairs are flagged and how surely, and how many candidates of how many
-queries."""
+"""Findings of an audit from verdicts: flagged pairs and their probabilities, flagged candidates and their queries."""
 
 from __future__ import annotations
 
@@ -23,22 +22,22 @@ from raydr.noise.judges.base import judge_class
 from raydr.pages.noise_plots import DetectedPairs, parse_fit
 from raydr.store.artifact import Artifact
 
-#: Verdicts that are shown of each judge.
+#: Number of shown verdicts of each judge.
 NUM_SHOWN = 10
-#: Columns of a verdict that are read, and what tells verdicts apart.
+#: Columns read from verdicts, of which the first two are the key.
 _COLUMNS = ["query_id", "passage_id", "score", "action", "truth"]
 PAIR = ["query_id", "passage_id"]
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What is audited; small and picklable.
+    """Input of an audit; small and picklable.
 
     Args:
-        split: that was judged.
-        data, corpus: what was judged.
-        negatives: the candidates; None if only pairs were judged.
-        verdicts: by judge.
+        split: judged split.
+        data, corpus: judged data.
+        negatives: judged candidates; None if only pairs were judged.
+        verdicts: verdicts by judge.
     """
 
     split: str
@@ -49,7 +48,7 @@ class Audited:
 
     @cached_property
     def score_names(self) -> dict[str, str]:
-        """What the scores of each judge are."""
+        """Name of each judge's score."""
         return {name: judge_class(artifact.info["settings"]).score_name for name, artifact in self.verdicts.items()}
 
     def judges(self, subject: str) -> list[str]:
@@ -57,8 +56,9 @@ class Audited:
 
 
 def read_pairs(audited: Audited, judge: str) -> pd.DataFrame:
-    """The verdicts of a judge of pairs: query_id, passage_id, score, action, truth, judge, flagged, and ``p``, the
-    probability of being mismatched (NaN if the judge gives none)."""
+    """Read the verdicts of a judge of pairs: query_id, passage_id, score, action, truth, judge, flagged, and ``p``,
+    P(mismatched) (NaN if the judge gives none).
+    """
     tables, probability_N = read_verdicts(audited.verdicts[judge], audited.split)
     frame = _frame([table.select(_COLUMNS) for table in tables.values()])
     return frame.assign(judge=judge, p=np.nan if probability_N is None else probability_N)
@@ -70,10 +70,9 @@ def _frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
 
 
 def settle(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> tuple[str, pd.DataFrame]:
-    """Name the judges whose word counts, and give one verdict a pair.
+    """Return the deciding judges and a verdict for each pair.
 
-    These are the first judge of pairs and those that come after it, one after the other; of a pair the last one's word
-    counts.
+    The first judge of pairs decides; the later judges of its chain override it.
     """
     chain = list(pairs)[:1]
     for judge in pairs:
@@ -84,7 +83,7 @@ def settle(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> tuple[str, pd
 
 
 def pair_findings(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> list[PairFindings]:
-    """The settled findings first, then those of each judge, if there is more than one."""
+    """Return the combined findings, then those of each judge if there are several."""
     name, settled = settle(audited, pairs)
     by_judge = [_of_judge(audited.verdicts[judge], judge, frame) for judge, frame in pairs.items()]
     if name in pairs:
@@ -98,7 +97,7 @@ def pair_findings(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> list[P
 
 def _of_judge(verdicts: Artifact, judge: str, frame: pd.DataFrame) -> PairFindings:
     detector, comes_after = verdicts.info.get("detector", {}), "after" in verdicts.info
-    # Who comes after another judge leaves that one's word where it has none of its own.
+    # A later judge of a chain keeps the earlier verdict where it has none.
     reason = "" if comes_after else detector.get("reason", "")
     share, settings = detector.get("share_mismatched"), verdicts.info["settings"]
     return _findings(judge, frame, share, reason, settings, verdicts.info.get("detection"))
@@ -127,7 +126,7 @@ def _findings(
 
 
 def perplexities(audited: Audited, judge: str, frame: pd.DataFrame) -> DetectedPairs | None:
-    """What a judge that goes by perplexities rests on; None of other judges."""
+    """Return the basis of a perplexity judge's verdicts; None for other judges."""
     verdicts = audited.verdicts[judge]
     tables = [read_parquet(verdicts.local(name)) for name in verdicts.parts(f"{DETECTION}/{audited.split}")]
     if not tables or "perplexity" not in tables[0].column_names:
@@ -143,7 +142,7 @@ def perplexities(audited: Audited, judge: str, frame: pd.DataFrame) -> DetectedP
 
 
 def worst_first(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Verdicts of a judge, the most suspicious first, with ``flagged_by`` and ``kept_by``: the other judges."""
+    """Return a judge's verdicts, the most suspicious first, with the other judges in ``flagged_by`` and ``kept_by``."""
     keys = [key for key in ("p", "score") if key in frame]
     ordered = frame.sort_values([*keys, *PAIR], ascending=[False] * len(keys) + [True, True], ignore_index=True)
     judges_of: dict[str, list[list[str]]] = {
@@ -160,21 +159,21 @@ def worst_first(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.D
 
 
 def rows_in(frame: pd.DataFrame) -> Iterator[Any]:
-    """Its rows, a column an attribute."""
+    """Yield rows with columns as attributes."""
     yield from frame.itertuples(index=False)
 
 
 def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[NegativeFindings], dict[str, pd.DataFrame]]:
-    """Count what judges of candidates flag, one part of the candidates in memory at a time.
+    """Count the flags of judges of candidates, with one part of the candidates in memory.
 
-    Next to a mismatched positive all candidates look like positives: such queries are left out.
+    Queries with a flagged pair are excluded: beside a mismatched positive all candidates look positive.
 
     Args:
-        audited: what is audited.
-        suspected: ids of the queries whose annotated pair is flagged.
+        audited: input of the audit.
+        suspected: ids of queries whose annotated pair is flagged.
 
     Returns:
-        The findings, and by judge its highest scores, one a query, see :func:`worst_first`.
+        The findings, and each judge's highest scores, at most one a query, see :func:`worst_first`.
     """
     judges = audited.judges("negatives")
     counts = {judge: Counter[str]() for judge in judges}
@@ -203,9 +202,9 @@ def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[Negativ
 
 
 def _by_part(audited: Audited, judges: Sequence[str], left_out: Collection[str]) -> Iterator[dict[str, pd.DataFrame]]:
-    """The verdicts of all judges on each part of the candidates, with ``rank``, the best one of the candidate.
+    """Yield the verdicts of all judges on each part of the candidates, with ``rank``, the candidate's best.
 
-    Judges cut a part into pieces of different sizes. Of a candidate that two miners have found the higher score counts.
+    Judges split a part into pieces of different sizes. The higher score counts for a candidate of two miners.
     """
     if not judges:
         return

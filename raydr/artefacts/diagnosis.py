@@ -1,8 +1,8 @@
-"""Why is a trained model worse than it could be? All checks over samples of its queries.
+"""Diagnosis of a training: run all checks on samples of its queries.
 
 Artefact ``diagnosis``::
 
-    findings.json    measures, findings with severity, settings and advice, what was compared, what was not looked at
+    findings.json    measures, findings with severity, settings and advice, compared quantities, checks without input
     report.html      the same as a page
 """
 
@@ -37,7 +37,7 @@ FINDINGS, REPORT = "findings.json", "report.html"
 
 
 class Examine:
-    """Gathers the evidence and lets the checks look at it, where models can be loaded."""
+    """Gathers the evidence and runs the checks, in a worker that can load models."""
 
     def __init__(self, job: DiagnosisJob) -> None:
         self.job = job
@@ -49,14 +49,14 @@ class Examine:
 
 
 def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins: Node | None) -> Node:
-    """All checks over a training.
+    """Return the node of a training's diagnosis.
 
     Args:
-        context: the config, or that of a variant.
-        name: of the model.
-        model: that was trained.
-        untrained: as it was before.
-        margins: cross-fitted, of its pairs; None: mismatched pairs are looked for without.
+        context: config, or that of a variant.
+        name: name of the model.
+        model: trained model.
+        untrained: model before training.
+        margins: cross-fitted margins of its pairs; may be None.
     """
     config = context.config
     return diagnose.node(
@@ -81,7 +81,7 @@ def _num_examined(of: Any) -> int:
     return 2 * int(min(of.corpus.rows("passages"), sum(SAMPLE_SIZE.values())))
 
 
-@artefact(KIND, version=3, rows=_num_examined, asks_model=True, moves=True)
+@artefact(KIND, version=4, rows=_num_examined, asks_model=True, moves=True)
 def diagnose(
     making: Building,
     pool: Pool,
@@ -99,22 +99,22 @@ def diagnose(
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic,
 ) -> dict[str, Any]:
-    """Examine a training.
+    """Diagnose a training.
 
     Args:
-        making: the ``diagnosis`` artefact.
-        pool: where the models are asked.
-        model: that was trained.
-        untrained: as it was before.
-        dataset, corpus: what it was trained on.
-        negatives: the candidates that training draws from; those that came with the data if None.
-        margins: cross-fitted, of the pairs; None if there are none.
-        fold: the model of the first fold, which learnt the pairs of the others; with ``margins``.
-        held_out: splits that may be measured on: the first that has judgments is.
-        training: how the model was trained; the model stands for it in the key.
-        bm25: the settings of BM25.
-        settings: of the worker that asks the models.
-        arithmetic: of the scores.
+        making: ``diagnosis`` artefact to make.
+        pool: pool for the models.
+        model: trained model.
+        untrained: model before training.
+        dataset, corpus: training data.
+        negatives: candidates used in training; None: those of the data set.
+        margins: cross-fitted margins of the pairs; may be None.
+        fold: model of the first fold, which was trained on the others; set with ``margins``.
+        held_out: candidates for the held-out split; the first with judgments is used.
+        training: training settings, which the model represents in the key.
+        bm25: settings of BM25.
+        settings: settings of the worker.
+        arithmetic: arithmetic of the scores.
 
     Returns:
         ``split``, and ``faults``: names of checks, the likeliest cause first.
@@ -137,23 +137,25 @@ def diagnose(
 
 
 def load_result(artifact: Artifact) -> Diagnosis:
-    """The findings of a ``diagnosis`` artefact."""
+    """Read the findings of a ``diagnosis`` artefact."""
     return Diagnosis.from_json(artifact.read_json(FINDINGS))
 
 
 def show(artifact: Artifact) -> None:
-    """Print the findings, the likeliest cause first, and a remedy for each."""
+    """Print the findings with remedies, the likeliest cause first."""
     result = load_result(artifact)
     show_table(*reader_rows(result))
     say(outcome(result))
     notable = [*result.faults, *result.of_level("note")]
     if notable:
         show_table(
-            "findings", ["", "check", "hit", "found"], ([*cells(finding)[:3], finding.found] for finding in notable)
+            "findings",
+            ["", "check", "share", "observation"],
+            ([*cells(finding)[:3], finding.observation] for finding in notable),
         )
         for finding in notable:
             say(f"{finding.check}: {finding.remedy}")
-    say(f"nothing found: {', '.join(finding.check for finding in result.of_level('ok')) or 'none'}")
+    say(f"no finding: {', '.join(finding.check for finding in result.of_level('ok')) or 'none'}")
     for check, why in result.missing.items():
-        say(f"not looked at: {check} ({why})")
+        say(f"not checked: {check} ({why})")
     show_summary(KIND, {"report": artifact.folder.path(REPORT)})

@@ -6,10 +6,10 @@ Artefact ``evaluation``::
     summary.json          means with intervals, by system and measure; counts of queries
     comparisons.json      every pair of systems: difference, paired test, wins and losses
     metrics.png           bars with intervals
-    report.html           all of it on one page
+    report.html           all results on a page
 
-Each part of a run is scored by itself with the judgments of its queries; the values, which are parts of their own until
-the artefact is finished, are then put together. The driver gets counts.
+Each part of a run is scored with the judgments of its queries; the values are parts until the artefact is finished, and
+are then merged. The driver gets counts.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
-#: Queries of a subset whose means are shown, at least.
+#: Smallest subset of queries whose means are shown.
 MIN_SUBSET = 30
 FLAGGED = (
-    "{flagged:,} of {all:,} labels are probably wrong, by judge {judge}: the split is held out of training pairs that "
-    "have such labels. It flags what its models score low, so that these means lean upward."
+    "{flagged:,} of {all:,} labels are probably wrong, by judge {judge}, since the split is held out of training "
+    "pairs with such labels. It flags what its models score low, so these means are biased upward."
 )
-NEW = "No positive of these queries is a positive of a query of {split}: what was learnt, without what was remembered."
+NEW = "No positive of these queries is a positive of a query of {split}: means without memorised passages."
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
 
@@ -80,14 +80,14 @@ _VALUES = pa.schema(
 def evaluation(
     context: Context, split: str, runs: Mapping[str, Node], suspects: Node | None = None, label: str = ""
 ) -> Node:
-    """Measures of runs, by the name of the system, and the paired tests of every two.
+    """Return the node of the measures of runs, with paired tests of each two systems.
 
     Args:
-        context: the config.
-        split: the split.
-        runs: by the name of the system.
-        suspects: verdicts on the labels of the split, which are then looked at without those that are flagged.
-        label: of the step; ``evaluate-SPLIT`` if empty.
+        context: config.
+        split: evaluated split.
+        runs: runs by system.
+        suspects: verdicts on the labels of the split, for means without flagged labels.
+        label: label of the step; default: ``evaluate-SPLIT``.
     """
     return evaluate.node(
         f"{context.place}{label or f'evaluate-{split}'}",
@@ -118,37 +118,37 @@ def evaluate(
     train_split: str = "train",
     seed: int,
 ) -> dict[str, Any]:
-    """Evaluate one or more runs on the queries of a split, and compare every two of them.
+    """Evaluate runs on the queries of a split, and compare each two.
 
-    All queries with a judgment count (answer accuracy: all queries with an answer that the settings allow): those that
-    a run has no passage for score 0 and are counted.
+    All queries with a judgment count (for answer accuracy: with an allowed answer); queries without results score 0 and
+    are counted.
 
     Args:
-        making: the artefact.
-        pool: where parts of runs are scored.
+        making: artefact to make.
+        pool: pool for scoring parts of runs.
         dataset: judgments and answers.
-        corpus: the passages, for answer accuracy.
-        runs: the runs, by the name of the system.
+        corpus: corpus of the passages, for answer accuracy.
+        runs: runs by system.
         suspects: ``verdicts`` on the labels of the split.
-        systems: their names in the order of the report, which the key keeps.
-        settings: the measures, and how their uncertainty is shown.
-        split: the split.
-        train_split: queries whose positives it has are told apart from the others.
-        seed: of the resamplings.
+        systems: systems in the order of the report, which is part of the key.
+        settings: measures and their uncertainty.
+        split: evaluated split.
+        train_split: training split; queries with new positives are also evaluated apart.
+        seed: seed of the resampling.
 
     Returns:
-        ``split``, ``systems``, and ``means``: of each measure, by system.
+        ``split``, ``systems``, and ``means``: mean of each measure, by system.
 
     Raises:
         ConfigError: there is no run.
-        DataError: a run has no query of the split, ranks a passage twice, or names passages that the corpus has not.
+        DataError: a run has no query of the split, ranks a passage twice, or names passages missing from the corpus.
     """
     if not runs:
-        raise ConfigError("evaluate needs at least one run; make one with raydr search")
+        raise ConfigError("evaluate needs at least one run: make it with raydr search")
     wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
     for system, run in runs.items():
         _warn_if_shallow(wanted, system, run)
-    # By number: the name of a system need not be one of a file.
+    # The name of a system need not be valid as a file name.
     names = {
         system: {f"{number}-{part}": part for part in Run(run).part_names}
         for number, (system, run) in enumerate(runs.items())
@@ -175,7 +175,7 @@ def evaluate(
 
 
 def load_result(artifact: Artifact) -> EvaluationResult:
-    """The figures of an ``evaluation`` artefact."""
+    """Read the figures of an ``evaluation`` artefact."""
     summary = artifact.read_json(SUMMARY)
     return EvaluationResult(
         split=summary["split"],
@@ -192,9 +192,9 @@ def load_result(artifact: Artifact) -> EvaluationResult:
 
 
 def show(artifact: Artifact) -> None:
-    """Print the measures of an ``evaluation``, a warning for queries without results, and where it is."""
+    """Print the measures of an ``evaluation``, warnings of missing results, and its place."""
     result = load_result(artifact)
-    # Intervals of more systems are on the page: they would be broken at 80 columns.
+    # With more systems the intervals would not fit into 80 columns.
     intervals = len(result.systems) <= 2
     columns, rows = measure_rows(result, intervals)
     title = f"{result.split}: mean" + f" [{result.confidence:.0%} bootstrap interval]" * intervals
@@ -210,28 +210,28 @@ def show(artifact: Artifact) -> None:
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     if absent := max((counts.get("judgments_not_in_corpus", 0) for counts in result.counts.values()), default=0):
-        warn(f"{absent:,} judgments name passages that are not in the corpus: they count as not found")
+        warn(f"{absent:,} judgments name passages that are not in the corpus: they count as misses")
     for system, counts in result.counts.items():
         if counts["without_results"]:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
         if strangers := counts["in_run_but_not_in_split"]:
-            warn(f"{system}: {strangers:,} queries of the run are not in the split, and do not count")
+            warn(f"{system}: {strangers:,} queries of the run are not in the split, and are ignored")
     show_summary("evaluation", {"report": artifact.folder.path(REPORT), "per query": artifact.folder.path(PER_QUERY)})
 
 
 def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
-    """A run cut off before a measure's cut-off makes that measure too low."""
+    """Warn if the run is shallower than a measure's cut-off, which lowers the measure."""
     depth = run.info.get("top_k")
     if depth is not None and depth < wanted:
         warn(
-            f"{system}: the run holds {depth} passages a query, but a measure looks at the first {wanted} and will be "
-            f"too low; search with search.top_k: {wanted}"
+            f"{system}: the run holds {depth} passages a query, but a measure reads {wanted} and will be too low; "
+            f"search with search.top_k: {wanted}"
         )
 
 
 @dataclass(frozen=True)
 class _QueriesApart:
-    """The queries of a split, and what tells some of them apart; small and picklable."""
+    """Subsets of a split's queries; small and picklable."""
 
     data: Dataset
     corpus: Corpus
@@ -240,7 +240,7 @@ class _QueriesApart:
     suspects: Artifact | None
 
     def subsets(self, judged: Sequence[str]) -> dict[tuple[str, str], Collection[str]]:
-        """The queries of each subset, by its name and what it means."""
+        """Return the queries of each subset, by its name and meaning."""
         subsets: dict[tuple[str, str], Collection[str]] = {}
         if self.suspects is not None:
             kept = not_flagged(self.suspects, self.split, judged)
@@ -262,9 +262,9 @@ def _finish(
     scored: Mapping[str, tuple[list[str], int]],
     provenance: list[tuple[str, str]],
 ) -> Mapping[str, Part]:
-    """Put the parts of each system together, fill in queries without results, and write everything.
+    """Merge the parts of each system, fill in queries without results, and write the artefact.
 
-    ``scored`` has the parts of each system, and how many queries of its run the split has not.
+    ``scored`` holds the parts of each system, and the number of its queries outside the split.
     """
     data, split = apart.data, apart.split
     judged = pc.unique(data.judgments(split)["query_id"]).to_pylist()
@@ -273,7 +273,7 @@ def _finish(
     if not judged and not answered:
         raise DataError(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments, and no query's answers count "
-            "(evaluate.answer_cutoffs, evaluate.answer_query_prefixes): there is nothing to evaluate"
+            "(evaluate.answer_cutoffs, evaluate.answer_query_prefixes): nothing to evaluate"
         )
     expected = dict.fromkeys(parse_measures(settings.measures), judged)
     if answered:

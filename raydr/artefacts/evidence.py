@@ -1,5 +1,4 @@
-"""The evidence of a training: samples of its training and of held-out queries, read by BM25 and by the model before and
-after."""
+"""Gather the evidence of a diagnosis: samples of training and held-out queries, scored by BM25 and the model."""
 
 from __future__ import annotations
 
@@ -33,15 +32,15 @@ from raydr.noise.margins import read_margins
 from raydr.seeding import query_rng
 from raydr.store.artifact import Artifact
 
-#: A pair that at most this share of other passages suits as well looks right.
+#: Largest share of other passages that suit a right-looking pair's query as well.
 _RIGHT = 0.1
 _NONE = np.zeros((0, 0))
 
 
 def gather(job: DiagnosisJob) -> Evidence:
-    """Measure all that checks look at.
+    """Measure the evidence of all checks.
 
-    Without a held-out split with judgments that is what can be said of the training split alone.
+    Without a held-out split with judgments only the training split is measured.
     """
     train, split = job.training.train, job.training.train_split
     training = Sample.of(job, split)
@@ -133,14 +132,14 @@ def gather(job: DiagnosisJob) -> Evidence:
 def _other_kind(
     training: Sample, held_out: Sample, rows_U: IntArray, of_training_QU: FloatArray, of_held_out_QU: FloatArray
 ) -> float:
-    """How far training queries are from held-out ones in which of their passages they lean to."""
+    """Return a lower bound of the share of training queries unlike held-out ones, by the passages they lean to."""
     here_QU, there_QU = training.positive_among(rows_U), held_out.positive_among(rows_U)
     here_U, there_U = (np.asarray(found_QU.any(axis=0)) for found_QU in (here_QU, there_QU))
     return apart(leaning(of_training_QU, here_QU, here_U, there_U), -leaning(of_held_out_QU, there_QU, there_U, here_U))
 
 
 def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
-    """p of the pairs that are trained on, each by the model that has not seen it."""
+    """Return p of the training pairs by the model that has not seen each."""
     measured = read_margins(margins)
     p_N = np.empty(len(measured.fold_N))
     for fold in np.unique(measured.fold_N):
@@ -152,7 +151,7 @@ def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
 
 
 def _by_fold(job: DiagnosisJob, scorer: DualEncoderScorer, held_out: Sample) -> FloatArray:
-    """p of the held-out pairs by the model of a fold, which has not seen them either."""
+    """Return p of the held-out pairs by the model of a fold."""
     annotated_P = held_out.positive_QP.any(axis=0)
     vectors_AD = encoded(scorer, job.corpus, held_out.chosen.passage_rows[annotated_P])
     pair_Q = (np.cumsum(annotated_P) - 1)[held_out.pair_Q]
@@ -161,7 +160,7 @@ def _by_fold(job: DiagnosisJob, scorer: DualEncoderScorer, held_out: Sample) -> 
 
 
 def _drawn(job: DiagnosisJob, training: Sample) -> IntArray:
-    """Places of sampled queries, and rows of the hard negatives of their first epoch, shape (2, C)."""
+    """Return indices of sampled queries and corpus rows of their first epoch's hard negatives, shape (2, C)."""
     split, ids, train = job.training.train_split, training.chosen.query_ids, job.training.train
     candidates = job.data.training_tables(split, job.negatives)[2]
     queries, qrels, candidates = (of_queries(table, ids) for table in (*job.judged(split), candidates))
@@ -186,7 +185,7 @@ def _outscores(
     p: Mapping[str, FloatArray],
     alike: list[set[int]],
 ) -> dict[str, BoolArray]:
-    """By reader, whether each hard negative is as good as its positive; of pairs that look right to the best one."""
+    """Return by reader whether each hard negative scores at least as high as its positive, for right-looking pairs."""
     right_Q = min((p[BM25], p[UNTRAINED]), key=lambda p_Q: float(p_Q.mean())) <= _RIGHT
     usable = [bool(right_Q[at]) and row not in alike[at] for at, row in zip(query_C, row_C.tolist(), strict=True)]
     query_C, row_C = query_C[np.array(usable, dtype=bool)], row_C[np.array(usable, dtype=bool)]
@@ -195,12 +194,12 @@ def _outscores(
     return {reader: scores[query_C, place_C] >= scores[query_C, own_C] for reader, scores in scores_QU.items()}
 
 
-#: Passages among which near copies are looked for, at most: their words are held.
+#: Largest number of passages searched for near-copies, whose words are held in memory.
 _COPIES_AMONG = 50_000
 
 
 def copies(job: DiagnosisJob, sample: Sample) -> list[set[int]]:
-    """Rows of passages that say the same as the first positive of each query, its own positives left out."""
+    """Return the rows of copies of each query's first positive, without its other positives."""
     corpus, rows = job.corpus, sample.chosen.passage_rows
     among = np.arange(len(corpus))
     if len(among) > _COPIES_AMONG:
@@ -217,13 +216,13 @@ def copies(job: DiagnosisJob, sample: Sample) -> list[set[int]]:
 
 
 def repeated_queries(job: DiagnosisJob) -> BoolArray:
-    """Of each training query, whether another one says the same and has other positives alone."""
+    """Return whether each training query has a copy with only other positives."""
     queries, qrels = job.judged(job.training.train_split)
     positives = passages_by_query(qrels)
     answers = [frozenset(positives.get(query_id, ())) for query_id in queries["query_id"].to_pylist()]
     texts = queries["text"].to_pylist()
     alike = zip(answers, find_copies(texts, texts), strict=True)
-    # A query without positives is no one's twin: it is unanswered.
+    # A query without positives is unanswered, not repeated.
     return np.array(
         [
             any(mine and answers[other] and answers[other].isdisjoint(mine) for other in others)
@@ -234,13 +233,13 @@ def repeated_queries(job: DiagnosisJob) -> BoolArray:
 
 
 def leaked(job: DiagnosisJob) -> Mapping[str, BoolArray]:
-    """By held-out split, whether each of its queries is trained on too."""
+    """Return by held-out split whether each query is in the training split."""
     trained_on = job.data.queries(job.training.train_split)["text"].to_pylist()
     texts = {split: job.data.queries(split)["text"].to_pylist() for split in job.held_out if split in job.data.splits}
     return {split: np.isin(np.arange(len(mine)), list(find_leaks(mine, trained_on))) for split, mine in texts.items()}
 
 
 def unanswered(job: DiagnosisJob, split: str) -> BoolArray:
-    """Of each query of a split, whether the corpus has no positive of it."""
+    """Return whether each query of a split has no positive in the corpus."""
     queries, qrels = job.judged(split)
     return ~np.isin(queries["query_id"].to_pylist(), qrels["query_id"].to_pylist())

@@ -1,4 +1,4 @@
-"""What of a training is examined: samples of its queries, and how BM25 and models read them."""
+"""Samples of a training's queries, and their scores by BM25 and models."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ from raydr.training.dev import DevSet, build_dev_set
 from raydr.training.sections import DevConfig
 from raydr.training.training import Training
 
-#: The sample of each split: queries, and random passages beside their positives.
+#: Size of a split's sample: queries, and random passages beside their positives.
 SAMPLE_SIZE = {"max_queries": 400, "random_passages": 2_000}
 
 IntArray = NDArray[np.int64]
-#: Scores (Q, U) of queries with all passages that are read.
+#: Returns scores (Q, U) of queries with all sampled passages.
 Reader = Callable[[list[str]], FloatArray]
 
 
 @dataclass(frozen=True)
 class DiagnosisJob:
-    """What is examined; small and picklable.
+    """Input of a diagnosis; small and picklable.
 
     Args:
-        data, corpus: what was trained on.
-        held_out: splits that may be measured on: the first that has judgments is.
-        training: the settings.
-        bm25: the settings of BM25.
-        trained, untrained: the model after and before.
-        fold: the model of the first fold, which learnt the pairs of the others; with ``margins``.
-        negatives: the candidates that training draws from; those that came with the data if None.
-        margins: cross-fitted, of the pairs; None if there are none.
+        data, corpus: training data.
+        held_out: candidates for the held-out split; the first with judgments is used.
+        training: training settings.
+        bm25: settings of BM25.
+        trained, untrained: scoring by the model after and before training.
+        fold: scoring by the model of the first fold, which was trained on the others; set with ``margins``.
+        negatives: candidates used in training; None: those of the data set.
+        margins: cross-fitted margins of the pairs; may be None.
         output: folder of the artefact.
     """
 
@@ -72,24 +72,24 @@ class DiagnosisJob:
         return np.random.default_rng(stable_hash64("diagnosis", purpose, self.training.seed))
 
     def judged(self, split: str) -> tuple[pa.Table, pa.Table]:
-        """Queries, and their judgments of positives that the corpus has."""
+        """Return queries, and their positive judgments within the corpus."""
         queries, qrels = self.data.queries(split), relevant(self.data.qrels(split))
         qrels = qrels.filter(pa.array(self.corpus.find(qrels["passage_id"].to_pylist()) >= 0))
         return queries, of_queries(qrels, queries["query_id"].to_pylist())
 
     def texts(self, rows: IntArray) -> list[str]:
-        """Passages as BM25 reads them."""
+        """Return passages in the form that BM25 reads."""
         texts = self.corpus.texts(rows)
         return [join_passage(title, text) for title, text in zip(texts.titles, texts.texts, strict=True)]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Queries of a split, and the passages that they are searched in.
+    """Queries of a split, and the passages that are searched.
 
     Args:
-        chosen: queries and passages.
-        corpus: that these are of.
+        chosen: sampled queries and passages.
+        corpus: corpus of the passages.
     """
 
     chosen: DevSet
@@ -97,7 +97,7 @@ class Sample:
 
     @classmethod
     def of(cls, job: DiagnosisJob, split: str) -> Sample | None:
-        """None if no query of the split has a positive."""
+        """Draw the sample; None if no query of the split has a positive."""
         if split not in job.data.splits or not len(job.judged(split)[1]):
             return None
         config = DevConfig(**SAMPLE_SIZE, scope=job.training.train.dev.scope)
@@ -114,29 +114,29 @@ class Sample:
 
     @property
     def pair_Q(self) -> IntArray:
-        """The place of each query's first positive."""
+        """Index of each query's first positive."""
         return np.asarray(self.positive_QP.argmax(axis=1))
 
     @property
     def pair_rows_Q(self) -> IntArray:
-        """The row of it in the corpus."""
+        """Corpus row of each query's first positive."""
         return self.chosen.passage_rows[self.pair_Q]
 
     @cached_property
     def null_QP(self) -> BoolArray:
-        """Positives of other queries that say something else than the query's own."""
+        """Positives of other queries that are no copies of the query's own."""
         contents_P = self.corpus.content_hashes(self.chosen.passage_rows)
         own_QP = np.stack([np.isin(contents_P, contents_P[mine_P]) for mine_P in self.positive_QP])
         return np.asarray(self.positive_QP.any(axis=0) & ~own_QP)
 
     def positive_among(self, rows_U: IntArray) -> BoolArray:
-        """Which of these rows, all of the sample's among them, are positives of each query."""
+        """Return which rows, a superset of the sample's, are positives of each query."""
         found_QU = np.zeros((len(self.positive_QP), len(rows_U)), dtype=bool)
         found_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)] = self.positive_QP
         return found_QU
 
     def seen(self, scores_QU: FloatArray, rows_U: IntArray) -> FloatArray:
-        """Scores with the sample's own passages; −inf with those not searched for a query, and dropped ones."""
+        """Return scores with the sample's own passages; −inf for excluded and dropped ones."""
         scores_QP = scores_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)]
         if self.chosen.elsewhere_QP is not None:
             scores_QP[self.chosen.elsewhere_QP] = -np.inf
@@ -145,20 +145,20 @@ class Sample:
 
 
 def open_retriever(scoring: Scoring) -> DualEncoderScorer:
-    """A dual encoder, where it is asked."""
+    """Open a dual encoder in a worker."""
     scorer = scoring.open()
     assert isinstance(scorer, DualEncoderScorer)
     return scorer
 
 
 def encoded(scorer: DualEncoderScorer, corpus: Corpus, rows: IntArray) -> NDArray[np.float32]:
-    """Vectors of passages."""
+    """Encode passages."""
     texts = corpus.texts(rows)
     return scorer.encode("passage", texts.titles, texts.texts)
 
 
 def dense(scorer: DualEncoderScorer, vectors_UD: NDArray[np.float32]) -> Reader:
-    """Similarities by a model, without the scale."""
+    """Return a reader by a model's similarities, without the scale."""
     import torch
 
     def read(queries: list[str]) -> FloatArray:
@@ -188,7 +188,7 @@ def bm25(config: BM25Config, passages: list[str]) -> Reader:
 
 
 def cut(tokenizer: TextTokenizer, texts: list[str]) -> list[str]:
-    """Texts up to the last character that a model reads."""
+    """Truncate texts at the last character that a model reads."""
     prefix, longest = tokenizer.side.prefix, tokenizer.side.max_length
     spans = tokenizer.tokenizer(
         [prefix + text for text in texts], truncation=True, max_length=longest, return_offsets_mapping=True
@@ -198,14 +198,14 @@ def cut(tokenizer: TextTokenizer, texts: list[str]) -> list[str]:
 
 
 def lengths(job: DiagnosisJob, side: Side, sample: Sample) -> Lengths:
-    """Tokens of the sample's texts before they are cut."""
+    """Count the tokens of the sample's texts before truncation."""
     texts = job.corpus.texts(sample.chosen.passage_rows)
     asked = (None, sample.chosen.query_texts) if side == "query" else (texts.titles, texts.texts)
     return Lengths(token_counter(job.training.model, side)(*asked), job.training.model.side(side).max_length)
 
 
 def weight_size(scorer: DualEncoderScorer) -> float:
-    """Root mean square of the weight matrices."""
+    """Return the root mean square of the weight matrices."""
     matrices = [matrix.detach().float() for matrix in scorer.towers["query"].parameters() if matrix.ndim > 1]
     squares = sum(float(matrix.square().sum()) for matrix in matrices)
     return math.sqrt(squares / sum(matrix.numel() for matrix in matrices))

@@ -1,6 +1,6 @@
-"""Cross-fitting: the folds of a split's pairs, and the data set that the model of a fold is trained on.
+"""Cross-fitting: folds of a split's pairs, and the training data of a fold's model.
 
-Artefact ``folds``: ``folds/SPLIT/part-00000.parquet`` (query_id, fold), one row a query with a positive.
+Artefact ``folds``: ``folds/SPLIT/part-00000.parquet`` (query_id, fold), a row for each query with a positive.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from raydr.store.manifest import Part
 
 @dataclass(frozen=True)
 class SplitPairs:
-    """The annotated pairs of a split, in the order of its judgments.
+    """Annotated pairs of a split, in the order of its judgments.
 
     Args:
-        qrels: their rows.
-        text_N: hash of each query's text: copies of a query are one.
+        qrels: rows of the judgments.
+        text_N: hash of each query's text, equal for copies.
         content_N: hash of each passage's content.
-        row_N: its row in the corpus.
+        row_N: corpus row of each passage.
     """
 
     qrels: pa.Table
@@ -46,7 +46,7 @@ class SplitPairs:
 
     @classmethod
     def of(cls, data: Dataset, corpus: Corpus, split: str) -> SplitPairs:
-        """Read them."""
+        """Read the pairs of a split."""
         judged, queries = data.qrels(split), data.queries(split)
         qrels = judged.filter(pc.greater(judged["relevance"], 0))
         place_N = pc.index_in(qrels["query_id"], value_set=queries["query_id"].combine_chunks()).to_numpy()
@@ -61,12 +61,12 @@ def cut_folds(
     """Assign the queries of a split to folds, see :func:`raydr.noise.folds.assign_folds`.
 
     Args:
-        making: the ``folds`` artefact.
-        pool: where it is done.
-        dataset, corpus: the pairs.
-        split: the split.
-        num_folds: how many.
-        seed: decides which query goes where.
+        making: ``folds`` artefact to make.
+        pool: pool for the work.
+        dataset, corpus: data of the pairs.
+        split: split of the pairs.
+        num_folds: number of folds.
+        seed: seed of the assignment.
 
     Raises:
         DataError: there are fewer queries than folds.
@@ -93,7 +93,7 @@ def _cut_folds(output: Folder, name: str, data: Dataset, corpus: Corpus, split: 
 
 
 def fold_of_queries(folds: Artifact, split: str, query_ids: list[str]) -> IntArray:
-    """The fold of each query, shape (N,)."""
+    """Return the fold of each query, shape (N,)."""
     table = _read(folds, split)
     known = table["query_id"].combine_chunks()
     place_N = pc.index_in(pa.array(query_ids, pa.string()), value_set=known).to_numpy(zero_copy_only=False)
@@ -101,7 +101,7 @@ def fold_of_queries(folds: Artifact, split: str, query_ids: list[str]) -> IntArr
 
 
 def fold_of_texts(folds: Artifact, data: Dataset, split: str) -> dict[str, int]:
-    """The fold of each query by its text, which copies of a query share."""
+    """Return the fold of each query by its text, which copies share."""
     table = _read(folds, split)
     fold_of = dict(zip(table["query_id"].to_pylist(), table["fold"].to_pylist(), strict=True))
     queries = data.queries(split)
@@ -125,16 +125,16 @@ def leave_fold_out(
     split: str,
     fold: int,
 ) -> dict[str, Any]:
-    """Make a ``dataset`` artefact with the pairs of one split that the model of a fold is trained on, and no others.
+    """Make a ``dataset`` artefact with only the training pairs of a fold's model.
 
     Args:
-        making: the artefact.
-        pool: where it is done.
-        dataset, corpus: the pairs.
-        folds: the fold of each query.
-        kept: the data set whose pairs are trained on, if not on all; what is left out are the passages of all.
-        split: the split.
-        fold: that is left out.
+        making: artefact to make.
+        pool: pool for the work.
+        dataset, corpus: data of the pairs.
+        folds: fold of each query.
+        kept: data set of the training pairs, if not all; passages of all pairs of the fold are excluded.
+        split: split of the pairs.
+        fold: excluded fold.
     """
     names = [f"{table}/{split}/part-00000.arrow" for table in ("queries", "qrels")]
     if not set(names) <= making.done.keys():

@@ -1,10 +1,10 @@
-"""Fusion: the runs of several systems as one. Makes a ``run``, and the weights that it is made with.
+"""Fusion of several systems' runs. Makes a ``run``, and its weights.
 
 Artefact ``fusion_weights``::
 
-    tried.json     the mean of the measure on the dev split, by mixture
+    tried.json     mean of the measure on the dev split, by mixture
 
-Its manifest has the weights that were chosen.
+The manifest holds the chosen weights.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
 WEIGHTS = "fusion_weights"
-#: Queries in one part of the run: their rows of all runs are held at once.
+#: Queries in a part of the run, whose rows of all runs are held at once.
 QUERIES_PER_PART = 5_000
 _TRIED = "tried.json"
 
 
 def fusion_weights(context: Context, settings: FuseConfig, runs: Mapping[str, Node]) -> Node:
-    """What each system counts for in a fusion, chosen on the dev split.
+    """Return the node of fusion weights chosen on the dev split.
 
     Args:
-        context: the config.
-        settings: how runs are fused.
-        runs: over the dev split, by system.
+        context: config.
+        settings: settings of the fusion.
+        runs: runs over the dev split, by system.
     """
     split = context.config.data.dev_split
     label, dataset = f"{context.place}fusion-weights", declare_dataset(context)
@@ -52,16 +52,16 @@ def fusion_weights(context: Context, settings: FuseConfig, runs: Mapping[str, No
 
 
 def fused(context: Context, settings: FuseConfig, runs: Mapping[str, Node], weights: Node | None, split: str) -> Node:
-    """The runs of several systems as one.
+    """Return the node of the fused run.
 
     Args:
-        context: the config.
-        settings: how they are fused.
-        runs: over the split, by system.
-        weights: chosen on dev; None where the settings have them.
-        split: the split.
+        context: config.
+        settings: settings of the fusion.
+        runs: runs over the split, by system.
+        weights: weights chosen on dev; None if the settings hold them.
+        split: split of the runs.
     """
-    # The measure has done its part when it has chosen the weights.
+    # The measure only affects the choice of weights.
     settings = settings.in_use().model_copy(update={"measure": FuseConfig().measure})
     label, dataset = context.label("fuse", split), declare_dataset(context)
     return fuse.node(label, dataset=dataset, runs=runs, weights=weights, settings=settings, split=split)
@@ -77,18 +77,18 @@ def choose_fusion_weights(
     settings: FuseConfig,
     split: str,
 ) -> dict[str, Any]:
-    """Choose what each system's word counts for, by the judgments of the dev split.
+    """Choose the weights of the systems by the judgments of the dev split.
 
     Args:
-        making: the ``fusion_weights`` artefact.
-        pool: where it is done.
-        dataset: the judgments.
-        runs: over the dev split, by system.
-        settings: how runs are fused, and the measure.
+        making: ``fusion_weights`` artefact to make.
+        pool: pool for the work.
+        dataset: data set with the judgments.
+        runs: runs over the dev split, by system.
+        settings: settings of the fusion, with the measure.
         split: the dev split.
 
     Raises:
-        DataError: the split has no judgments, or a run has none of its queries.
+        DataError: the split has no judgments, or a run has no query of it.
     """
     opened = {system: Run(run) for system, run in runs.items()}
     parts, chosen = pool.run(_choose, making.folder, Dataset(dataset), opened, settings, split)
@@ -115,16 +115,16 @@ def fuse(
     settings: FuseConfig,
     split: str,
 ) -> dict[str, Any]:
-    """Fuse runs over the same queries, see :mod:`raydr.evaluation.fusion`; as deep as the deepest of them.
+    """Fuse runs over the same queries to the depth of the deepest, see :mod:`raydr.evaluation.fusion`.
 
     Args:
-        making: the ``run`` artefact.
-        pool: where parts are made.
-        dataset: the queries.
-        runs: by system.
-        weights: a ``fusion_weights`` artefact; None where the settings have them.
-        settings: how.
-        split: the split that the runs answer.
+        making: ``run`` artefact to make.
+        pool: pool for the parts.
+        dataset: data set of the queries.
+        runs: runs by system.
+        weights: ``fusion_weights`` artefact; None if the settings hold the weights.
+        settings: settings of the fusion.
+        split: split of the runs.
 
     Raises:
         DataError: a run has no query of the split.
@@ -144,7 +144,7 @@ def fuse(
         check_found(run, system, counts[f"run {number}"], split)
         missing = num_queries - counts[f"run {number}"]
         if missing:
-            warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the others decide there")
+            warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the other runs decide")
     shown = dict(zip(systems, weights_S.tolist(), strict=True))
     facts = {system: f"{weight:.2f}" for system, weight in shown.items()}
     show_summary(f"fused on {split} by {settings.by}", facts)
@@ -154,7 +154,7 @@ def fuse(
 def _evidence(
     runs: Mapping[str, Run], settings: FuseConfig, query_ids: list[str]
 ) -> tuple[dict[str, Evidence], dict[str, int]]:
-    """What the runs say of some queries, and of how many each says anything."""
+    """Return the evidence of the runs on queries, and the number of queries in each run."""
     lists = [_lists(run, query_ids) for run in runs.values()]
     evidence = {
         query_id: Evidence.of([ranking.get(query_id) for ranking in lists], settings.by, settings.rank_offset)
@@ -177,8 +177,8 @@ def _choose(
     qrels = relevance_by_query(data.judgments(split))
     if not qrels:
         raise DataError(
-            f"split {split!r} of the data set at {data.artifact.folder} has no judgments: nothing chooses the weights; "
-            "set fuse.weights to equal, or to numbers"
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments to choose weights by: set "
+            "fuse.weights to equal, or to numbers"
         )
     evidence, counts = _evidence(runs, settings, sorted(qrels))
     for system, run in runs.items():
@@ -216,6 +216,6 @@ def _fuse_part(
         pa.array([passage_id for ids, _ in best.values() for passage_id in ids], pa.string()),
         pa.array(np.concatenate([np.zeros(0, np.float32), *(scores for _, scores in best.values())])),
     )
-    # By number: the name of a system need not be one of a count.
+    # The name of a system need not be valid as the name of a count.
     counts = {f"run {number}": count for number, count in enumerate(num_answered.values())}
     return {name: write_table(folder, name, fused, counts)}

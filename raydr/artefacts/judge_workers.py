@@ -1,4 +1,4 @@
-"""The workers that judge: candidate negatives, and annotated pairs against a random sample or read one by one."""
+"""Workers of judges: of candidate negatives, and of annotated pairs, with a random sample or read singly."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from raydr.store.manifest import Part
 
 @dataclass(frozen=True)
 class JudgeJob:
-    """What every worker of one judging knows; picklable.
+    """Input of the workers of a judge; picklable.
 
     Args:
-        judge: the rule.
-        split: that is judged.
-        data, corpus: the judgments and the passages.
-        negatives: the candidates that are judged; None for judges of pairs.
-        scoring: how pairs are scored; None: as the candidates were mined.
-        seed: of random samples.
-        output: the artefact's folder.
-        settled: whether each label that people have decided is wrong, for judges that tell it.
-        earlier: what the judge said that this one comes after; None if it reads everything.
+        judge: judge with its settings.
+        split: judged split.
+        data, corpus: judgments and passages.
+        negatives: judged candidates; None for judges of pairs.
+        scoring: scoring of pairs; None: the miner's scores.
+        seed: seed of random samples.
+        output: folder of the artefact.
+        settled: whether each decided label is wrong, for judges that read decisions.
+        earlier: verdicts of the judge before this one; None: all rows are judged.
     """
 
     judge: Judge
@@ -60,23 +60,23 @@ class JudgeJob:
 
 
 class JudgeWorker(ABC):
-    """An actor that holds the model; every call judges (or measures) one range and writes it.
+    """Actor that holds the model; each call judges (or measures) a range and writes it.
 
     Args:
-        job: what every worker knows.
+        job: input of the workers.
     """
 
     def __init__(self, job: JudgeJob) -> None:
         self.job = job
         self.data, self.corpus = job.data, job.corpus
         self.scorer = job.scoring.open() if job.scoring is not None else None
-        #: P(the label is wrong) of the doubtful pairs of the part that is judged; None where everything is read.
+        #: P(wrong label) of the doubtful pairs of the current part; None: all rows are judged.
         self.suspected: dict[tuple[str, str], float] | None = None
         self._suspected_of: int | None = None
 
     @property
     def judged(self) -> Artifact:
-        """What has the rows that are judged."""
+        """Artefact of the judged rows."""
         return self.job.negatives or self.data.artifact
 
     def __call__(self, batch: Batch) -> Batch:
@@ -89,17 +89,17 @@ class JudgeWorker(ABC):
         return written(batch, self.job.output, table)
 
     def suspicion(self, pairs: Iterable[tuple[str, str]]) -> FloatArray:
-        """P(the label is wrong) by the earlier judge, of some of what it doubts."""
+        """Return P(wrong label) of doubtful pairs, by the earlier judge."""
         assert self.suspected is not None
         return np.array([self.suspected[pair] for pair in pairs], dtype=np.float64)
 
     @abstractmethod
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
-        """Verdicts (or measures) on some rows of a part."""
+        """Return verdicts (or measures) on rows of a part."""
 
 
 class JudgeNegatives(JudgeWorker):
-    """Judges candidates by a model's scores, or by those that they were mined with."""
+    """Judges candidates by a model's scores, or by the miner's."""
 
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         candidates, rule = candidates_of(part, start, stop), self.job.judge
@@ -108,7 +108,7 @@ class JudgeNegatives(JudgeWorker):
             to_judge = to_judge.among(self.suspected)
         scores_M, positive_Q, likeness_M = self._scores(to_judge, candidates)
         if positive_Q is not None:
-            # Without a positive's score a query cannot be judged; it gets no verdict, which the driver counts.
+            # A query without a positive's score gets no verdict; the driver counts these.
             known_Q = np.isfinite(positive_Q)
             known_M = known_Q[to_judge.query_M]
             scores_M, to_judge, positive_Q = scores_M[known_M], to_judge.only(known_Q), positive_Q[known_Q]
@@ -119,7 +119,7 @@ class JudgeNegatives(JudgeWorker):
         return verdict_table(rule, query_ids, passage_ids, verdicts, truth)
 
     def truth(self, pairs: list[tuple[str, str]]) -> list[bool | None]:
-        """Whether each candidate is known to be a false negative; null where no noise was injected."""
+        """Return whether each candidate is a known false negative; null without injected noise."""
         wrong = self._false_negatives
         return [pair in wrong if wrong else None for pair in pairs]
 
@@ -131,7 +131,7 @@ class JudgeNegatives(JudgeWorker):
         return self._score(to_judge, candidates.relabelled())
 
     def _score(self, to_judge: Candidates, relabelled: dict[str, list[str]]) -> CandidateScores:
-        """What the model says of the candidates; of a cross-encoder their scores alone."""
+        """Score candidates by the model; a cross-encoder scores no positives."""
         assert self.job.scoring is not None
         assert self.scorer is not None
         reader = PairReader(self.data, self.corpus, self.job.split, self.scorer)
@@ -161,7 +161,7 @@ class PairsWorker(JudgeWorker):
 
     @abstractmethod
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
-        """Verdicts (or measures) on the pairs."""
+        """Return verdicts (or measures) on the pairs."""
 
     def verdicts(
         self,
@@ -170,7 +170,7 @@ class PairsWorker(JudgeWorker):
         truth: list[bool | None],
         blocks: Iterable[ScoredCandidates],
     ) -> pa.Table:
-        """Verdicts, or the measures of judges that decide on all pairs at once."""
+        """Return verdicts, or the measures of judges that decide on all pairs at once."""
         judge = self.job.judge
         if isinstance(judge, SplitJudge):
             measured = [judge.measure(block) for block in blocks]
@@ -196,7 +196,7 @@ class PairsWorker(JudgeWorker):
 
 
 class ReadPairs(PairsWorker):
-    """Judges pairs by a model that reads query and passage together, or by what the judge before has said."""
+    """Judges pairs by a model that reads query and passage together, or by the earlier judge."""
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         if self.scorer is None:
@@ -210,7 +210,7 @@ class ReadPairs(PairsWorker):
 
 
 class JudgePairs(PairsWorker):
-    """Judges pairs against a random sample of passages; holds its vectors, which all queries share."""
+    """Judges pairs against a random sample of passages, whose vectors all queries share."""
 
     def __init__(self, job: JudgeJob) -> None:
         from raydr.models.pair_scoring import DualEncoderScorer
@@ -234,16 +234,16 @@ class JudgePairs(PairsWorker):
 def decide_pairs(
     judge: SplitJudge, output: Folder, margins: Folder | None, names: list[str]
 ) -> tuple[dict[str, Part], dict[str, Any]]:
-    """Decide on the measured pairs of a whole split, write verdicts and what they rest on.
+    """Decide on the measured pairs of a split; write verdicts and their basis.
 
     Args:
-        judge: the judge.
-        output: the artefact.
-        margins: cross-fitted margins; None if the artefact has measures of its own.
-        names: parts with measures, of either.
+        judge: judge with its settings.
+        output: folder of the artefact.
+        margins: cross-fitted margins; None: the artefact's own measures.
+        names: parts with measures.
 
     Returns:
-        The parts with verdicts and with the judge's columns, and what the decision rests on.
+        The parts with verdicts and with the judge's columns, and the basis of the decision.
     """
     tables = [read_parquet((output if margins is None else margins).localize(name)) for name in names]
     if margins is not None:

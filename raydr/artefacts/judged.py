@@ -1,4 +1,4 @@
-"""From verdicts to data that is trained on: judged negatives, data sets with fewer pairs. Inputs stay as they are."""
+"""Apply verdicts to data: judged negatives, data sets with fewer pairs. Inputs are not modified."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
 _PAIR = ["query_id", "passage_id"]
-#: What a data set keeps beside its judgments.
+#: Further judgments of a data set.
 _ASIDE = ("dropped", "trusted")
 
 
 def judged(context: Context, negatives: Node, verdicts: Mapping[str, Node], split: str) -> Node:
-    """The candidates with the actions and weights of the verdicts, by the judge's name."""
+    """Return the node of the candidates with the actions and weights of the verdicts, by judge."""
     label = f"{context.place}judged-{'+'.join(verdicts)}-{split}"
     dataset = negatives.inputs["dataset"]
     return apply_verdicts.node(label, negatives=negatives, dataset=dataset, verdicts=verdicts, split=split)
 
 
 def filtered(context: Context, verdicts: Mapping[str, Node], split: str) -> Node:
-    """The data set without the pairs of a split that a judge drops."""
+    """Return the node of the data set without the pairs of a split that judges drop."""
     label = f"{context.place}pairs-{'+'.join(verdicts)}-{split}"
     dataset, corpus = declare_dataset(context), declare_corpus(context)
     return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
 
 
 def known_clean(context: Context, split: str) -> Node:
-    """The data set without the pairs of a split that were made noisy on purpose."""
+    """Return the node of the data set without the pairs of a split that were made noisy on purpose."""
     label = f"{context.place}pairs-truth-{split}"
     return clean_only.node(label, dataset=declare_dataset(context), corpus=declare_corpus(context), split=split)
 
@@ -58,20 +58,19 @@ def apply_verdicts(
     *,
     split: str,
 ) -> dict[str, Any]:
-    """Make a ``negatives`` artefact like ``negatives`` with the actions and weights of the verdicts.
+    """Make a ``negatives`` artefact with the actions and weights of the verdicts.
 
-    All rows stay, with their provenance: training leaves out what is dropped and never uses it for that query, not as
-    an in-batch negative either; relabelled candidates become further positives. Where several judges speak of a
-    candidate the strongest action wins, see :data:`raydr.noise.chain.STRENGTH`; where one has looked again at what
-    another has judged, the earlier verdict does not count.
+    All rows stay, with their provenance: training excludes a dropped candidate from its query's negatives, in-batch
+    negatives included; relabelled candidates become positives. The strongest action of several judges wins, see
+    :data:`raydr.noise.chain.STRENGTH`; a later judge of a chain overrides the earlier one.
 
     Args:
-        making: the artefact.
-        pool: where parts are made.
-        negatives: what was judged; actions that it has already count as one more verdict.
-        verdicts: on these negatives, by judge.
-        dataset: that they were mined for.
-        split: the split that was judged.
+        making: artefact to make.
+        pool: pool for the parts.
+        negatives: judged negatives; their own actions count as a further verdict.
+        verdicts: verdicts on these negatives, by judge.
+        dataset: data set of the negatives.
+        split: judged split.
     """
     calls = _calls(negatives, f"negatives/{split}", list(verdicts.values()), split)
     make_parts(making, pool, _apply_to_part, calls, "apply verdicts")
@@ -83,7 +82,7 @@ def apply_verdicts(
         {name.replace("_", " "): f"{count:,}" for name, count in counts.items()},
     )
     if counts["queries_empty"]:
-        warn(f"{counts['queries_empty']:,} queries have no negative left: training fills them up with random passages")
+        warn(f"{counts['queries_empty']:,} queries have no negative left: training uses random passages for them")
     return {**negatives.info, "judges": list(verdicts), **counts}
 
 
@@ -97,19 +96,19 @@ def filter_pairs(
     *,
     split: str,
 ) -> dict[str, Any]:
-    """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that a judge drops.
+    """Make a ``dataset`` artefact without the pairs of a split that judges drop.
 
-    What is dropped is kept as ``dropped``: where its query has another positive, the passage is no negative either.
-    What people have called right is kept and stands in ``trusted`` too: a detection while training does not flag it.
-    Nothing else changes; queries whose pairs are all dropped stay in the data set and are not trained on.
+    Dropped pairs are stored as ``dropped``: a query with another positive does not use the passage as a negative. Pairs
+    that people call right are kept and also stored as ``trusted``, so that detection in training does not flag them.
+    Queries whose pairs are all dropped stay in the data set, but are not trained on.
 
     Args:
-        making: the artefact.
-        pool: where parts are made.
-        dataset: what was judged.
-        verdicts: on its pairs, by judge.
-        corpus: its passages.
-        split: the split that was judged.
+        making: artefact to make.
+        pool: pool for the parts.
+        dataset: judged data set.
+        verdicts: verdicts on its pairs, by judge.
+        corpus: corpus of its passages.
+        split: judged split.
     """
     title = f"pairs judged by {', '.join(verdicts)}"
     return _filter(making, pool, dataset, list(verdicts.values()), split, title)
@@ -119,9 +118,9 @@ def filter_pairs(
 def clean_only(
     making: Building, pool: Pool, dataset: Artifact, corpus: Artifact | None = None, *, split: str
 ) -> dict[str, Any]:
-    """Make a ``dataset`` artefact like ``dataset`` without the pairs of a split that were made noisy on purpose.
+    """Make a ``dataset`` artefact without the pairs of a split that were made noisy on purpose.
 
-    The upper bound that detection of mismatched pairs is measured against (the papers' "clean only").
+    It is the upper bound for detection of mismatched pairs (the papers' "clean only").
 
     Raises:
         DataError: no noise was injected into the split.
@@ -129,7 +128,7 @@ def clean_only(
     noise = Dataset(dataset).qrels(split)["noise"]
     if noise.null_count == len(noise):
         raise DataError(
-            f"no pair of split {split!r} of {dataset.folder} was made noisy on purpose: nothing is known to be wrong"
+            f"no pair of split {split!r} of {dataset.folder} was made noisy on purpose: the wrong pairs are unknown"
         )
     return _filter(making, pool, dataset, None, split, "only pairs known to be clean")
 
@@ -144,7 +143,7 @@ def _filter(
     before = dataset.rows(f"qrels/{split}")
     after = sum(making.done[name].rows for name in calls)
     if not after:
-        warn(f"not one judgment of split {split!r} is left")
+        warn(f"no judgment of split {split!r} is left")
     facts = {"judgments before": f"{before:,}", "dropped": f"{before - after:,}", "left": f"{after:,}"}
     show_summary(f"{split}: {title}", facts)
     return {**dataset.info, "judgments_before": before, "judgments_after": after}
@@ -153,13 +152,13 @@ def _filter(
 def _calls(
     judged: Artifact, under: str, verdicts: list[Artifact] | None, split: str
 ) -> dict[str, tuple[Artifact, list[Artifact] | None, str]]:
-    """For each part of what was judged: all of it, the verdicts, and how the names of the verdicts on it begin."""
+    """Return the arguments for each part: judged artefact, verdicts, and prefix of the verdicts' part names."""
     names = enumerate(judged.parts(under))
     return {name: (judged, verdicts, f"{VERDICTS}/{split}/part-{at:05d}-") for at, name in names}
 
 
 def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
-    """The verdicts on one part of what was judged, of all judges."""
+    """Return the verdicts of all judges on a part."""
     return [
         read_parquet(artifact.local(name))
         for artifact in verdicts
@@ -169,7 +168,7 @@ def _verdict_tables(verdicts: list[Artifact], prefix: str) -> list[pa.Table]:
 
 
 def _in_place_of(verdicts: list[Artifact]) -> dict[str, str]:
-    """The judges that have looked again, with the name of the judge that was before."""
+    """Return the judges that override an earlier judge, with its name."""
     return {artifact.info["judge"]: artifact.info["after"] for artifact in verdicts if "after" in artifact.info}
 
 
@@ -188,7 +187,7 @@ def _apply_to_part(
 def _filter_part(
     output: Folder, name: str, dataset: Artifact, verdicts: list[Artifact] | None, prefix: str
 ) -> Mapping[str, Part]:
-    """Write what is left of one part of the judgments; and what, now or before, was dropped or people called right."""
+    """Write the kept judgments of a part, and those dropped or trusted, now or before."""
     qrels = read_arrow(dataset.local(name))
     names = {folder: name.replace("qrels/", f"{folder}/", 1) for folder in _ASIDE}
     beside = {
@@ -207,7 +206,7 @@ def _filter_part(
         for folder, tables in beside.items()
         if sum(map(len, tables))
     }
-    # The judgments last: a resume makes both again unless they are there.
+    # Judgments come last: without them a resume makes all three again.
     return made | {name: write_table(output, name, left)}
 
 

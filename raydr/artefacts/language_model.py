@@ -1,15 +1,15 @@
-"""Verdicts of a language model on what an earlier judge is unsure of.
+"""Verdicts of a language model on doubtful verdicts of an earlier judge.
 
 Artefact ``verdicts``::
 
-    verdicts/SPLIT/part-*.parquet   as of other judges, on the rows alone that were asked about and answered
+    verdicts/SPLIT/part-*.parquet   as of other judges, only on the rows with an answer
     answers/SPLIT/part-*.parquet    of all rows that were asked about: query_id, passage_id, truth, the earlier judge's
-                                    ``action``, ``score`` and probability of the label being wrong (``wrong``); the
-                                    model's ``answer`` in its own words, null if the server has refused the question,
-                                    and its probability ``relevant``, null if that cannot be read
+                                    ``action``, ``score`` and P(wrong label) (``wrong``); the text of
+                                    the ``answer``, null if the server rejected the question,
+                                    and its P(relevant) (``relevant``), null if the answer is neither yes nor no
 
-A worker chooses the rows. The process that runs the command asks (the key and the address are those of
-its machine), keeps the answers in the working folder, and makes verdicts of them.
+A worker selects the rows. The process of the command asks the server (with its machine's key and address), stores
+answers in the working folder, and makes verdicts of them.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from raydr.store.identity import fingerprint_of
 if TYPE_CHECKING:
     from raydr.noise.chat import ChatServer
 
-#: Folder of the parts with what was answered.
+#: Folder of the parts with answers.
 ANSWERS = "answers"
 _PAIR = ["query_id", "passage_id", "truth"]
-#: The body of a request; what came of each question, by its hash.
+#: Body of a request.
 Question = dict[str, Any]
 Replies = dict[str, Reply | RefusedError]
 
 
 def check_server(judge: LanguageModelJudge) -> None:
-    """Ask one easy question, so that what is wrong is known before hours of other work.
+    """Ask a test question, so that errors appear before hours of other work.
 
     Raises:
-        ConfigError: the variable that should hold the key is not set, or the package openai is not installed.
-        EndpointError: nobody answers, the key or the model is wrong, or the answer cannot be read.
+        ConfigError: the key's variable is not set, or the package openai is not installed.
+        EndpointError: no server answers, the key or model is wrong, or the answer is invalid.
     """
     question = judge.question("capital of France", "", "The capital of France is Paris.")
     try:
@@ -72,30 +72,30 @@ def check_server(judge: LanguageModelJudge) -> None:
         raise EndpointError(f"judge {judge.name}: {error}") from None
     if isinstance(reply, RefusedError):
         raise EndpointError(
-            f"judge {judge.name}: {reply}. If it gives no probabilities of tokens, or calls max_tokens otherwise, the "
-            "judge's request says so, for example {logprobs: null, top_logprobs: null}"
+            f"judge {judge.name}: {reply}. If the server gives no token probabilities, or names max_tokens "
+            "differently, set the judge's request, for example {logprobs: null, top_logprobs: null}"
         )
     if reply.relevant is None:
         raise EndpointError(
-            f"judge {judge.name}: {judge.model} answers a test question by {reply.content!r}, expected yes or no. A "
-            "model that thinks first needs more max_tokens, or to be told not to, in the judge's request"
+            f"judge {judge.name}: {judge.model} answers a test question by {reply.content!r}, expected yes or no. For "
+            "a model that reasons, raise max_tokens or turn off reasoning in the judge's request"
         )
     if reply.probability is None:
-        warn(f"judge {judge.name}: {judge.endpoint} gives no probabilities of tokens: yes counts as 1 and no as 0")
+        warn(f"judge {judge.name}: {judge.endpoint} gives no token probabilities: yes counts as 1 and no as 0")
 
 
 def asked_verdicts(context: Context, judge: Judge, split: str, earlier: Node) -> Node:
-    """What a language model says of what another judge is unsure of.
+    """Return the node of a language model's verdicts on doubtful verdicts.
 
     Args:
-        context: the config.
-        judge: whom to ask what.
-        split: the split.
-        earlier: the verdicts of that judge.
+        context: config.
+        judge: judge with server and prompt.
+        split: judged split.
+        earlier: verdicts of the earlier judge.
 
     Raises:
-        ConfigError: no model is named.
-        TypeError: the judge does not say what is to be asked.
+        ConfigError: no model is set.
+        TypeError: the judge has no prompt.
     """
     if not isinstance(judge, LanguageModelJudge):
         raise TypeError(f"judge {judge.name} asks a server: derive it from LanguageModelJudge")
@@ -124,19 +124,19 @@ def ask_language_model(
     split: str,
     answers: Annotated[Folder, Neutral],
 ) -> dict[str, Any]:
-    """Have a language model judge the rows of which an earlier judge is unsure.
+    """Have a language model judge the doubtful rows of an earlier judge.
 
     Args:
-        making: the ``verdicts`` artefact.
-        pool: where the rows are chosen.
-        dataset, corpus: what was judged.
-        earlier: the ``verdicts`` of the judge before.
-        judge: whom to ask what.
-        split: the split.
-        answers: where answers are kept.
+        making: ``verdicts`` artefact to make.
+        pool: pool that selects the rows.
+        dataset, corpus: judged data.
+        earlier: ``verdicts`` of the earlier judge.
+        judge: judge with server and prompt.
+        split: judged split.
+        answers: folder of stored answers.
 
     Raises:
-        EndpointError: the server is gone, or does not let this key in any more; answers until then are kept.
+        EndpointError: the server is gone or rejects the key; received answers are kept.
     """
     doubtful = pool.run(_rows_in_doubt, judge, split, earlier, Dataset(dataset), Corpus(corpus))
     questions = {fingerprint_of(body): body for _, bodies in doubtful.values() for body in bodies}
@@ -172,7 +172,7 @@ def ask_language_model(
 def _rows_in_doubt(
     judge: LanguageModelJudge, split: str, earlier: Artifact, data: Dataset, corpus: Corpus
 ) -> dict[str, tuple[pa.Table, list[Question]]]:
-    """The rows that are asked about and what is asked, by the name of the part of the earlier verdicts."""
+    """Return the selected rows and their questions, by part of the earlier verdicts."""
     tables, evidence_N = open_earlier(earlier, split).read()
     chosen, wrong_N = judge.choose(evidence_N), 1.0 / (1.0 + np.exp(-evidence_N))
     together = pa.concat_tables(tables.values()).append_column("wrong", pa.array(wrong_N))
@@ -194,13 +194,13 @@ def _ask(
     max_retries: int,
     keep: Callable[[str, Reply], None] = lambda digest, reply: None,
 ) -> Replies:
-    """Ask ``at_once`` questions at a time.
+    """Ask ``at_once`` questions concurrently.
 
     Args:
-        judge: says whom and how.
-        questions: by their hashes.
-        max_retries: of each.
-        keep: called with each answer, in another thread.
+        judge: judge with server and prompt.
+        questions: questions by their hashes.
+        max_retries: retries of each question.
+        keep: receives each answer, in another thread.
     """
     todo, replies = iter(questions.items()), Replies()
 
@@ -216,7 +216,7 @@ def _ask(
         async with _server(judge, max_retries) as server:
             await asyncio.gather(*(ask_on(server) for _ in range(judge.at_once)))
 
-    # In a thread of its own: that of a notebook has a loop already. After Ctrl-C nobody waits for it.
+    # A separate thread, since a notebook's thread already runs a loop. Ctrl-C does not wait for it.
     thread = ThreadPoolExecutor(1, thread_name_prefix=STEP_THREAD)
     try:
         thread.submit(asyncio.run, ask_all()).result()
@@ -229,15 +229,15 @@ def _server(judge: LanguageModelJudge, max_retries: int) -> ChatServer:
     key = os.environ.get(judge.key_variable, "") if judge.key_variable else ""
     if judge.key_variable and not key:
         raise ConfigError(
-            f"judge {judge.name}: the environment variable {judge.key_variable} is not set here, and key_variable says "
-            f"that it holds the key of {judge.endpoint}: set it, or leave key_variable out if the server wants none"
+            f"judge {judge.name}: the environment variable {judge.key_variable}, which key_variable names for the key "
+            f"of {judge.endpoint}, is not set: set it, or leave key_variable out if the server needs no key"
         )
     try:
         from raydr.noise.chat import ChatServer
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"judge {judge.name} asks a server and needs the package {error.name}, which is not installed: pip install "
-            "openai, or raydr with the extra openai; or let workers load the model (checkpoint)"
+            f"judge {judge.name} needs the package {error.name} for its server: pip install openai, or raydr with the "
+            "extra openai; or let workers load the model (checkpoint)"
         ) from None
     return ChatServer(judge.endpoint, key, judge.timeout_s, max_retries, warn)
 
@@ -250,7 +250,7 @@ def _decide(
     questions: list[Question],
     replies: Replies,
 ) -> pa.Table:
-    """Write what was answered on one part of the rows, and the verdicts that follow."""
+    """Write the answers on a part of the rows, and their verdicts."""
     answered = [replies[fingerprint_of(question)] for question in questions]
     answers = [reply if isinstance(reply, Reply) else None for reply in answered]
     relevant = pa.array([reply and reply.relevant for reply in answers], pa.float64())
@@ -272,12 +272,12 @@ def _report(judge: LanguageModelJudge, info: Mapping[str, Any], replies: Replies
     report_verdicts(judge, info)
     say(
         f"{info['asked']:,} rows in doubt; {info['requests']:,} requests sent to {judge.model} now; tokens of all "
-        f"answers: {info['prompt_tokens']:,} read, {info['completion_tokens']:,} written"
+        f"answers: {info['prompt_tokens']:,} in, {info['completion_tokens']:,} out"
     )
     answered = (reply for reply in replies.values() if isinstance(reply, Reply))
     unread = [repr(reply.content[:200]) for reply in answered if reply.relevant is None]
     refused = [str(reply) for reply in replies.values() if isinstance(reply, RefusedError)]
-    for trouble, words in ((unread, "answers are neither yes nor no"), (refused, "questions were refused")):
+    for trouble, words in ((unread, "answers are neither yes nor no"), (refused, "questions were rejected")):
         if trouble:
             example = f"{len(trouble):,} {words}, the first: {trouble[0]}"
-            warn(f"judge {judge.name}: {example}. {judge.after}'s verdict stays there")
+            warn(f"judge {judge.name}: {example}. The verdicts of {judge.after} stand there")

@@ -1,4 +1,4 @@
-"""Decisions of people: the workers that look up what they are about, and a judge that they correct."""
+"""Decisions of people: workers that look up decided labels, and recalibration of a judge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raydr.noise.verdict_report import verdict_table
 def labels_of(
     data: Dataset, corpus: Corpus, subject: Subject, split: str, pairs: Sequence[tuple[str, str]]
 ) -> list[Label]:
-    """What people would be asked about some (query, passage) pairs as their texts are now."""
+    """Return the labels of (query, passage) pairs with their current texts."""
     texts = corpus.texts(corpus.rows_of([passage_id for _, passage_id in pairs]))
     queries = query_texts(data, split, [query_id for query_id, _ in pairs])
     shown = zip(queries, texts.titles, texts.texts, strict=True)
@@ -34,12 +34,12 @@ def labels_of(
 def correct(
     earlier: Earlier, data: Dataset, corpus: Corpus, subject: Subject, settled: Mapping[Label, bool]
 ) -> tuple[Earlier, dict[str, Any]]:
-    """An earlier judge as people have corrected it, and what that rests on.
+    """Recalibrate an earlier judge by decisions; return it and the basis.
 
     Args:
-        earlier: what it has said.
-        data, corpus: the texts, which must be those that people have read.
-        subject: of its verdicts.
+        earlier: verdicts of the earlier judge.
+        data, corpus: texts, which must equal those of the decisions.
+        subject: subject of its verdicts.
         settled: whether each label is wrong.
     """
     tables, evidence_N = earlier.read()
@@ -49,7 +49,7 @@ def correct(
     held = [(at, settled[label]) for at, label in zip(place.values(), labels, strict=True) if label in settled]
     facts: dict[str, Any] = {"num_decided": len(held), "shift": 0.0, "slope": 1.0}
     if not held:
-        return earlier, facts | {"reason": "people have decided on nothing that it has judged"}
+        return earlier, facts | {"reason": "no decision concerns its verdicts"}
     decided_D, wrong_D = np.array([at for at, _ in held]), np.array([wrong for _, wrong in held])
     quality = estimate_quality(evidence_N, evidence_N > 0.0, decided_D, wrong_D)
     facts |= {"shift": quality.shift, "slope": quality.slope}
@@ -57,10 +57,10 @@ def correct(
 
 
 class DecisionsWorker(JudgeWorker):
-    """Base of both: finds the decisions that hold for what is there now."""
+    """Base of both workers: selects decisions that match the current texts."""
 
     def decided(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
-        """Verdicts on those (query, passage) pairs that people have decided, with these texts."""
+        """Return verdicts on (query, passage) pairs with a decision on their current texts."""
         job: JudgeJob = self.job
         assert isinstance(job.judge, PeopleJudge)
         about = {(label.query_id, label.passage_id) for label in job.settled}
@@ -74,14 +74,14 @@ class DecisionsWorker(JudgeWorker):
 
 
 class DecidePairs(DecisionsWorker, PairsWorker):
-    """What people have decided of annotated pairs."""
+    """Worker for decisions on annotated pairs."""
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         return self.decided(query_ids, passage_ids, truth)
 
 
 class DecideNegatives(DecisionsWorker, JudgeNegatives):
-    """What people have decided of candidates."""
+    """Worker for decisions on candidates."""
 
     def judge(self, part: pa.Table, start: int, stop: int) -> pa.Table:
         pairs = pairs_of(candidates_of(part, start, stop).table)

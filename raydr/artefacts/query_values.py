@@ -1,4 +1,4 @@
-"""Values of single queries: of those that a part of a run has, of the others, and which queries are looked at apart."""
+"""Values of single queries: scores of a run's parts, values of missing queries, subsets of queries."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Values = dict[str, dict[str, float]]
 def score_part(
     folder: Folder, name: str, settings: EvaluateConfig, split: str, data: Dataset, corpus: Corpus, run: Run, part: str
 ) -> Mapping[str, Part]:
-    """The values of the queries of one part of one run: a column a measure, null where it does not concern a query.
+    """Score the queries of a part of a run: a column for each measure, null where undefined.
 
-    Judged queries without results are added by :func:`_finish`.
+    :func:`fill_in` adds judged queries without results.
     """
     ranking = {query_id: rows["passage_id"].to_pylist() for query_id, rows in by_query(run.part(part)).items()}
     query_ids = pa.array(list(ranking), type=pa.string())
@@ -72,7 +72,7 @@ def answered_queries(settings: EvaluateConfig, queries: pa.Table) -> dict[str, l
 
 
 def group_queries(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The partition and the category of each judged query, where the data set tells them."""
+    """Return the partition and category of each judged query, if the data set has them."""
     queries = of_queries(queries, judged)
     ids = queries["query_id"].to_pylist()
     return {
@@ -83,28 +83,28 @@ def group_queries(queries: pa.Table, judged: Sequence[str]) -> dict[str, dict[st
 
 
 def fill_in(label: str, query_ids: Sequence[str], scored: pa.Table) -> dict[str, float]:
-    """The value of each query, in their order; 0 where the run has no result."""
+    """Return the value of each query, in order; 0 without a result in the run."""
     scores = zip(scored["query_id"].to_pylist(), scored[label].to_pylist(), strict=True)
     return dict.fromkeys(query_ids, 0.0) | {query_id: value for query_id, value in scores if value is not None}
 
 
 def not_flagged(suspects: Artifact, split: str, judged: Sequence[str]) -> list[str]:
-    """The queries none of whose annotated pairs a judge flags.
+    """Return the queries without a flagged annotated pair.
 
     Args:
         suspects: ``verdicts`` on the pairs of the split.
-        split: the split.
-        judged: the queries with a judgment.
+        split: evaluated split.
+        judged: queries with a judgment.
     """
     flagged = flagged_queries(read_actions(suspects, split))
     return [query_id for query_id in judged if query_id not in flagged]
 
 
 def not_trained_on(data: Dataset, corpus: Corpus, split: str, train_split: str) -> list[str]:
-    """The queries none of whose positives is, by its content, a positive of a training query.
+    """Return the queries that share no positive, by content, with a training query.
 
     Returns:
-        Their ids; none if the data set has no training split.
+        Ids of the queries; empty if the data set has no training split.
     """
     if train_split not in data.splits or train_split == split:
         return []
@@ -115,7 +115,7 @@ def not_trained_on(data: Dataset, corpus: Corpus, split: str, train_split: str) 
 
 
 def restrict(per_query: Mapping[str, Values], queries: Collection[str]) -> dict[str, Values]:
-    """Return the values of some of the queries, without measures that concern none of them."""
+    """Return the values of some queries, without measures undefined for all of them."""
     wanted = set(queries)
     return {
         system: {

@@ -1,4 +1,4 @@
-"""Reranking: the best passages of a run, scored anew by a model that reads them. Makes another ``run`` artefact."""
+"""Reranking of a run's best passages by a model. Makes another ``run`` artefact."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from raydr.store.folder import Folder
 
 @dataclass(frozen=True)
 class RerankJob:
-    """What every worker of one reranking knows; picklable."""
+    """Input of the workers of a reranking; picklable."""
 
     run: Run
     data: Dataset
@@ -42,14 +42,14 @@ class RerankJob:
 
 
 def reranked(context: Context, ranked: Node, model: Node, split: str, system: str) -> Node:
-    """A run whose best passages a model has scored anew.
+    """Return the node of a reranked run.
 
     Args:
-        context: the config.
-        ranked: the run that is reranked.
-        model: a cross-encoder, or a retriever.
-        split: the split.
-        system: what the new run is called.
+        context: config.
+        ranked: run to rerank.
+        model: cross-encoder or retriever.
+        split: split of the run.
+        system: name of the new run.
     """
     return rerank.node(
         context.label("rerank", system, split),
@@ -81,23 +81,23 @@ def rerank(
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic,
 ) -> dict[str, Any]:
-    """Score the first ``depth`` passages of each query anew, and order them by that; what was below is left out.
+    """Score the first ``depth`` passages of each query again and sort by these scores; drop the rest.
 
-    Scores are log-odds of relevance of a cross-encoder, similarities (without the scale τ) of a retriever. Equal ones
-    are ordered by trec_eval's rule.
+    Scores are log-odds of relevance of a cross-encoder, or similarities of a retriever without the scale τ. Ties follow
+    trec_eval's rule.
 
     Args:
-        making: the ``run`` artefact.
-        pool: where scores are made.
-        run: the run that is reranked.
-        model: a ``cross_encoder`` or a retriever.
-        dataset: the texts of its queries.
-        corpus: the texts of its passages.
-        split: the split whose queries the run answers.
-        depth: passages a query.
-        system: what the new run is called in tables.
-        settings: of the workers.
-        arithmetic: of the scores.
+        making: ``run`` artefact to make.
+        pool: pool for the scores.
+        run: run to rerank.
+        model: ``cross_encoder`` or retriever.
+        dataset: data set of the queries.
+        corpus: corpus of the passages.
+        split: split of the queries.
+        depth: passages of each query.
+        system: name of the new run in tables.
+        settings: settings of the workers.
+        arithmetic: arithmetic of the scores.
 
     Raises:
         DataError: the inputs were not made for each other.
@@ -105,7 +105,7 @@ def rerank(
     scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
     queries.require_corpus(corpus)
     scoring.tell("rerank")
-    # Of a run that is deeper than what is read, a range of rows holds fewer pairs.
+    # In a run deeper than ``depth``, a range of rows holds fewer scored pairs.
     top_k = int(run.info.get("top_k") or depth)
     items = range_items("", run.sizes(), scoring.num_pairs * max(1, top_k // depth))
     job = RerankJob(Run(run), queries, Corpus(corpus), making.folder, split, depth, scoring)
@@ -116,12 +116,12 @@ def rerank(
 
 
 class RerankPart:
-    """Holds the model; every call reranks the queries that begin in one range of rows."""
+    """Holds the model; each call reranks the queries that begin in a range of rows."""
 
     def __init__(self, job: RerankJob) -> None:
         self.job = job
         self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
-        # Consecutive ranges are of the same part.
+        # Consecutive ranges share a part.
         self.part = lru_cache(maxsize=1)(job.run.part)
 
     def __call__(self, batch: Batch) -> Batch:
@@ -135,9 +135,9 @@ class RerankPart:
 
 
 def first_ranks(part: pa.Table, start: int, end: int, depth: int) -> pa.Table:
-    """The first ``depth`` rows of the queries whose best row is one of ``start`` to ``end``.
+    """Return the first ``depth`` rows of the queries whose best row is in ``start`` to ``end``.
 
-    So each query of a part belongs to exactly one range of rows, whole.
+    Each query of a part thus belongs to exactly one range of rows.
 
     >>> part = pa.table({"query_id": ["a", "a", "a", "b", "b"], "rank": [1, 2, 3, 1, 2]})
     >>> [first_ranks(part, *ends, depth=2)["query_id"].to_pylist() for ends in ((0, 2), (2, 5))]

@@ -1,11 +1,11 @@
-"""Runs: ranked passages for queries, as an artefact of Parquet parts, and from and to TREC files.
+"""Runs: ranked passages of queries in Parquet parts, with import and export of TREC files.
 
 Artefact ``run``::
 
     part-*.parquet    runs(query_id, passage_id, rank, score)
 
-All rows of a query are in one part, best first. Ranks follow trec_eval's rule (score descending, equal scores by
-passage id descending, compared as bytes), so that trec_eval ranks an exported file in the same way.
+All rows of a query are in one part, best first. Ranks follow trec_eval's rule (score descending, ties by passage id
+descending as bytes), so that trec_eval ranks an exported file equally.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from raydr.store.folder import Folder
 
 KIND = "run"
 _EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"
-#: Rows that a part of an imported run has, about.
+#: Approximate rows in a part of an imported run.
 _IMPORT_ROWS = 500_000
 
 
@@ -48,12 +48,12 @@ def part_name(number: int) -> str:
 
 
 def rank_rows(query_ids: pa.Array, passage_ids: pa.Array, scores: pa.Array) -> pa.Table:
-    """One row a (query, passage) as a table of the runs schema, ranked as trec_eval does.
+    """Rank (query, passage) rows as trec_eval does, as a table of the runs schema.
 
-    Queries keep the order in which they first appear.
+    Queries keep the order of their first row.
 
     Raises:
-        DataError: a passage is there twice for a query, or a score is not finite.
+        DataError: a passage occurs twice for a query, or a score is not finite.
 
     >>> ranked = rank_rows(pa.array(["q", "q", "q"]), pa.array(["a", "b", "c"]), pa.array([1.0, 1.0, 2.0]))
     >>> ranked["passage_id"].to_pylist(), ranked["rank"].to_pylist()
@@ -94,7 +94,7 @@ class Run(ArtifactView):
             yield self.part(name)
 
     def of_queries(self, query_ids: Sequence[str]) -> Iterator[pa.Table]:
-        """The rows of some queries; of parts that have none of them only the ids are read."""
+        """Yield the rows of queries; for parts without them only ids are read."""
         wanted = pa.array(query_ids, pa.string())
         for name in self.part_names:
             ids = read_parquet(self.artifact.local(name), ["query_id"])["query_id"]
@@ -104,7 +104,7 @@ class Run(ArtifactView):
 
 
 def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
-    """A part of a run without the passages that have their query's id: the best ``top_k`` of a query that are left.
+    """Return a part of a run without passages that have their query's id, at most ``top_k`` a query.
 
     >>> ranked = rank_rows(pa.array(["a", "a", "a"]), pa.array(["a", "b", "c"]), pa.array([3.0, 2.0, 1.0]))
     >>> without_own_ids(ranked, top_k=1).to_pylist()
@@ -118,16 +118,16 @@ def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
 
 
 def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
-    """Refuse a run of other queries than a split's; warn of one that has no passage at all.
+    """Check that a run is of the split's queries; warn if it has no passage at all.
 
     Args:
-        run: the ranking.
-        system: what made it.
-        num_queries: queries of the split that have a passage.
-        split: the split.
+        run: run to check.
+        system: system of the run.
+        num_queries: queries of the split with a passage.
+        split: expected split.
 
     Raises:
-        DataError: the run has passages, and none of them for a query of the split.
+        DataError: the run has passages, but none for a query of the split.
     """
     if num_queries:
         return
@@ -137,13 +137,13 @@ def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
             "it was made for another split"
         )
     warn(
-        f"{system}: no query of split {split!r} found a passage, and each counts as 0. BM25 needs words that queries "
-        "and passages share: look at their languages and scripts with raydr inspect"
+        f"{system}: no query of split {split!r} has a result, and each counts as 0. BM25 needs words shared by queries "
+        "and passages: check their languages and scripts with raydr inspect"
     )
 
 
 def by_query(part: pa.Table) -> dict[str, pa.Table]:
-    """The rows of each query of a part, best first."""
+    """Return the rows of each query of a part, best first."""
     codes = part["query_id"].combine_chunks().dictionary_encode()
     indices = codes.indices.to_numpy(zero_copy_only=False)
     bounds = [*np.flatnonzero(np.diff(indices, prepend=-1)), len(indices)]
@@ -156,7 +156,7 @@ def by_query(part: pa.Table) -> dict[str, pa.Table]:
 def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
     """Write a run as a TREC file (``query_id Q0 passage_id rank score tag``) and return the number of lines.
 
-    Scores are written such that they read back as the same float32.
+    Scores are written so that they parse to the same float32.
 
     Raises:
         DataError: an id is empty or contains white space, which the format cannot hold.
@@ -170,8 +170,8 @@ def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
                 for id_ in (query_id, passage_id):
                     if columns_of(id_) != [id_]:
                         raise DataError(
-                            f"id {id_!r} is empty or has white space in it; a TREC file separates its columns by "
-                            "white space and cannot hold it. Use the Parquet parts instead."
+                            f"id {id_!r} is empty or contains white space, which separates the columns of a TREC file. "
+                            "Use the Parquet parts instead."
                         )
                 file.write(f"{query_id} Q0 {passage_id} {rank} {score!s} {tag}\n")
                 lines += 1
@@ -179,20 +179,20 @@ def export_trec(run: Run, output: Folder, name: str, tag: str = "raydr") -> int:
 
 
 def trec_checksum(path: str) -> str:
-    """The checksum of a TREC file, by which a run that was imported from it is known.
+    """Return the checksum of a TREC file, which identifies an imported run.
 
     Raises:
-        DataError: there is no such file.
+        DataError: the file does not exist.
     """
     parent, _, name = path.rpartition("/")
     source = Folder(parent or ".")
     if not source.exists(name):
-        raise DataError(f"there is no run file {path}; {_EXPECTED}")
+        raise DataError(f"run file {path} does not exist; {_EXPECTED}")
     return source.checksum(name)
 
 
 def imported_run(file: str, split: str, system: str, skip_own_id: bool) -> Node:
-    """A run that another program has made; without the passages that have their query's id, if that is asked."""
+    """Return the node of an imported run, optionally without passages that have their query's id."""
     label = f"import-{system}-{split}"
     return import_trec_run.node(
         label, path=file, checksum=trec_checksum(file), split=split, system=system, skip_own_id=skip_own_id
@@ -212,13 +212,13 @@ def import_trec_run(
 ) -> dict[str, Any]:
     """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
 
-    The file is streamed in this process, which may be the only one that can read it; the lines of a query must follow
-    one another. As in trec_eval, the order is that of the scores, and the rank column is not looked at. With
-    ``skip_own_id`` passages that have their query's id are left out.
+    This process, which may be the only one with access, streams the file; the lines of a query must be consecutive. As
+    in trec_eval, scores determine the order and ranks are ignored. With ``skip_own_id`` passages that have their
+    query's id are left out.
 
     Raises:
-        DataError: a line is malformed, a query comes back later in the file, a passage is there twice for a query, or
-            the file is empty; names file and line.
+        DataError: a line is malformed, a query's lines are not consecutive, a passage occurs twice for a query, or the
+            file is empty; the message names file and line.
     """
     num_queries = depth = 0
     for number, (queries, read) in enumerate(_read_trec(path)):
@@ -234,7 +234,7 @@ def import_trec_run(
 
 
 def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
-    """(number of queries, ranked rows) in bounded portions, cut between queries."""
+    """Yield (number of queries, ranked rows) in bounded portions, cut between queries."""
     rows: list[tuple[str, str, float]] = []
     seen: set[str] = set()
     before, current = 0, ""
@@ -242,8 +242,8 @@ def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
         if query_id != current:
             if query_id in seen:
                 raise DataError(
-                    f"{path}:{number}: query {query_id!r} was there before, with other queries between; "
-                    "the lines of a query must follow one another: sort the file by its first column"
+                    f"{path}:{number}: the lines of query {query_id!r} are not consecutive: sort the file by its first "
+                    "column"
                 )
             if len(rows) >= _IMPORT_ROWS:
                 yield len(seen) - before, _ranked(rows, path, number)
@@ -295,6 +295,6 @@ def _check_unique(query_ids: pa.Array, passage_ids: pa.Array) -> None:
     repeated = counts.filter(pc.greater(counts["count_all"], 1))
     if len(repeated):
         raise DataError(
-            f"query {repeated['query'][0].as_py()!r}: passage {repeated['passage'][0].as_py()!r} is there twice "
-            f"({len(repeated)} such rows); a run names each passage once"
+            f"query {repeated['query'][0].as_py()!r}: passage {repeated['passage'][0].as_py()!r} occurs twice "
+            f"({len(repeated)} such rows); a run must name each passage once"
         )

@@ -1,4 +1,4 @@
-"""Reading verdicts that were given, with how probably the labels are wrong."""
+"""Read verdicts with the probability of wrong labels."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from raydr.noise.judges.base import BoolArray, FloatArray, SecondJudge, judge_cl
 from raydr.noise.reviewed import Edge, evidence
 from raydr.store.artifact import Artifact
 
-#: Folders of the parts of ``verdicts``: what judges say, what they have measured, what their decisions rest on.
+#: Folders of the parts of ``verdicts``: verdicts, measures, basis of the decisions.
 VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
-#: Tables by the name of their part.
+#: Tables by part name.
 Tables = dict[str, pa.Table]
 
 
 def read_verdicts(artifact: Artifact, split: str, of_part: int | None = None) -> tuple[Tables, FloatArray | None]:
-    """The verdicts of one judge on a split.
+    """Read the verdicts of a judge on a split.
 
     Args:
-        artifact: ``verdicts``.
-        split: that was judged.
-        of_part: the place of one part of what was judged, whose verdicts alone are read; all if None.
+        artifact: ``verdicts`` artefact.
+        split: judged split.
+        of_part: index of a judged part whose verdicts are read; None: all.
 
     Returns:
-        Tables by the name of the part, and for all rows the probability of the label being wrong; None if the judge
-        gives none.
+        Tables by part name, and P(wrong label) of all rows; None if the judge gives none.
     """
 
     def read(folder: str) -> Tables:
@@ -49,13 +48,13 @@ def read_verdicts(artifact: Artifact, split: str, of_part: int | None = None) ->
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a judge said that another one comes after; picklable.
+    """Verdicts of an earlier judge of a chain; picklable.
 
     Args:
-        verdicts: of the earlier judge.
-        split: that was judged.
-        edge: of all its verdicts; None if it gives probabilities.
-        line: shift and slope by which people have corrected its log-odds.
+        verdicts: verdicts of the earlier judge.
+        split: judged split.
+        edge: edge of all its verdicts; None if it gives probabilities.
+        line: shift and slope by which decisions of people recalibrate its log-odds.
     """
 
     verdicts: Artifact
@@ -64,8 +63,7 @@ class Earlier:
     line: tuple[float, float] = (0.0, 1.0)
 
     def read(self, of_part: int | None = None) -> tuple[Tables, FloatArray]:
-        """The verdicts by part, and of all their rows the log-odds of the labels being wrong; see
-        :func:`read_verdicts`."""
+        """Return the verdicts by part, and the log-odds of wrong labels of all rows; see :func:`read_verdicts`."""
         tables, probability_N = read_verdicts(self.verdicts, self.split, of_part)
         if not any(map(len, tables.values())):
             return tables, np.zeros(0)
@@ -73,11 +71,11 @@ class Earlier:
         return tables, evidence(together["score"].to_numpy(), _flagged(together), probability_N, self.edge)
 
     def suspected(self, judge: SecondJudge, of_part: int) -> dict[tuple[str, str], float]:
-        """P(the label is wrong) of the pairs of ids that a judge is to look at again, of one part of what was judged.
+        """Return P(wrong label) of the (query, passage) ids of a part that a later judge reads.
 
         Args:
-            judge: who looks again.
-            of_part: the place of the part.
+            judge: later judge.
+            of_part: index of the part.
         """
         from scipy.special import expit
 
@@ -90,7 +88,7 @@ class Earlier:
 
 
 def open_earlier(verdicts: Artifact, split: str) -> Earlier:
-    """Read once what must be known of all verdicts on a split."""
+    """Read what later judges need of all verdicts on a split."""
     tables, probability_N = read_verdicts(verdicts, split)
     if probability_N is not None or not any(map(len, tables.values())):
         return Earlier(verdicts, split)

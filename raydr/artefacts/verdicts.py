@@ -1,16 +1,16 @@
-"""Verdicts of one judge on candidate negatives, or on annotated pairs.
+"""Verdicts of a judge on candidate negatives, or on annotated pairs.
 
 Artefact ``verdicts``::
 
     verdicts/SPLIT/part-*.parquet   verdicts(query_id, passage_id, judge, score, action, weight, truth)
-    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, ...), of judges that decide on all at once: for
+    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, ...), of judges that decide on all pairs at once: for
                                     ``npc`` the perplexity, and that of a random pair; not with cross-fitted margins
-    detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), what those decisions rest on: for ``npc``
-                                    the same, the log posterior, and the probability of being mismatched (left out
-                                    where no mixture was found); its fit and threshold are in the manifest
+    detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), the basis of those decisions: for ``npc``
+                                    the same, the log posterior, and P(mismatched) (omitted without a mixture);
+                                    fit and threshold are in the manifest
 
-``truth`` says whether a candidate is a known false negative: planted, or the positive that a mismatched one has
-replaced (for pairs: whether it was mismatched on purpose). It is null where no noise was injected into the split.
+``truth`` is whether a candidate is a known false negative (injected, or the positive that a mismatched one replaced),
+or whether a pair was mismatched on purpose. It is null without injected noise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 
-#: Training pairs that are judged together: their vectors are held at once.
+#: Training pairs judged together, whose vectors are held at once.
 _RANGE_PAIRS = 5_000
 
 
@@ -57,16 +57,16 @@ def verdicts(
     reads: Mapping[str, Any],
     earlier: Node | None = None,
 ) -> Node:
-    """What a judge says of the candidates, or of the annotated pairs, of a split.
+    """Return the node of a judge's verdicts on the candidates, or annotated pairs, of a split.
 
     Args:
-        context: the config.
-        judge: the rule.
-        split: the split.
-        negatives: what is judged; None for judges of pairs.
-        reads: whose scores are read: ``model``, or ``models`` and ``folds``, or ``margins``; nothing for the scores
-            that the candidates were mined with.
-        earlier: the verdicts of the judge that this judge comes after.
+        context: config.
+        judge: judge of the verdicts.
+        split: judged split.
+        negatives: judged candidates; None for judges of pairs.
+        reads: inputs of the judge: ``model``, or ``models`` and ``folds``, or ``margins``; empty for the miner's
+            scores.
+        earlier: verdicts of the judge before this one.
     """
     config, measured = context.config, "margins" in reads
     asks_model = bool(reads) and not measured
@@ -119,16 +119,16 @@ def give_verdicts(
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic | None = None,
 ) -> dict[str, Any]:
-    """Judge with the model that the judge asks, see :func:`judge_labels`.
+    """Judge by the model that the judge needs, see :func:`judge_labels`.
 
     Args:
         making, pool, dataset, corpus, margins, negatives, earlier, judge, split, seed, settled, settings: see there.
-        models: that have not seen a fold, by its number; then each query is judged by the model of its ``folds``.
-        model: that scores, in their place.
-        folds: the fold of each query.
-        measures: what the judge measures of a pair.
-        decisions: checksum of what people have settled.
-        arithmetic: of the scores.
+        models: models by the fold that they have not seen; each query is judged by that of its fold.
+        model: scoring model, if there are no ``models``.
+        folds: fold of each query.
+        measures: names of the judge's measures.
+        decisions: checksum of settled decisions.
+        arithmetic: arithmetic of the scores.
     """
     scoring: Scoring | None = None
     if arithmetic is not None:
@@ -159,26 +159,25 @@ def judge_labels(
     settled: Mapping[Label, bool] | None = None,
     earlier: Artifact | None = None,
 ) -> dict[str, Any]:
-    """Judge every candidate negative of a split, or every annotated pair, whichever the judge is for.
+    """Judge each candidate negative of a split, or each annotated pair, by the judge's subject.
 
     Args:
-        making: the ``verdicts`` artefact.
-        pool: where scores are made.
-        dataset: queries and judgments; and the truth where noise was injected.
-        corpus: the passages.
-        judge: the rule and its settings.
-        split: the split.
-        seed: draws random samples.
-        settings: of the workers.
-        scoring: by a cross-encoder for judges that read one, else by a retriever; None takes the scores that the
-            candidates were mined with.
-        negatives: the ``negatives`` artefact that is judged, whole; None for judges of pairs.
-        margins: a ``margins`` artefact in whose place no model scores the pairs.
-        settled: whether each label that people have decided is wrong, for judges that tell it.
-        earlier: ``verdicts`` of the judge that this one comes after; what that one is sure of is not read.
+        making: ``verdicts`` artefact to make.
+        pool: pool for the scores.
+        dataset: queries, judgments, and the truth of injected noise.
+        corpus: corpus of the passages.
+        judge: judge with its settings.
+        split: split to judge.
+        seed: seed of random samples.
+        settings: settings of the workers.
+        scoring: scoring by a cross-encoder or retriever, as the judge needs; None: the miner's scores.
+        negatives: whole ``negatives`` artefact to judge; None for judges of pairs.
+        margins: ``margins`` artefact that replaces a model.
+        settled: whether each decided label is wrong, for judges that read decisions.
+        earlier: ``verdicts`` of the judge before this one, whose sure verdicts are skipped.
 
     Raises:
-        ConfigError: the judge needs negatives, or a model, that are not given, or is given some that it has no use for.
+        ConfigError: negatives or a model are missing, or given but unused.
         DataError: the inputs were not made for each other.
     """
     judged = Dataset(dataset)
@@ -217,7 +216,7 @@ def judge_labels(
 
 
 def _score(making: Building, pool: Pool, job: JudgeJob, settings: EncodeConfig) -> dict[str, Any]:
-    """Judge by scores, range by range; returns what the decision rests on, for judges that decide on all at once."""
+    """Judge by scores, range by range; return the basis of decisions on whole splits."""
     judge, split = job.judge, job.split
     worker, range_rows = _worker(judge)
     judged, under = (job.data.artifact, "qrels") if job.negatives is None else (job.negatives, "negatives")
@@ -232,7 +231,7 @@ def _score(making: Building, pool: Pool, job: JudgeJob, settings: EncodeConfig) 
 
 
 def _worker(judge: Judge) -> tuple[type[JudgeWorker], int]:
-    """Who judges, and how many rows together."""
+    """Return the worker class of a judge, and its number of rows in a call."""
     reads_pairs = judge.reads == "cross_encoder"
     if isinstance(judge, PeopleJudge):
         return (DecidePairs if judge.subject == "pairs" else DecideNegatives), PAIRS_ENCODED
@@ -252,14 +251,14 @@ def _check(
     if (negatives is None) != (judge.subject == "pairs"):
         raise ConfigError(
             f"judge {judge.name} judges {judge.subject} and "
-            + ("needs negatives: mine some first" if negatives is None else "takes no negatives")
+            + ("needs negatives: mine some first" if negatives is None else "cannot judge negatives")
         )
     reads_pairs = judge.reads == "cross_encoder"
     if scoring is None and judge.reads not in ("retriever", "earlier") and margins is None:
-        raise ConfigError(f"judge {judge.name} reads a {judge.reads.replace('_', ' ')} and needs a model")
+        raise ConfigError(f"judge {judge.name} needs a model: it reads a {judge.reads.replace('_', ' ')}")
     if scoring is not None and scoring.is_cross_encoder != reads_pairs:
         raise ConfigError(
-            f"judge {judge.name} needs a {'cross-encoder' if reads_pairs else 'dual encoder'}, the model at "
+            f"judge {judge.name} needs a {'cross-encoder' if reads_pairs else 'dual encoder'}, but the model at "
             f"{scoring.model.folder} is none"
         )
     if split not in data.splits:
@@ -271,7 +270,7 @@ def _check(
 
 
 def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]:
-    """Counts over all parts, made by a worker: the driver does not hold the scores that the quality needs."""
+    """Summarise all parts in a worker, so that the driver does not hold the scores."""
     tables = (read_parquet(folder.localize(name)) for name in names)
     if not isinstance(judge, SplitJudge):
         return summarize_verdicts(judge, tables)
@@ -282,11 +281,11 @@ def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]
 
 
 def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
-    """Show what a judge has said, and what is to be thought of.
+    """Print the counts of a judge's verdicts, with warnings.
 
     Args:
-        judge: who.
-        info: of the artefact ``verdicts``.
+        judge: judge of the verdicts.
+        info: manifest info of ``verdicts``.
     """
     what = "pairs" if judge.subject == "pairs" else "candidates"
     share = "sieve-out rate" if judge.name == "sieve" else "share flagged"
@@ -298,7 +297,7 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
         "dropped": "drop",
         "weighted less": "down_weight",
         "relabelled": "relabel",
-        "queries with a flagged one": "queries_flagged",
+        "queries with a flag": "queries_flagged",
         "kept by the keep-minimum": "kept_by_minimum",
     }
     facts |= {words: f"{info[name]:,}" for words, name in counts.items() if name in info}
@@ -311,25 +310,25 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
     rests_on = info.get("detector", {})
     if "num_decided" in rests_on:
         line = "log-odds = {shift:.2f} + {slope:.2f} x {after}'s".format(**rests_on, after=info["after"])
-        show_summary("corrected by people", {"labels decided": f"{rests_on['num_decided']:,}", "line": line})
+        show_summary("recalibrated by people", {"labels decided": f"{rests_on['num_decided']:,}", "line": line})
     reason = rests_on.get("reason")
     if "after" in info and (reason or not info.get("asked", info["verdicts"])):
-        why = reason or "it is sure of everything"
-        warn(f"{judge.name} goes by what {info['after']} says alone: {why}")
+        why = reason or "no verdict is doubtful"
+        warn(f"{judge.name} repeats the verdicts of {info['after']}: {why}")
     elif reason:
         warn(inconclusive(judge.name, reason))
     if info.get("unjudged"):
         warn(
-            f"{info['unjudged']:,} candidates have no verdict and stay as they are: their queries have no positive, or "
+            f"{info['unjudged']:,} candidates have no verdict and stay unchanged: their queries have no positive, or "
             "the miner did not retrieve it (then set judge.scores to model)"
         )
     if info.get("decided") == 0:
-        warn(f"people have decided on no {what} of split {info['split']}: raydr review asks them")
+        warn(f"no {what} of split {info['split']} have a decision: raydr review collects decisions")
     elif info.get("decided", 0) > info["verdicts"]:
-        warn(f"{info['decided'] - info['verdicts']:,} decisions are on pairs, candidates or texts that are not here")
+        warn(f"{info['decided'] - info['verdicts']:,} decisions are on pairs, candidates or texts that no longer exist")
     elif judge.subject == "negatives" and info["queries_empty"] and not {"decided", "after"} & info.keys():
         advice = ", or set the judge's keep_minimum" if judge.name == "sieve" else ""
         warn(
-            f"{info['queries_empty']:,} of {info['queries']:,} queries have no negative left: training fills them up "
-            f"with random passages. Mine deeper{advice}"
+            f"{info['queries_empty']:,} of {info['queries']:,} queries have no negative left: training uses random "
+            f"passages for them. Mine deeper{advice}"
         )

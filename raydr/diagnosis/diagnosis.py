@@ -1,4 +1,4 @@
-"""All checks over one body of evidence, the likeliest cause first."""
+"""Run all checks on the evidence, and rank causes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from raydr.evaluation.significance import Interval
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """Result of a diagnosis.
 
     Args:
-        split: the held-out split that was measured on.
-        num_queries, num_ranked: queries of it, and the passages that they were searched in.
-        found: RR@10 by reader.
-        gains: by reader, over the untrained model, paired.
-        findings: of all checks; faults first, of these causes before what explains a training only where no cause does,
-            before symptoms, and these before a failure that nothing explains; each by severity.
-        compared: by check, what was compared with what.
-        missing: by check that had nothing to examine, why.
+        split: held-out split of the measures.
+        num_queries, num_ranked: number of its queries, and of searched passages.
+        scores: RR@10 of each reader.
+        gains: paired gain of each reader over the untrained model.
+        findings: findings of all checks; faults first: causes, then explanations without a cause, then symptoms, then
+            failures without explanation; each by severity.
+        compared: compared quantities, by check.
+        missing: missing input, by check that could not run.
     """
 
     split: str
     num_queries: int
     num_ranked: int
-    found: Mapping[str, Interval]
+    scores: Mapping[str, Interval]
     gains: Mapping[str, Interval]
     findings: tuple[Finding, ...]
     compared: Mapping[str, str]
@@ -39,14 +39,14 @@ class Diagnosis:
 
     @property
     def faults(self) -> list[Finding]:
-        """The likeliest cause first."""
+        """Faults, the likeliest cause first."""
         return [finding for finding in self.findings if finding.level == "fault"]
 
     def of_level(self, level: Level) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == level]
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values; findings also say their level."""
+        """Return JSON values; findings include their level."""
         levels = [{"level": finding.level, **asdict(finding)} for finding in self.findings]
         return {name: value for name, value in asdict(self).items() if name != "findings"} | {"findings": levels}
 
@@ -56,12 +56,12 @@ class Diagnosis:
             {name: value for name, value in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
             for row in value["findings"]
         )
-        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("found", "gains")}
+        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("scores", "gains")}
         return cls(**{**value, **means, "findings": tuple(Finding(**finding) for finding in findings)})
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Let all checks look at the evidence."""
+    """Run all checks."""
     checks = [build(Check, name) for name in Check.choices()]
     examined = {check.name: check.examine(evidence) for check in checks}
     rr = {reader: values for reader, values in evidence.held_out.items() if reader != BM25_CUT}

@@ -1,4 +1,4 @@
-"""What the checks look at: arrays that were measured once, on samples of queries."""
+"""Evidence of the checks: arrays measured once, on samples of queries."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from raydr.evaluation.significance import Interval
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-#: The readers: BM25, BM25 over texts cut as the model has them, the model before training and after, and the model of
-#: another fold of the pairs.
+#: Readers: BM25, BM25 on truncated texts, the model before and after training, and a model of another fold.
 BM25, BM25_CUT, UNTRAINED, TRAINED, CROSS_FITTED = "bm25", "bm25, texts cut", "untrained", "trained", "cross-fitted"
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of the texts of one side.
+    """Token counts of the texts of one side.
 
     Args:
-        tokens_N: of each text of a sample, before it is cut.
-        max_length: tokens that are kept.
+        tokens_N: tokens of each sampled text, before truncation.
+        max_length: truncation length.
     """
 
     tokens_N: NDArray[np.int64]
@@ -32,41 +31,41 @@ class Lengths:
 
     @property
     def share_cut(self) -> float:
-        """The share of all tokens that is never read."""
+        """Share of all tokens that is truncated."""
         return float(np.maximum(self.tokens_N - self.max_length, 0).sum() / max(1, self.tokens_N.sum()))
 
     @property
     def fitting(self) -> int:
-        """The length that 95 % of the texts fit into."""
+        """Length that fits 95 % of the texts."""
         return int(np.quantile(self.tokens_N, 0.95, method="inverted_cdf")) if len(self.tokens_N) else 0
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one training; what is empty was not measured.
+    """Measurements of a training; empty fields were not measured.
 
     Args:
-        split: the held-out split that was measured on.
-        num_ranked: passages that queries were searched in.
-        num_passages: of the corpus.
+        split: held-out split of the measures.
+        num_ranked: number of searched passages.
+        num_passages: number of passages in the corpus.
         held_out: RR@10 of each held-out query, by reader.
-        training: the same of training queries, untrained and trained.
-        p_held_out, p_training: by reader, of each pair the share of other pairs' passages that suit the query as well
-            or better (ties at random): uniform for mismatched pairs. The trained model has seen none but held-out ones.
-        other_kind: of training queries, the share that no held-out query is like, or the other way round, at least.
-        similarities: by reader (Q, C), of each held-out query with its passage, first, and with others', as many as a
+        training: RR@10 of training queries, untrained and trained.
+        p_held_out, p_training: by reader, for each pair the share of other pairs' passages that suit the query at least
+            as well (ties at random): uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
+        other_kind: lower bound of the share of queries unlike those of the other split.
+        similarities: by reader (Q, C), of each held-out query with its own passage first, then with as many others as a
             batch has.
-        scale: what training multiplies similarities by.
-        vectors_PD: of passages by the trained model.
-        outscores: by reader, whether each hard negative that training draws suits as well as its positive or better; of
-            queries whose pair itself looks right, and without copies of the positive.
-        leaked: by held-out split, whether each of its queries is trained on, word for word or nearly.
-        unanswered: by split, whether no passage of the corpus is a positive of the query.
-        repeated: by what, whether each is there again under another name that counts as wrong.
-        lengths: by side.
-        losses, dev: of each epoch.
-        num_steps: of the whole training.
-        learning_rate: at its highest.
+        scale: factor of similarities in training.
+        vectors_PD: passage vectors of the trained model.
+        outscores: by reader, whether each hard negative drawn in training scores at least as high as its positive; only
+            of queries whose pair looks right, without copies of the positive.
+        leaked: by held-out split, whether each query is in the training split, verbatim or nearly.
+        unanswered: by split, whether the corpus has no positive of each query.
+        repeated: by kind, whether each item has a copy that counts as wrong.
+        lengths: token counts of each side.
+        losses, dev: loss and dev measure of each epoch.
+        num_steps: steps of the whole training.
+        learning_rate: highest learning rate.
         weight_size: root mean square of the weight matrices before training.
     """
 
@@ -94,26 +93,26 @@ class Evidence:
 
     @property
     def is_loss_reached(self) -> bool:
-        """Whether the loss has fallen by half or more: what is minimised was learnt, whatever it is."""
+        """Whether the loss has at least halved."""
         return len(self.losses) > 1 and self.losses[-1] < self.losses[0] / 2
 
     @property
     def step_size(self) -> float:
-        """How far one step of AdamW moves a weight at most, relative to the weights: learning rate / their size."""
+        """Largest change of a weight in an AdamW step, relative to the weights: learning rate / weight size."""
         return self.learning_rate / self.weight_size
 
 
-#: A training that, with 97.5 % confidence, has closed less than this of what there was to learn has learnt nothing.
+#: A training that, with 97.5 % confidence, gained less than this share of the possible gain has learnt nothing.
 _LITTLE = 0.1
 
 
 @dataclass(frozen=True)
 class Progress:
-    """RR@10 of queries.
+    """RR@10 of queries before training, and its gain.
 
     Args:
-        before: its mean by the untrained model.
-        gain: what training has added, paired.
+        before: mean of the untrained model.
+        gain: paired gain by training.
     """
 
     before: float
@@ -121,7 +120,7 @@ class Progress:
 
     @classmethod
     def of(cls, ranks: Mapping[str, FloatArray]) -> Progress | None:
-        """By reader, of training or of held-out queries; None where it was not measured."""
+        """Compute the progress from RR@10 by reader; None if it was not measured."""
         if TRAINED not in ranks or UNTRAINED not in ranks:
             return None
         before = ranks[UNTRAINED]
@@ -129,13 +128,13 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """What is left to learn, at least, if next to nothing was learnt; else 0."""
+        """Lower bound of the remaining possible gain if almost nothing was learnt; else 0."""
         room = 1.0 - self.before
         return room - self.gain.high if 0.0 <= self.gain.high <= _LITTLE * room else 0.0
 
     @property
     def lost(self) -> float:
-        """The share of what the untrained model finds that the trained one does not, at least."""
+        """Lower bound of the lost share of the untrained model's result."""
         return max(0.0, -self.gain.high) / max(self.before, 1e-9)
 
     def __str__(self) -> str:

@@ -12,12 +12,12 @@ _SAMPLES = 2_000
 
 
 def share(hits: ArrayLike) -> Interval:
-    """The share of hits with Wilson's interval; of nothing it could be any.
+    """Return the share of hits with Wilson's interval; [0, 1] without data.
 
-    >>> [round(one, 3) for one in share([True] * 10 + [False] * 90)]
+    >>> [round(end, 3) for end in share([True] * 10 + [False] * 90)]
     [0.1, 0.055, 0.174]
     """
-    # Imported here: SciPy's statistics take longer to load than all else of a check.
+    # SciPy's statistics are slow to import.
     from scipy.stats import binomtest
 
     hit_N = np.asarray(hits, dtype=bool)
@@ -28,6 +28,6 @@ def share(hits: ArrayLike) -> Interval:
 
 
 def mean(values: ArrayLike) -> Interval:
-    """The mean over queries with its bootstrap interval; paired, where the values are differences."""
+    """Return the mean over queries with its bootstrap interval; paired if the values are differences."""
     [interval] = bootstrap_intervals(np.asarray(values, dtype=np.float64)[:, None], CONFIDENCE, _SAMPLES, seed=0)
     return interval

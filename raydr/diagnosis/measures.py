@@ -1,4 +1,4 @@
-"""From scores of queries with passages to what checks look at."""
+"""Measures for the checks, from scores of queries with passages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ _CUTOFF = 10
 
 
 def reciprocal_ranks(scores_QP: FloatArray, positive_QP: BoolArray) -> FloatArray:
-    """RR@10 of the best positive, shape (Q,); among passages with the same score it stands in the middle.
+    """Compute RR@10 of the best positive, shape (Q,); ties get their mean rank.
 
-    So a model under which all passages score the same finds nothing, whatever their order. A passage that must not
-    count has the score −inf.
+    A model with equal scores thus retrieves nothing, whatever the order. Excluded passages have score −inf.
 
     >>> scores_QP = np.array([[3.0, 2.0, 1.0], [1.0, 1.0, 1.0]])
     >>> reciprocal_ranks(scores_QP, np.array([[False, True, False], [True, False, False]])).tolist()
@@ -30,16 +29,16 @@ def reciprocal_ranks(scores_QP: FloatArray, positive_QP: BoolArray) -> FloatArra
 def pair_p_values(
     scores_QP: FloatArray, pair_Q: NDArray[np.int64], null_QP: BoolArray, rng: np.random.Generator
 ) -> FloatArray:
-    """The share of other passages that score as high as a query's own, ties broken at random, shape (Q,).
+    """Compute the share of other passages that score at least as high as a query's own, with random ties, shape (Q,).
 
-    p = (#{null > pair} + U · (#{null = pair} + 1)) / (R + 1) with U uniform on (0, 1]: exactly uniform where the pair
-    is one of R + 1 that are alike.
+    p = (#{null > pair} + U · (#{null = pair} + 1)) / (R + 1) with U uniform on (0, 1]: exactly uniform if the pair is
+    exchangeable with R others.
 
     Args:
-        scores_QP: of all passages.
-        pair_Q: the place of each query's own.
-        null_QP: which others it is compared with.
-        rng: breaks ties.
+        scores_QP: scores of all passages.
+        pair_Q: index of each query's own passage.
+        null_QP: passages that each is compared with.
+        rng: random generator for ties.
 
     >>> scores_QP = np.array([[2.0, 1.0, 0.0]])
     >>> others_QP = np.array([[False, True, True]])
@@ -55,10 +54,9 @@ def pair_p_values(
 
 
 def leaning(scores_QU: FloatArray, own_QU: BoolArray, here_U: BoolArray, there_U: BoolArray) -> FloatArray:
-    """How much better the passages here suit each query than those there, its own left out, shape (Q,).
+    """Compute how much better the passages ``here`` suit each query than those ``there``, without its own, shape (Q,).
 
-    Which passage a query is paired with plays no part: mismatched pairs lean as right ones do, queries of another kind
-    do not.
+    The pairing has no influence: mismatched pairs lean like right ones, queries of another kind do not.
 
     >>> scores_QU = np.array([[9.0, 3.0, 1.0]])
     >>> leaning(scores_QU, scores_QU == 9.0, scores_QU[0] >= 3.0, scores_QU[0] == 1.0).tolist()
@@ -71,10 +69,10 @@ def leaning(scores_QU: FloatArray, own_QU: BoolArray, here_U: BoolArray, there_U
 
 
 def apart(some: FloatArray, others: FloatArray) -> float:
-    """The share of two samples that cannot be of one distribution, at least.
+    """Return a lower bound of the share by which two samples differ in distribution.
 
-    That is their Kolmogorov-Smirnov distance, a lower bound of the total variation, less what two samples of one
-    distribution have in 95 of 100 cases, 1.36 · √((n + m) / nm).
+    It is the Kolmogorov-Smirnov distance, a lower bound of the total variation, less its 95 % quantile for equal
+    distributions, 1.36 · √((n + m) / nm).
 
     >>> apart(np.arange(200.0), np.arange(200.0) + 0.5), round(apart(np.arange(200.0), np.arange(200.0) + 200), 3)
     (0.0, 0.864)
@@ -91,9 +89,9 @@ def apart(some: FloatArray, others: FloatArray) -> float:
 def beside_others(
     scores_QP: FloatArray, pair_Q: NDArray[np.int64], null_QP: BoolArray, num: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Each query's own passage, first, and as many others as a batch has, drawn at random, shape (Q, C).
+    """Return each query's own passage, then random others up to the size of a batch, shape (Q, C).
 
-    Queries that have not so many are left out; C is the most that half of them have, and ``num`` at most.
+    Queries with too few others are omitted; C is the most that half of the queries have, at most ``num``.
     """
     null_QP = null_QP & (scores_QP > -np.inf)
     width = min(num, int(np.median(null_QP.sum(axis=1)))) if len(scores_QP) else 0

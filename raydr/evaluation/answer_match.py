@@ -4,9 +4,9 @@ A passage is a hit if it contains one of the query's answers; accuracy@k is the 
 among the first k passages. This is not recall against judgments: an unjudged passage that contains the answer
 counts, and so does one that contains it by chance.
 
-The rule is DPR's ``has_answer``: with ``string`` the answer's tokens, lower-cased after Unicode NFD, must occur in
-a row among the passage's tokens; with ``regex`` the answer is a pattern searched in the passage's text. Only the
-passage's text is looked at, not its title.
+The rule is DPR's ``has_answer``: with ``string`` the answer's tokens, lower-cased after Unicode NFD, must occur
+consecutively among the passage's tokens; with ``regex`` the answer is a pattern searched in the passage's text. Titles
+are ignored.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def tokenize(text: str) -> list[str]:
 
 
 class AnswerMatcher:
-    """The test whether a passage contains one of a query's answers.
+    """Tests whether a passage contains an answer of a query.
 
     Args:
-        query_id: for messages.
+        query_id: query id, for messages.
         answers: answer strings or patterns; an answer without any token never matches.
-        rule: how they are compared.
+        rule: rule of comparison.
 
     Raises:
         DataError: an answer is not a valid regular expression; names the query.
@@ -82,7 +82,7 @@ class AnswerMatcher:
         return any(pattern.search(normal) is not None for pattern in self._patterns)
 
     def first_hit(self, texts: Sequence[str]) -> int | None:
-        """Return the rank, from 1, of the first text that matches; None if none does."""
+        """Return the rank, from 1, of the first matching text; None without a match."""
         for rank, text in enumerate(texts, start=1):
             if self.matches(text):
                 return rank
@@ -99,7 +99,7 @@ def accuracy_values(first_hit: int | None, cutoffs: Sequence[int]) -> dict[str, 
 
 
 def counts_for_answers(query_id: str, answers: Sequence[str] | None, prefixes: Sequence[str]) -> bool:
-    """Return whether a query counts: it has answers, and its id starts with an allowed prefix (any, if there are none).
+    """Return whether a query has answers and its id starts with an allowed prefix (any if ``prefixes`` is empty).
 
     >>> counts_for_answers("nq7", ["Paris"], ["nq", "sq"]), counts_for_answers("boolq7", ["yes"], ["nq", "sq"])
     (True, False)
@@ -115,7 +115,7 @@ def _compile(query_id: str, pattern: str) -> regex.Pattern[str]:
     except regex.error as error:
         raise DataError(
             f"query {query_id!r}: answer {pattern!r} is not a valid regular expression ({error}). "
-            "Mend it, or set evaluate.answer_match: string if the answers are plain strings."
+            "Correct it, or set evaluate.answer_match: string if the answers are plain strings."
         ) from None
 
 

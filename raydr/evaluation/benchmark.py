@@ -1,4 +1,4 @@
-"""Published figures beside the measured ones."""
+"""Published figures compared with measured ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class KnownAnswer(Config):
     """A published figure."""
 
     system: str
-    """Whose figure, as ``raydr evaluate`` calls it: ``bm25``, ``untrained``, ..."""
+    """System of the figure, by its name in ``raydr evaluate``: ``bm25``, ``untrained``, ..."""
 
     split: str = "test"
-    """The split that it was measured on."""
+    """Split of the figure."""
 
     measure: MeasureName
     """The measure, in ir-measures' notation."""
@@ -28,34 +28,34 @@ class KnownAnswer(Config):
     """The mean over the queries."""
 
     tolerance: float = Field(ge=0)
-    """How far a figure may be from it and still agree, in the measure's own unit."""
+    """Largest difference that counts as agreement, in the measure's unit."""
 
     source: str
-    """Who reported it, and where."""
+    """Publication of the figure."""
 
 
 class BenchmarkConfig(Config):
     """The data that ``raydr benchmark`` measures, and its published figures."""
 
     systems: list[str] = Field(default=["bm25", "untrained"], min_length=1)
-    """Systems that are measured, in the words of ``raydr evaluate --system``: also ``trained``, ``fused``, reranked
-    ones (``trained+ranker``, ``bm25+untrained``)."""
+    """Measured systems, by their names in ``raydr evaluate --system``: also ``trained``, ``fused``, and reranked
+    systems (``trained+ranker``, ``bm25+untrained``)."""
 
     known: list[KnownAnswer] = []
-    """Figures that others have reported, which those measured here are held against: each with its ``system``,
-    ``split`` (test if left out), ``measure``, ``value``, ``tolerance`` in the measure's own unit, and ``source``."""
+    """Published figures to compare with: each with ``system``, ``split`` (default: test), ``measure``, ``value``,
+    ``tolerance`` in the measure's unit, and ``source``."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A published figure and the measured one; None where the system was left out."""
+    """A published figure and the measured one; None if the system was not measured."""
 
     known: KnownAnswer
     measured: MeasureSummary | None
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the figure is within the tolerance; None if it was not measured.
+        """Whether the figures agree within the tolerance; None without a measured figure.
 
         >>> known = KnownAnswer(system="bm25", measure="AP", value=0.3, tolerance=0.01, source="")
         >>> [Checked(known, MeasureSummary("bm25", "AP", mean, 0, 1, 9)).agrees for mean in (0.31, 0.289)]
@@ -70,8 +70,8 @@ def check_known(known: Sequence[KnownAnswer], measured: Mapping[str, Sequence[Me
     """Pair each published figure with the measured one of its system and measure.
 
     Args:
-        known: the answers.
-        measured: the figures, by split.
+        known: published figures.
+        measured: measured figures, by split.
     """
     figures = {(split, figure.system, figure.measure): figure for split, of in measured.items() for figure in of}
     checked = []

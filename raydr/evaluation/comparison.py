@@ -1,4 +1,4 @@
-"""Several systems side by side on the same queries: means with intervals, and paired tests."""
+"""Comparison of systems on the same queries: means with intervals, and paired tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PerQuery = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class MeasureSummary:
-    """One measure of one system."""
+    """A measure of a system."""
 
     system: str
     measure: str
@@ -33,7 +33,7 @@ class MeasureSummary:
 
 @dataclass(frozen=True)
 class Subset:
-    """Means over some of the queries: which these are, what that means, and how many."""
+    """Means over a subset of the queries, with its meaning and size."""
 
     name: str
     meaning: str
@@ -43,9 +43,9 @@ class Subset:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One system against another on one measure; ``difference`` is system minus baseline.
+    """Comparison of two systems on a measure; ``difference`` is system minus baseline.
 
-    ``p`` is the paired randomisation test's, ``p_holm`` is corrected over all the pairs compared on this measure.
+    ``p`` is that of the paired randomisation test; ``p_holm`` is corrected for all pairs compared on this measure.
     """
 
     measure: str
@@ -62,7 +62,7 @@ class Comparison:
 
 
 def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[MeasureSummary]:
-    """Compute mean and bootstrap interval of every measure of every system; the seed is of the resamplings."""
+    """Compute mean and bootstrap interval of each measure of each system; ``seed`` seeds the resampling."""
     summaries: list[MeasureSummary] = []
     for query_ids, measures in _groups(per_query):
         for system in per_query:
@@ -73,13 +73,13 @@ def summarize(per_query: PerQuery, settings: EvaluateConfig, seed: int) -> list[
 
 
 def compare(per_query: PerQuery, settings: EvaluateConfig, seed: int, every_pair: bool = False) -> list[Comparison]:
-    """Compare systems in pairs; nothing if there is only one.
+    """Compare systems in pairs; empty for a single system.
 
     Args:
-        per_query: of every system.
-        settings: how uncertainty is computed.
-        seed: of the resamplings.
-        every_pair: each system against each of those before it; else each against the first alone.
+        per_query: values of each system.
+        settings: settings of intervals and tests.
+        seed: seed of the resampling.
+        every_pair: compare each two systems; if False, each with the first.
     """
     pairs = list(combinations(per_query, 2))[: None if every_pair else len(per_query) - 1]
     comparisons: list[Comparison] = []

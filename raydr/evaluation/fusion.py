@@ -1,4 +1,4 @@
-"""Rankings of several systems put together: by the ranks that they give a passage, or by their scores."""
+"""Fusion of rankings by ranks or scores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from raydr.evaluation.metrics import Qrels, deepest_cutoff, parse_measures, scor
 
 FloatArray = NDArray[np.float64]
 By = Literal["ranks", "scores"]
-#: Mixtures that are tried on dev are this far apart.
+#: Number of steps of the weights that are tried on dev.
 GRID_STEPS = 10
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """One system's ranking for a query.
+    """A system's ranking for a query.
 
     Args:
-        passage_ids: best first.
-        scores: of these, higher is better.
+        passage_ids: passage ids, best first.
+        scores: their scores, descending.
     """
 
     passage_ids: Sequence[str]
@@ -33,11 +33,11 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The values that S systems give to the P passages that any of them ranks for a query.
+    """Values of S systems for the P passages that any of them ranks for a query.
 
     Args:
         passage_ids: P ids in descending order: a stable sort by score then breaks ties as trec_eval does.
-        values_SP: in [0, 1], the higher the better; 0 where a system has not found the passage.
+        values_SP: values in [0, 1]; 0 for passages missing from a system's list.
     """
 
     passage_ids: list[str]
@@ -45,7 +45,7 @@ class Evidence:
 
     @classmethod
     def of(cls, lists: Sequence[Ranked | None], by: By, rank_offset: int) -> Evidence:
-        """Put the lists of one query side by side.
+        """Combine the lists of a query.
 
         With r the rank of passage p and s its score in a list, its value is
 
@@ -55,13 +55,13 @@ class Evidence:
         Source: Cormack, Clarke, Buettcher (SIGIR 2009), reciprocal rank fusion, whose offset is 60.
 
         Args:
-            lists: each system's list; None if it has none for the query.
-            by: what of the lists counts.
-            rank_offset: the larger, the less the first ranks stand out.
+            lists: list of each system; None without a list.
+            by: values that are fused.
+            rank_offset: offset of the ranks.
 
         >>> lists = [Ranked(["a", "b"], np.array([3.0, 1.0])), Ranked(["b"], np.array([0.5]))]
-        >>> one = Evidence.of(lists, "ranks", rank_offset=1)
-        >>> one.passage_ids, one.values_SP.round(2).tolist()
+        >>> fused = Evidence.of(lists, "ranks", rank_offset=1)
+        >>> fused.passage_ids, fused.values_SP.round(2).tolist()
         (['b', 'a'], [[0.67, 1.0], [1.0, 0.0]])
         >>> Evidence.of(lists, "scores", rank_offset=1).values_SP.tolist()
         [[0.0, 1.0], [1.0, 0.0]]
@@ -78,7 +78,7 @@ class Evidence:
         return cls(ids, values_SP)
 
     def best(self, weights_S: FloatArray, depth: int) -> tuple[list[str], NDArray[np.float32]]:
-        """Return the best passages by Σ_s weight_s · value_s, at most ``depth``, and these sums; best first."""
+        """Return the best ``depth`` passages by Σ_s weight_s · value_s, best first, and these sums."""
         scores_P = (weights_S @ self.values_SP).astype(np.float32)
         order = np.argsort(-scores_P, kind="stable")[:depth]
         return [self.passage_ids[at] for at in order], scores_P[order]
@@ -117,16 +117,16 @@ def mixtures(num_systems: int) -> FloatArray:
 def choose_weights(
     evidence: Mapping[str, Evidence], qrels: Qrels, measure: str, grid_NS: FloatArray
 ) -> tuple[FloatArray, list[float]]:
-    """Return the mixture with the highest mean of a measure over all judged queries; of equal ones the first.
+    """Return the mixture with the highest mean over all judged queries, the first of equal ones.
 
     Args:
-        evidence: by query id.
-        qrels: the judgments; those without evidence score 0.
-        measure: in ir-measures' notation.
-        grid_NS: the mixtures.
+        evidence: values by query id.
+        qrels: judgments; queries without evidence score 0.
+        measure: measure in ir-measures' notation.
+        grid_NS: mixtures to try.
 
     Returns:
-        The best mixture, and the mean of each.
+        The best mixture, and the mean of each mixture.
     """
     parsed = parse_measures([measure], "fuse.measure")
     [name] = parsed

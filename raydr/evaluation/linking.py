@@ -1,14 +1,14 @@
-"""Entity linking: accuracies, and any measure by groups of queries: worlds and categories.
+"""Entity linking: accuracies, and measures by group of queries (world or category).
 
-A query's *partition* is its world. Of N queries, of which N_w are of world w, and v_q a query's value:
+A query's *partition* is its world. With N queries, N_w of them in world w, and a query's value v_q:
 
 - micro = Σ_q v_q / N;  macro = Σ_w (Σ_{q in w} v_q / N_w) / W, the mean of the W worlds' means;
-- accuracy, *unnormalised*: v_q = 1 if the first passage is relevant, over all queries; *normalised*: over those queries
-  of which a relevant passage is among the candidates, the first ``depth``. So unnormalised ≤ recall@depth, and within a
-  world unnormalised = normalised · recall.
+- accuracy, *unnormalised*: v_q = 1 if the first passage is relevant, over all queries; *normalised*: over the queries
+  with a relevant passage among the candidates, the first ``depth``. So unnormalised ≤ recall@depth, and within a world
+  unnormalised = normalised · recall.
 
-Source: Logeswaran et al. (ACL 2019); Zhang and Stratos (NAACL 2021), §6. A world none of whose queries has a relevant
-candidate has no normalised accuracy, and is left out of its macro mean.
+Source: Logeswaran et al. (ACL 2019); Zhang and Stratos (NAACL 2021), §6. A world without relevant candidates has no
+normalised accuracy, and does not count in the macro mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 ACCURACY, MACRO_ACCURACY = "accuracy", "accuracy, macro"
-#: The columns of queries that measures are grouped by; the first is that of the macro means.
+#: Query columns that group measures; the first defines macro means.
 GROUPINGS = ("partition", "category")
 #: query id → value.
 Values = Mapping[str, float]
@@ -26,7 +26,7 @@ Values = Mapping[str, float]
 
 @dataclass(frozen=True)
 class GroupMean:
-    """The mean of a measure over a group of queries.
+    """Mean of a measure over a group of queries.
 
     ``grouping`` is one of :data:`GROUPINGS` and ``group`` the partition or category; or ``grouping`` is ``all``, and
     ``group`` is ``micro`` or ``macro``.
@@ -54,7 +54,7 @@ def accuracies(first: Values, worlds: Mapping[str, str]) -> dict[str, dict[str, 
 
     Args:
         first: whether each query's first passage is relevant.
-        worlds: of the queries; without any there is no macro mean.
+        worlds: world of each query; without worlds there is no macro mean.
 
     >>> accuracies({"a": 1.0, "b": 0.0, "c": 1.0}, {"a": "x", "b": "x", "c": "y"})["accuracy, macro"]
     {'a': 0.75, 'b': 0.0, 'c': 1.5}
@@ -83,12 +83,12 @@ def normalised(first: Values, among: Values, depth: int) -> dict[str, dict[str, 
 def group_means(
     system: str, measures: Mapping[str, Values], groups: Mapping[str, Mapping[str, str]]
 ) -> Iterable[GroupMean]:
-    """Compute means of a system's measures: micro, macro over the first grouping, and of every group.
+    """Compute a system's means: micro, macro over the first grouping, and for each group.
 
     Args:
-        system: its name.
-        measures: the values, by measure; each may be defined on queries of its own.
-        groups: grouping → query id → group; no means are taken where it is empty.
+        system: name of the system.
+        measures: values by measure, each on its own queries.
+        groups: grouping → query id → group; may be empty.
     """
     for measure, values in measures.items():
         if not groups or not values or measure == MACRO_ACCURACY:

@@ -1,9 +1,8 @@
-"""Retrieval measures against relevance judgments, one value a query, equal to trec_eval's.
+"""Retrieval measures against relevance judgments, a value for each query, equal to trec_eval's.
 
-trec_eval ignores the rank column of a run: it sorts by score, and equal scores by passage id in descending
-order. raydr's runs are ranked in exactly this way when they are written (:mod:`raydr.artefacts.run`), and here the
-rank itself is what is handed over, as the score −rank: the values are those of the ranking in the run, and
-trec_eval gets the same ones from the exported file.
+trec_eval ignores the rank column of a run: it sorts by score, and equal scores by passage id in descending order. Runs
+of raydr are written in this order (:mod:`raydr.artefacts.run`). Here −rank serves as the score, so that values match
+the run's ranking, and trec_eval's on the exported file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Qrels = Mapping[str, Mapping[str, int]]
 Ranking = Mapping[str, Sequence[str]]
 
 _CUT_OFF = re.compile(r"(?P<name>R|Recall|Success)(?:\([^)]*\))?@(?P<k>\d+)")
-#: What is known without asking ir-measures, which loads more than reading a config should wait for.
+#: Measures recognised without importing ir-measures, which is slow to import.
 _COMMON = re.compile(r"(R|P|RR|nDCG|Success)@[1-9]\d{0,5}|AP|RR|nDCG")
 _LONG_NAMES = {"R": "recall", "Recall": "recall", "Success": "success"}
 
@@ -32,11 +31,11 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
     """Parse names in ir-measures' notation; return the measures keyed by :func:`label`.
 
     Args:
-        names: of the measures.
-        setting: where they stand in the config, for the error.
+        names: names of the measures.
+        setting: their place in the config, for the error.
 
     Raises:
-        ConfigError: a name is not a measure; names it.
+        ConfigError: a name is no measure; the message names it.
 
     >>> list(parse_measures(["R@20", "nDCG@10", "AP"]))
     ['recall@20 (qrels)', 'nDCG@10', 'AP']
@@ -52,17 +51,17 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
 
 
 def check_measure(name: str) -> str:
-    """Refuse a name that is no measure, when a config is read.
+    """Check the name of a measure when a config is read.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the name is no measure.
     """
     if not _COMMON.fullmatch(name):
         _parse(name)
     return name
 
 
-#: A setting that names a measure.
+#: Setting that names a measure.
 MeasureName = Annotated[str, AfterValidator(check_measure)]
 
 
@@ -73,7 +72,7 @@ def _parse(name: str) -> Any:
         if "cutoff" in measure.params and measure["cutoff"] < 1:
             # trec_eval would end the process.
             raise ValueError("the cut-off must be at least 1")
-        # Some are known by name and computed by packages that are not here.
+        # ir-measures parses measures of packages that are not installed.
         list(ir_measures.iter_calc([measure], {"q": {"p": 1}}, {"q": {"p": 1.0}}))
     except (ValueError, NameError, AssertionError, KeyError, RuntimeError) as error:
         raise ValueError(
@@ -84,7 +83,7 @@ def _parse(name: str) -> Any:
 
 
 def label(measure: str) -> str:
-    """Return a measure's name for people: a recall always names its kind.
+    """Return the display name of a measure; a recall always names its kind.
 
     >>> label("R@20"), label("Success@5"), label("RR@10")
     ('recall@20 (qrels)', 'success@5 (qrels)', 'RR@10')
@@ -97,7 +96,7 @@ def label(measure: str) -> str:
 
 
 def deepest_cutoff(measures: Iterable[Any]) -> int:
-    """Return the most passages of a query that one of the measures reads; 0 if none has a cut-off.
+    """Return the largest cut-off of the measures; 0 if none has a cut-off.
 
     >>> deepest_cutoff(parse_measures(["R@20", "RR@10", "AP"]).values())
     20
@@ -106,11 +105,11 @@ def deepest_cutoff(measures: Iterable[Any]) -> int:
 
 
 def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -> dict[str, dict[str, float]]:
-    """Score some queries; ``qrels`` has those queries only, so that a run can be scored in parts.
+    """Score queries; ``qrels`` holds only these queries, so that a run can be scored in parts.
 
     Args:
-        measures: as from :func:`parse_measures`.
-        qrels: the judgments; relevance 1 and more is relevant. Queries without any are left out of the result.
+        measures: measures of :func:`parse_measures`.
+        qrels: judgments; relevance 1 and more is relevant. Queries without judgments have no value.
         ranking: passage ids, best first. Judged queries that are not in it score 0.
 
     Returns:

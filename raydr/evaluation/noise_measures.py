@@ -1,7 +1,7 @@
-"""How well a method finds wrong labels: measures of its ranking and of its flags, with bootstrap intervals.
+"""Measures of a method that detects wrong labels: of its ranking and its flags, with bootstrap intervals.
 
-A bootstrap sample draws queries with all of their pairs. Samples depend on the queries and the seed alone, so that all
-methods on a set are measured on the same samples.
+A bootstrap sample draws queries with all of their pairs. Samples depend only on queries and seed, so that all methods
+on a set share them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-#: Of the ranking of all pairs by suspicion.
+#: Measures of the ranking of all pairs by suspicion.
 RANKING = ("AP", "P@R.5", "AUROC")
-#: Of the flags: their share of all pairs, how many are right, how many wrong labels they hold, and by how much the mean
-#: probability among the flagged is above the share of wrong labels there.
+#: Measures of the flags: share of all pairs, precision, recall, and the excess of the mean probability of flagged pairs
+#: over their share of wrong labels.
 FLAGS = ("flagged", "precision", "recall", "calibration")
 
 #: Cells of the largest intermediate matrix: 32 MiB of float64.
@@ -32,14 +32,14 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class MethodScores:
-    """What a method says of the N pairs of a set.
+    """Output of a method on the N pairs of a set.
 
     Args:
-        method: its name.
+        method: name of the method.
         suspicion_N: any scale; higher means that the label is more likely wrong.
-        flagged_N: what the method takes for wrong; None if it only ranks.
-        probability_N: of the label being wrong; None if the method gives none.
-        seconds: what it took beyond what all methods share; None if it was not measured.
+        flagged_N: flags of the method; None if it only ranks.
+        probability_N: P(wrong label); None if the method gives none.
+        seconds: duration beyond what all methods share; None if it was not measured.
     """
 
     method: str
@@ -60,13 +60,13 @@ class MethodScores:
 
 @dataclass(frozen=True)
 class MethodFigures:
-    """The measures of a method on a set.
+    """Measures of a method on a set.
 
     Args:
-        method: its name.
-        measures: by name, see :data:`RANKING` and :data:`FLAGS`; what is not defined is left out.
+        method: name of the method.
+        measures: values by name, see :data:`RANKING` and :data:`FLAGS`; undefined measures are left out.
         seconds: as in :class:`MethodScores`.
-        flags_by_source: the flagged share of each source.
+        flags_by_source: flagged share of each source.
     """
 
     method: str
@@ -78,13 +78,13 @@ class MethodFigures:
 def measure_ranking(wrong_N: BoolArray, suspicion_N: FloatArray, weight_SN: FloatArray) -> FloatArray:
     """Compute the measures of a ranking for S weightings of the pairs.
 
-    Pairs of equal suspicion are one step: all of them are above a threshold, or none. AP is Σ precision · Δrecall;
-    P@R.5 is the precision at the highest threshold whose recall is at least ½.
+    Pairs of equal suspicion form one step, wholly above or below a threshold. AP is Σ precision · Δrecall; P@R.5 is the
+    precision at the highest threshold with recall at least ½.
 
     Args:
         wrong_N: whether each label is wrong, the positive class.
-        suspicion_N: the ranking.
-        weight_SN: how often each pair counts; a row with one class alone has NaN for its measures.
+        suspicion_N: suspicion of each pair.
+        weight_SN: weight of each pair; a row with a single class has NaN for its measures.
 
     Returns:
         float64, shape (S, 3), in the order of :data:`RANKING`.
@@ -114,12 +114,12 @@ def measure_ranking(wrong_N: BoolArray, suspicion_N: FloatArray, weight_SN: Floa
 def measure_flags(
     wrong_N: BoolArray, flagged_N: BoolArray, probability_N: FloatArray | None, weight_SN: FloatArray
 ) -> FloatArray:
-    """Compute the measures of flags for S weightings of the pairs; what is not defined is NaN.
+    """Compute the measures of flags for S weightings of the pairs; undefined measures are NaN.
 
     Args:
         wrong_N, weight_SN: as in :func:`measure_ranking`.
-        flagged_N: what the method takes for wrong.
-        probability_N: of being wrong; without it the calibration is NaN.
+        flagged_N: flags of the method.
+        probability_N: P(wrong label); without it the calibration is NaN.
 
     Returns:
         float64, shape (S, 4), in the order of :data:`FLAGS`.
@@ -134,12 +134,12 @@ def measure_flags(
 
 
 def bootstrap_weights(query_N: IntArray, num_samples: int, seed: int) -> Iterator[FloatArray]:
-    """Yield how often each pair counts in samples of queries drawn with replacement, in blocks (S, N).
+    """Yield the weight of each pair in samples of queries drawn with replacement, in blocks (S, N).
 
     Args:
-        query_N: the query of each pair, a number from 0.
-        num_samples: how many samples in all.
-        seed: of the draws.
+        query_N: query number of each pair, from 0.
+        num_samples: total number of samples.
+        seed: seed of the draws.
     """
     num_queries = int(query_N.max()) + 1
     rng = np.random.default_rng(seed)
@@ -161,14 +161,14 @@ def measure_method(
     """Measure a method, with 95 % percentile bootstrap intervals over queries.
 
     Args:
-        scores: what the method says.
+        scores: output of the method.
         wrong_N: whether each label is wrong.
-        query_N: the query of each pair, a number from 0.
-        sources: the source of each pair; None if there are none.
-        num_samples, seed: of the bootstrap.
+        query_N: query number of each pair, from 0.
+        sources: source of each pair; None without sources.
+        num_samples, seed: number and seed of the bootstrap samples.
 
     Raises:
-        DataError: all labels are alike, so that no ranking can be measured.
+        DataError: all labels are equal, so that no ranking can be measured.
     """
     if not 0 < wrong_N.sum() < len(wrong_N):
         raise DataError(f"all {len(wrong_N)} labels are alike: a benchmark needs right and wrong ones")
@@ -203,7 +203,7 @@ def share_by_source(
 
 
 def _share(which_N: BoolArray, among_N: BoolArray, weight_SN: FloatArray) -> FloatArray:
-    """Compute the share of some pairs among others, shape (S, 1)."""
+    """Compute the weighted share of pairs among others, shape (S, 1)."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((weight_SN @ (which_N & among_N) / (weight_SN @ among_N))[:, None])
 
@@ -211,7 +211,7 @@ def _share(which_N: BoolArray, among_N: BoolArray, weight_SN: FloatArray) -> Flo
 def _intervals(
     measures: Callable[[FloatArray], FloatArray], names: list[str], query_N: IntArray, num_samples: int, seed: int
 ) -> dict[str, Interval]:
-    """Compute intervals of measures by name; samples where a measure is not defined do not count for it."""
+    """Compute intervals of measures by name, without samples where a measure is undefined."""
     values_M = measures(np.ones((1, len(query_N))))[0]
     samples_SM = np.concatenate([measures(weight_SN) for weight_SN in bootstrap_weights(query_N, num_samples, seed)])
     tail = (1 - _CONFIDENCE) / 2

@@ -1,6 +1,6 @@
 """Uncertainty of means over queries: bootstrap intervals, paired randomisation tests, Holm's correction.
 
-All draws depend on the seed alone. Query order matters to the draws, so callers sort by query id.
+Draws depend on the seed and on the order of queries, so callers sort by query id.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCK_CELLS = 1 << 21
 
 
 class Interval(NamedTuple):
-    """A mean over queries with a confidence interval, in the measure's own unit."""
+    """Mean over queries with its confidence interval, in the measure's unit."""
 
     mean: float
     low: float
@@ -26,12 +26,12 @@ class Interval(NamedTuple):
 
 
 def bootstrap_means(values_QM: FloatArray, num_samples: int, seed: int) -> FloatArray:
-    """Compute means of samples of queries drawn with replacement, the same queries for every column.
+    """Compute means over queries drawn with replacement, the same queries for each column.
 
     Args:
-        values_QM: one row a query, one column a measure (or a difference).
-        num_samples: how many samples.
-        seed: of the draws.
+        values_QM: a row for each query, a column for each measure or difference.
+        num_samples: number of samples.
+        seed: seed of the draws.
 
     Returns:
         float64, shape (num_samples, columns).
@@ -71,19 +71,19 @@ def bootstrap_intervals(values_QM: FloatArray, confidence: float, num_samples: i
 def randomization_tests(differences_QC: FloatArray, num_permutations: int, seed: int) -> list[float]:
     """Compute two-sided p-values of the paired randomisation test: signs of the differences are flipped at random.
 
-    Where so few queries differ that all 2**Q sign patterns are no more than ``num_permutations``, all are tried and the
-    p-value is exact; else it is (1 + patterns at least as extreme) / (1 + num_permutations), with the same patterns for
-    all columns.
+    If so few queries differ that all 2**Q sign patterns are at most ``num_permutations``, all are tried and the p-value
+    is exact; else it is (1 + patterns at least as extreme) / (1 + num_permutations), with the same patterns for all
+    columns.
 
     Args:
-        differences_QC: one row a query, one column a comparison.
-        num_permutations: the most patterns that are tried.
-        seed: of the patterns.
+        differences_QC: a row for each query, a column for each comparison.
+        num_permutations: largest number of patterns.
+        seed: seed of the patterns.
 
     >>> randomization_tests(np.array([[1.0, 0.0]] * 4), 1000, seed=0)
     [0.125, 1.0]
     """
-    # Sums that differ by rounding alone count as equal.
+    # Sums that differ only by rounding count as equal.
     observed_C = np.abs(differences_QC.sum(axis=0)) - 1e-12 * np.abs(differences_QC).sum(axis=0)
     p_values = np.ones(len(observed_C))
     sampled = []
@@ -107,7 +107,7 @@ def randomization_tests(differences_QC: FloatArray, num_permutations: int, seed:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Apply Holm's step-down correction: p-values that hold for all the tests together.
+    """Apply Holm's step-down correction for multiple tests.
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]

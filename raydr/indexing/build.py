@@ -1,4 +1,4 @@
-"""Building a FAISS index from embeddings without holding them: plan, train, one shard at a time."""
+"""Building a FAISS index from embeddings in pieces: plan, train, fill a shard at a time."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from raydr.indexing.faiss_backend import load_faiss, make_index
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Consecutive parts of the embeddings that become one shard."""
+    """Consecutive parts of the embeddings that form a shard."""
 
     shard: int
     first_part: int
     #: One past the last part.
     end_part: int
     rows: int
-    #: Of all its passages; empty if they have none.
+    #: Partition of all its passages; empty without partitions.
     partition: str = ""
 
 
 def plan_shards(starts: NDArray[np.int64], shard_rows: int, partitions: Sequence[str] = ()) -> list[ShardPlan]:
-    """Group parts, in order, into shards of at most ``shard_rows`` passages (a larger part is one by itself).
+    """Group consecutive parts into shards of at most ``shard_rows`` passages; a larger part is its own shard.
 
     Args:
-        starts: Row at which each part starts, and the total at the end.
+        starts: row at which each part starts, and the total at the end.
         shard_rows: passages of a shard.
-        partitions: of each part; a shard has passages of one alone. None has one if empty.
+        partitions: partition of each part, which a shard never mixes; empty without partitions.
 
     >>> [(plan.first_part, plan.end_part, plan.rows) for plan in plan_shards(np.array([0, 10, 20, 30]), 25)]
     [(0, 2, 20), (2, 3, 10)]
@@ -52,7 +52,7 @@ def plan_shards(starts: NDArray[np.int64], shard_rows: int, partitions: Sequence
 
 
 def sample_rows(num_rows: int, train_rows: int) -> NDArray[np.int64]:
-    """Return the rows to train on: all of them, or ``train_rows`` spread evenly; the same every time.
+    """Return the training rows: all, or ``train_rows`` evenly spread; deterministic.
 
     >>> sample_rows(10, 4).tolist()
     [0, 2, 5, 7]
@@ -71,10 +71,10 @@ def needs_training(factory: str, dim: int) -> bool:
 
 
 def train_index(factory: str, embeddings: Embeddings, train_rows: int) -> Any:
-    """Train an empty index: its centroids and codebooks come from a sample of the embeddings.
+    """Train the centroids and codebooks of an empty index on a sample of the embeddings.
 
     Raises:
-        ConfigError: there are fewer vectors than the index needs.
+        ConfigError: the index needs more vectors.
     """
     index = make_index(factory, embeddings.dim)
     sample = _sample(embeddings, train_rows).astype(np.float32)
@@ -84,13 +84,13 @@ def train_index(factory: str, embeddings: Embeddings, train_rows: int) -> Any:
         reason = str(error).rsplit(": ", 1)[-1]
         raise ConfigError(
             f"index.factory {factory!r} cannot be trained on {len(sample):,} vectors of {embeddings.num_vectors:,} "
-            f"({reason}): choose fewer cells, Flat, or auto"
+            f"({reason}): use fewer cells, Flat, or auto"
         ) from error
     return index
 
 
 def _sample(embeddings: Embeddings, train_rows: int) -> NDArray[np.float16]:
-    """Sample so many vectors, spread evenly; of several a text, from each part its share."""
+    """Sample evenly spread vectors; with several vectors a text, proportionally from each part."""
     if not embeddings.several:
         return embeddings.take(sample_rows(len(embeddings), train_rows))
     share = min(1.0, train_rows / max(1, embeddings.num_vectors))
@@ -101,15 +101,15 @@ def _sample(embeddings: Embeddings, train_rows: int) -> NDArray[np.float16]:
 
 
 def fill(index: Any, embeddings: Embeddings, plan: ShardPlan) -> Any:
-    """Add the passages of one shard to an empty, trained index; one part is in memory at a time."""
+    """Add the passages of a shard to an empty, trained index, with one part in memory."""
     rows = 0
     for part in range(plan.first_part, plan.end_part):
         index.add(embeddings.vectors(part).astype(np.float32))
         rows += len(embeddings.ids(part))
     if rows != plan.rows:
         raise DataError(
-            f"shard {plan.shard} of the index has {rows:,} passages, the manifest of the embeddings at "
-            f"{embeddings.artifact.folder} states {plan.rows:,}: encode again with --again"
+            f"shard {plan.shard} of the index has {rows:,} passages, but the manifest of the embeddings at "
+            f"{embeddings.artifact.folder} has {plan.rows:,}: encode again with --again"
         )
     return index
 
@@ -120,7 +120,7 @@ def write_index(index: Any, path: str) -> None:
 
 
 def write_sets(embeddings: Embeddings, plan: ShardPlan, path: str) -> None:
-    """Write the vectors of a shard's passages, several each, one after the other; a part is in memory at a time."""
+    """Write the vector sets of a shard's passages, with one part in memory."""
     schema = pa.schema([("vectors", to_column(embeddings.sets(plan.first_part)).type)])
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as file:
         for part in range(plan.first_part, plan.end_part):
@@ -128,7 +128,7 @@ def write_sets(embeddings: Embeddings, plan: ShardPlan, path: str) -> None:
 
 
 def id_table(embeddings: Embeddings, plan: ShardPlan) -> pa.Table:
-    """Return the passage id of every row of a shard, and the number of its vectors if there are several."""
+    """Return the passage id of each row of a shard, and its number of vectors if there are several."""
     parts = range(plan.first_part, plan.end_part)
     ids = pa.chunked_array([chunk for part in parts for chunk in embeddings.ids(part).chunks], type=pa.string())
     columns = {"row": pa.array(np.arange(plan.rows, dtype=np.int64)), "passage_id": ids}

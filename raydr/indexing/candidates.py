@@ -1,4 +1,4 @@
-"""Passages with several vectors each: a FAISS index over all vectors proposes some, which are then scored exactly."""
+"""Search of passages with several vectors: a FAISS index proposes candidates, which are scored exactly."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from raydr.models.precision import torch_threads
 
 
 class CandidateSearch:
-    """A searcher with FAISS's interface that scores candidates as :class:`~raydr.indexing.torch_search.TorchSets` does.
+    """Searcher with FAISS's interface that scores candidates like :class:`~raydr.indexing.torch_search.TorchSets`.
 
-    The nearest vectors of each vector of the query are looked up. A passage's score is estimated as the sum, over the
-    query's vectors, of the largest inner product with one of its vectors that was found; where none was, it cannot be
-    larger than the smallest that was found, which is taken. The best by that estimate are the candidates, and scored by
-    the score function. Where they are all passages the result is that of the exact search.
+    It looks up the nearest vectors of each query vector. A passage's score is estimated as the sum over query vectors
+    of the largest inner product with one of its vectors that was returned. If none was returned, the smallest returned
+    product is its upper bound and is used instead. The passages with the best estimates are scored by the score
+    function. If these are all passages, the search is exact.
 
-    The estimate is that of Lee et al. (NeurIPS 2023), XTR.
+    The estimate is XTR's, of Lee et al. (NeurIPS 2023).
 
-    On a processor each thread looks up some of the vectors, and scores some of the candidates, by itself: a team of
-    FAISS's threads and one of PyTorch's wait for each other's ends in loops, and take four times the processor's time.
+    On CPUs each thread looks up some vectors and scores some candidates alone: thread teams of FAISS and PyTorch wait
+    for each other in busy loops, at four times the CPU time.
 
     Args:
-        index: of all vectors, in the order of the passages.
+        index: index of all vectors, in passage order.
         passages: their vectors.
-        num_nearest: vectors that are looked for with each vector of a query.
-        num_candidates: passages of a query that are scored.
-        num_threads: of a search.
+        num_nearest: vectors looked up for each query vector.
+        num_candidates: passages scored for each query.
+        num_threads: threads of a search.
     """
 
     def __init__(
@@ -47,18 +47,17 @@ class CandidateSearch:
         self._num_threads = num_threads
         self._threads = ThreadPoolExecutor(num_threads, initializer=_alone)
         self.ntotal = passages.ntotal
-        #: The passage that each vector is of.
+        #: Passage of each vector.
         self._row_of_T = np.repeat(np.arange(self.ntotal, dtype=np.int32), np.diff(passages.starts))
 
     def search(self, queries: NDArray[np.float32], width: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return scores and rows of the best candidates of each query, best first, each (queries, width); row −1 for
-        none."""
+        """Return scores and rows of each query's best candidates, best first, each (queries, width); row −1 if none."""
         scores_QK = np.full((len(queries), width), -np.inf, dtype=np.float32)
         rows_QK = np.full((len(queries), width), -1, dtype=np.int64)
-        # A thread's own limit changes the limit of the process, too.
+        # A thread's own limit would change that of the process.
         with torch_threads(None):
             candidates = self._candidates(queries)
-            # Few queries share theirs among the threads.
+            # With few queries, threads share the vectors of a query.
             pieces = max(1, self._num_threads // max(1, len(queries)))
             asked = [(query, rows[at::pieces]) for query, rows in enumerate(candidates) for at in range(pieces)]
             scored = list(self._threads.map(lambda share: self._score(queries[share[0]], share[1]), asked))
@@ -74,7 +73,7 @@ class CandidateSearch:
         return self._passages.score_rows(torch.from_numpy(query).to(self._passages.device), rows)
 
     def _candidates(self, queries: NDArray[np.float32]) -> list[NDArray[np.int64]]:
-        """Return the candidates of each query, rows in ascending order."""
+        """Return the candidate rows of each query, ascending."""
         queries_QMD = queries[:, None] if queries.ndim == 2 else queries
         is_vector_QM = (queries_QMD != 0).any(axis=-1)
         shares = np.array_split(np.ascontiguousarray(queries_QMD[is_vector_QM]), self._num_threads)
@@ -85,7 +84,7 @@ class CandidateSearch:
         return list(self._threads.map(lambda nearest: self._best(*nearest), each))
 
     def _best(self, scores_MK: NDArray[np.float32], places_MK: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the passages of the highest estimates for one query, of those with a vector near the query's."""
+        """Return the passages with the highest estimates for a query."""
         estimates_N, is_near_N = np.zeros(self.ntotal), np.zeros(self.ntotal, dtype=np.bool_)
         largest_N = np.empty(self.ntotal)
         for scores_K, places_K in zip(scores_MK, places_MK, strict=True):
@@ -94,8 +93,8 @@ class CandidateSearch:
                 continue
             rows_F, scores_F = self._row_of_T[places_K[is_filled_K]], scores_K[is_filled_K].astype(np.float64)
             largest_N[:] = 0
-            # FAISS returns the best first, and of a passage's vectors the last one that is written stays. Above what a
-            # passage gets whose vectors were not found.
+            # FAISS returns the best first; reversed, the last write to a passage is its best. Values are relative to
+            # the estimate of passages without a returned vector.
             largest_N[rows_F[::-1]] = (scores_F - scores_F.min())[::-1]
             estimates_N += largest_N
             is_near_N[rows_F] = True
@@ -109,6 +108,6 @@ class CandidateSearch:
 
 
 def _alone() -> None:
-    """Make a thread compute without a team of others."""
+    """Restrict a thread to computing without a thread team."""
     torch.set_num_threads(1)
     load_faiss(num_threads=1)

@@ -10,38 +10,37 @@ from raydr.component import Config, Neutral
 
 
 class IndexConfig(Config):
-    """Which index is built, and in how many shards."""
+    """Kind and sharding of the index."""
 
     factory: str = "auto"
-    """A FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``. Where
-    passages have several vectors, ``Flat`` and ``SQfp16`` score all passages, and an index of another kind proposes
-    candidates."""
+    """FAISS factory string (``Flat``, ``SQfp16``, ``IVF1024,Flat``, ``IVF4096,PQ64``, ``HNSW32``), or ``auto``. For
+    passages with several vectors, ``Flat`` and ``SQfp16`` score all passages; other indexes propose candidates."""
 
     vectors: Literal["float16", "codes"] = "float16"
-    """Where passages have several vectors and an index proposes candidates, what these are scored from: vectors in half
-    precision beside the index, or the ``codes`` that it holds itself: residuals in 8 bits a dimension, ``IVF...,SQ8``,
-    where ``factory`` is ``auto``; in fewer, for example 4, with ``IVF4096,PQ128x4``."""
+    """Vectors that score candidates of passages with several vectors: ``float16`` vectors beside the index, or the
+    ``codes`` in it. The codes are residuals of 8 bits a dimension (``IVF...,SQ8``) for ``factory`` ``auto``; fewer
+    bits, for example 4, with ``IVF4096,PQ128x4``."""
 
     shard_rows: int = Field(default=2_000_000, ge=1)
-    """Vectors in one shard, at most (passages, where they have one each, and in BM25's index); a shard is held by one
-    search actor."""
+    """Vectors in a shard, at most (passages, if they have one vector each, and in BM25's index); a search actor holds
+    whole shards."""
 
     train_rows: int = Field(default=500_000, ge=1)
-    """Vectors that centroids and codebooks are trained on, at most."""
+    """Vectors for training centroids and codebooks, at most."""
 
     cpus_per_task: Annotated[int, Neutral] = Field(default=1, ge=1)
     """CPUs and threads of each task that builds a shard."""
 
     train_cpus: Annotated[int | None, Neutral] = Field(default=None, ge=1)
-    """CPUs and threads of the one task that trains centroids and codebooks; null: those of the largest node, at most
-    16. While no node is there, 4."""
+    """CPUs and threads of the task that trains centroids and codebooks; null: those of the largest node, at most 16, or
+    4 before a node has started."""
 
 
 class SearchConfig(Config):
-    """How an index is searched."""
+    """Search of an index."""
 
     top_k: int = Field(default=100, ge=1)
-    """Passages found for each query."""
+    """Passages returned for each query."""
 
     nprobe: int = Field(default=64, ge=1)
     """Cells visited in an IVF index."""
@@ -53,34 +52,33 @@ class SearchConfig(Config):
     """Candidates per result that a refining index (``...,RFlat``) scores again."""
 
     num_nearest: int = Field(default=8192, ge=1)
-    """Where passages have several vectors and an index proposes candidates: the nearest vectors looked for with each
-    vector of a query; the passages that they belong to are candidates."""
+    """For passages with several vectors and an index that proposes candidates: nearest vectors looked up for each query
+    vector; their passages are candidates."""
 
     num_candidates: int = Field(default=1024, ge=1)
-    """Of these passages, those that are scored for a query, by the inner products that were found."""
+    """Candidates scored for a query, the best by the inner products returned."""
 
     batch_queries: int = Field(default=1024, ge=1)
     """Queries sent to the shards at a time."""
 
     max_actors: Annotated[int | None, Neutral] = Field(default=None, ge=1)
-    """Search actors, at most; they share the shards, and all are there at a time. Null: on CPUs one a shard, or as many
-    as the cluster (``ray.capacity``, if it grows) holds; on GPUs so many that their memory holds the shards, or one a
-    GPU that is there."""
+    """Search actors, at most; they share the shards and run concurrently. Null: on CPUs one a shard, or as many as the
+    cluster (``ray.capacity``, if it grows) holds; on GPUs as many as hold the shards in memory, or one for each GPU."""
 
     cpus_per_actor: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors."""
 
     device: Annotated[Literal["auto", "cpu", "cuda"], Neutral] = "auto"
-    """``auto``: CUDA if the cluster has a GPU (``ray.capacity``, if it grows), by FAISS if that has CUDA, else by
-    PyTorch for exact kinds of index; otherwise the CPU (said in the log)."""
+    """``auto``: CUDA if the cluster has a GPU (``ray.capacity``, if it grows), through FAISS if it supports CUDA, else
+    through PyTorch for exact indexes; otherwise the CPU. The log names the choice."""
 
 
 class RerankConfig(Config):
-    """How a run is reranked, with the workers and the arithmetic of the section ``encode``."""
+    """Reranking of a run, with the workers and arithmetic of the section ``encode``."""
 
     depth: int = Field(default=100, ge=1)
-    """Passages of each query that are scored anew, best first; what the run has below is left out."""
+    """Best passages of each query that are scored again; the rest of the run is dropped."""
 
     model: str = "ranker"
-    """The model that scores: ``ranker``, the config's cross-encoder, another cross-encoder's name (``ranker-...``), or
-    a retriever's, by its score function."""
+    """Scoring model: ``ranker``, the config's cross-encoder, another cross-encoder (``ranker-...``), or a retriever, by
+    its score function."""

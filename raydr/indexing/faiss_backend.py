@@ -1,4 +1,4 @@
-"""FAISS: the distribution that is installed, the factory string of an index, the index, and its search parameters."""
+"""FAISS: installed distribution, factory strings, indexes and search parameters."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from raydr.models.scores.base import ScoreFunction
 
 DISTRIBUTIONS = ("faiss-cpu", "faiss-gpu")
 
-#: Exact search multiplies matrices from so many query components (queries × dim) on; below, it goes through the vectors
-#: one by one. FAISS 1.15 sets 128,000, which its maintainers found far too high for few threads (its pull request
-#: 5109): 128 queries of 384 dimensions are searched a tenth as fast as need be.
+#: Query components (queries × dim) from which exact search multiplies matrices; below, it scans vectors one by one. The
+#: default of FAISS 1.15, 128,000, is too high for few threads (its pull request 5109): 128 queries of 384 dimensions
+#: run ten times slower than necessary.
 MATRIX_PRODUCT_FROM = 1_600
 _FAISS_DEFAULT = 128_000
 
 
 class FaissError(RaydrError):
-    """FAISS is missing, installed twice, or cannot do the work."""
+    """FAISS is missing, installed twice, or lacks a feature."""
 
 
 def installed() -> list[str]:
@@ -58,25 +58,25 @@ def has_cuda() -> bool:
     return installed() == ["faiss-gpu"]
 
 
-#: Factory strings of the indexes that are searched exactly, whose vectors are half-precision numbers.
+#: Factory strings of exact indexes with half-precision vectors.
 EXACT = ("Flat", "SQfp16")
 FLAT_ROWS = 200_000
 EXHAUSTIVE_ROWS = 1_000_000
-#: FAISS wants at least so many training vectors for each centroid.
+#: FAISS's minimum of training vectors for each centroid.
 ROWS_PER_CELL = 39
 
 
 def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: ScoreFunction) -> tuple[str, str]:
-    """Return the factory string of an index, and why.
+    """Return the factory string of an index, and the reason.
 
     Args:
-        settings: of the index.
-        num_rows: vectors of all passages.
-        dim: their width.
-        score: of the model.
+        settings: settings of the index.
+        num_rows: number of vectors of all passages.
+        dim: dimension of the vectors.
+        score: score function of the model.
 
     Raises:
-        ConfigError: it cannot be searched with this score.
+        ConfigError: the index cannot be searched with this score.
     """
     check_factory(settings, score)
     if settings.factory != "auto":
@@ -90,15 +90,15 @@ def resolve_factory(settings: IndexConfig, num_rows: int, dim: int, score: Score
         factory, reason = choose_factory(num_rows, dim, settings.train_rows)
         if factory not in EXACT:
             return factory, f"proposes candidates: {reason}"
-    return "SQfp16", f"searched exactly: the score function {score.name} is no inner product"
+    return "SQfp16", f"exact search: the score function {score.name} is no inner product"
 
 
 def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
-    """Refuse a kind of index without the best scores, or without codes to score from.
+    """Check that the index finds the best scores, and has codes if the config uses them.
 
     Raises:
-        ConfigError: it finds the largest inner products, and the score function is something else; or the index scores
-            all passages, and the config wants candidates to be scored from its codes.
+        ConfigError: the score function is no inner product but the index maximises inner products; or candidates must
+            be scored from codes but the index scores all passages.
     """
     factory = settings.factory
     codes = settings.vectors == "codes" and score.passage_vectors.several
@@ -107,26 +107,26 @@ def check_factory(settings: IndexConfig, score: ScoreFunction) -> None:
         if score.is_largest_of_tokens:
             what = f"index.factory {factory} scores all passages"
         raise ConfigError(
-            f"index.vectors is codes, which candidates are scored from, and {what}: set index.vectors to float16, or "
-            "take sum_of_max or multi with hard attention and an index.factory like auto or IVF4096,SQ8"
+            f"index.vectors is codes, which score candidates, but {what}: set index.vectors to float16, or use "
+            "sum_of_max or multi with hard attention and an index.factory like auto or IVF4096,SQ8"
         )
     if factory != "auto" and factory not in EXACT and not (score.is_inner_product or score.is_largest_of_tokens):
         raise ConfigError(
-            f"index.factory {factory!r} finds the largest inner products, and the score function {score.name} "
-            f"is none: set index.factory to auto, or to {' or '.join(EXACT)}, of which PyTorch looks at every passage"
+            f"index.factory {factory!r} finds the largest inner products, but the score function {score.name} is none: "
+            f"set index.factory to auto, or to {' or '.join(EXACT)}, which score every passage"
         )
 
 
 def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
-    """Return the factory string that ``auto`` stands for, and why.
+    """Return the factory string that ``auto`` selects, and the reason.
 
-    Never one that compresses vectors below the half precision in which embeddings are stored: for ``SQfp16``
-    alone that is exact, inside an IVF it rounds each vector's difference to its centroid.
+    It never compresses vectors below half precision, in which embeddings are stored: ``SQfp16`` alone is exact, inside
+    an IVF it rounds each vector's difference to its centroid.
 
     Args:
-        num_rows: Passages in the corpus.
-        dim: Width of a vector.
-        train_rows: Vectors that centroids may be trained on.
+        num_rows: passages in the corpus.
+        dim: dimension of a vector.
+        train_rows: vectors for training centroids, at most.
 
     >>> choose_factory(50_000, 384, 500_000)[0], choose_factory(800_000, 384, 500_000)[0]
     ('Flat', 'SQfp16')
@@ -135,16 +135,16 @@ def choose_factory(num_rows: int, dim: int, train_rows: int) -> tuple[str, str]:
     """
     size = f"{num_rows:,} vectors of {dim} dimensions"
     if num_rows <= FLAT_ROWS:
-        return "Flat", f"{size}: up to {FLAT_ROWS:,} an exact search of float32 is quick"
+        return "Flat", f"{size}: up to {FLAT_ROWS:,} an exact search of float32 is fast"
     if num_rows <= EXHAUSTIVE_ROWS:
         gib = num_rows * dim * 2 / 2**30
-        return "SQfp16", f"{size}: exact, in {gib:.1f} GiB, half of Flat (the vectors are stored in fp16 anyway)"
+        return "SQfp16", f"{size}: exact, in {gib:.1f} GiB, half of Flat (stored vectors are float16)"
     cells, limit = choose_cells(num_rows, train_rows)
     return f"IVF{cells},SQfp16", f"{size}: above {EXHAUSTIVE_ROWS:,} cells are searched, {cells} = {limit}"
 
 
 def choose_cells(num_rows: int, train_rows: int) -> tuple[int, str]:
-    """Return how many cells an IVF over so many vectors has, and what limits them.
+    """Return the number of cells of an IVF, and its limiting factor.
 
     >>> choose_cells(2_000_000, 500_000), choose_cells(10, 500_000)
     ((5648, '4·√N'), (16, '4·√N'))
@@ -159,7 +159,7 @@ def make_index(factory: str, dim: int) -> Any:
     """Make an empty FAISS index whose scores are inner products.
 
     Raises:
-        ConfigError: FAISS does not know the factory string, or it does not fit ``dim``.
+        ConfigError: the factory string is unknown to FAISS, or does not fit ``dim``.
     """
     faiss = load_faiss()
     try:
@@ -167,13 +167,13 @@ def make_index(factory: str, dim: int) -> Any:
     except RuntimeError as error:
         reason = str(error).rsplit(": ", 1)[-1]
         raise ConfigError(
-            f"index.factory {factory!r} is no index that FAISS {faiss.__version__} can make for {dim} dimensions "
+            f"index.factory {factory!r} is no index that FAISS {faiss.__version__} supports for {dim} dimensions "
             f"({reason}); examples: Flat, SQfp16, IVF1024,Flat, IVF4096,PQ64, HNSW32, or auto"
         ) from error
 
 
 def layers(index: Any) -> Iterator[Any]:
-    """Return the parts of an index, from outside in: transforms, a refining index, cells, a graph over them."""
+    """Yield the parts of an index, from outside in: transforms, a refining index, cells, a graph over them."""
     faiss = load_faiss()
     # A new name: the object behind it belongs to `index`, which must stay alive.
     actual = faiss.downcast_index(index)
@@ -190,9 +190,9 @@ def configure_search(index: Any, nprobe: int, ef_search: int, refine_factor: flo
     """Apply the search settings that this kind of index has.
 
     Args:
-        nprobe: Cells visited in an IVF index (all of them, if it has fewer).
-        ef_search: Breadth of the search in an HNSW index or in the HNSW over an IVF's centroids.
-        refine_factor: Candidates per result that a refining index scores again.
+        nprobe: cells visited in an IVF index (all of them, if it has fewer).
+        ef_search: breadth of the search in an HNSW index or in the HNSW over an IVF's centroids.
+        refine_factor: candidates per result that a refining index scores again.
     """
     faiss = load_faiss()
     for layer in layers(index):

@@ -1,4 +1,4 @@
-"""Exact merging of the results of several shards."""
+"""Exact merging of the results of shards."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from raydr.data.schema import RUNS
 
 @dataclass(frozen=True)
 class TopRows:
-    """The best rows of some queries, best first.
+    """The best rows of queries, best first.
 
-    Order is by score descending, then by row, so that equal scores have one order only. A place that
-    could not be filled has row −1 and score −inf.
+    Rows are ordered by descending score, then by row, so that the order is unique. Unfilled places have row −1 and
+    score −inf.
     """
 
     #: Similarities, shape (queries, top_k).
@@ -32,26 +32,26 @@ class TopRows:
 
 
 def best(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> TopRows:
-    """Return the ``top_k`` best of the candidates of each query; the candidates may be in any order.
+    """Return the ``top_k`` best candidates of each query, from candidates in any order.
 
-    >>> found = best(np.array([[1, 3, 3]], dtype=np.float32), np.array([[5, 9, 2]]), top_k=2)
-    >>> found.rows.tolist(), found.scores.tolist()
+    >>> top = best(np.array([[1, 3, 3]], dtype=np.float32), np.array([[5, 9, 2]]), top_k=2)
+    >>> top.rows.tolist(), top.scores.tolist()
     ([[2, 9]], [[3.0, 3.0]])
     """
     scores = np.where(rows < 0, np.float32(-np.inf), scores)
-    # A place without a passage comes after every passage of the same score.
+    # Unfilled places follow all passages of the same score.
     order = np.lexsort((np.where(rows < 0, np.iinfo(np.int64).max, rows), -scores), axis=-1)[:, :top_k]
     return TopRows(np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1))
 
 
 def merge(parts: Sequence[TopRows], top_k: int) -> TopRows:
-    """Return the ``top_k`` best of all shards together.
+    """Merge the ``top_k`` best of all shards.
 
-    Each shard must have given its own ``top_k`` best (or all it has); the result is then the same as a search
-    of one index with all passages.
+    Each shard must contribute its own ``top_k`` best (or all it has); the result then equals a search of an unsharded
+    index.
 
     Args:
-        parts: What each shard found for the same queries; rows are rows of the corpus.
+        parts: results of each shard for the same queries, with corpus rows.
     """
     if len(parts) == 1 and parts[0].top_k == top_k:
         return parts[0]
@@ -63,14 +63,14 @@ def merge(parts: Sequence[TopRows], top_k: int) -> TopRows:
 
 
 def rank_top_rows(query_ids: pa.Array, passage_ids: pa.Array, top: TopRows) -> pa.Table:
-    """Return the top rows as a table of the runs schema; places without a passage are left out.
+    """Return the top rows as a table of the runs schema, without unfilled places.
 
-    Equal scores are put in trec_eval's order (passage id descending, as bytes). Everything else is in order already,
-    which makes this many times quicker than :func:`raydr.artefacts.run.rank_rows`; the result is the same.
+    Equal scores get trec_eval's order (passage id descending, as bytes). Other rows are already in order, which makes
+    this much faster than :func:`raydr.artefacts.run.rank_rows`, with the same result.
 
     Args:
-        query_ids: one id for each query of ``top``.
-        passage_ids: Of the places that are filled, query by query.
+        query_ids: id of each query of ``top``.
+        passage_ids: ids of the filled places, query by query.
     """
     filled = top.rows >= 0
     query, place = np.nonzero(filled)
@@ -83,6 +83,6 @@ def rank_top_rows(query_ids: pa.Array, passage_ids: pa.Array, top: TopRows) -> p
         order = np.arange(len(scores))
         order[tied] = tied[pc.sort_indices(table, sort_keys=keys).to_numpy()]
         passage_ids = passage_ids.take(pa.array(order))
-    # The filled places of a query come first, so the place gives the rank.
+    # Filled places of a query come first, so the place is the rank.
     ranks = pa.array(place + 1, type=pa.int32())
     return pa.Table.from_arrays([query_ids.take(pa.array(query)), passage_ids, ranks, pa.array(scores)], schema=RUNS)

@@ -1,4 +1,4 @@
-"""Searching shards of an index; the order of equal scores is fixed, so sharding changes nothing."""
+"""Search of index shards; equal scores have a fixed order, so that sharding changes nothing."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from raydr.indexing.faiss_backend import EXACT, FaissError, configure_search, ha
 from raydr.indexing.merge import TopRows, best, merge
 from raydr.indexing.shards import IndexShards
 
-#: Passages with the same score at the cut that are looked at, to keep those with the lowest rows.
+#: Passages that share the score at the cut and are compared by row, at most.
 TIE_LIMIT = 1024
-#: Queries that a thread of a CPU gets at least, if each thread is to search for queries of its own.
+#: Smallest number of queries for which a CPU thread searches alone.
 QUERIES_PER_THREAD = 128
 
 
 def search_index(index: Any, queries: NDArray[np.float32], top_k: int) -> TopRows:
-    """Return the ``top_k`` best rows of one FAISS index, by score descending, then by row.
+    """Return the ``top_k`` best rows of a FAISS index, by descending score, then by row.
 
-    FAISS keeps any of the passages that share the score at the cut (copies of a passage, say). One more than
-    ``top_k`` is fetched to see whether that happened, and only then more, up to :data:`TIE_LIMIT`.
+    FAISS keeps arbitrary passages of those that share the score at the cut, such as copies. A search for ``top_k`` + 1
+    detects this; only then more are fetched, up to :data:`TIE_LIMIT`.
 
     Args:
-        queries: Shape (N, dim), or (N, M, dim) padded with zeros where a query has several vectors.
+        queries: shape (N, dim), or (N, M, dim) padded with zeros for queries of several vectors.
     """
     num_rows = int(index.ntotal)
     if num_rows == 0:
@@ -49,7 +49,7 @@ def search_index(index: Any, queries: NDArray[np.float32], top_k: int) -> TopRow
 
 
 def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> TopRows:
-    """Return the result of :func:`best`, but sort only where FAISS, best first already, left equal scores."""
+    """Return the result of :func:`best`, sorting only equal scores, since FAISS returns the best first."""
     top = TopRows(scores[:, :top_k].copy(), rows[:, :top_k].copy())
     undecided = np.flatnonzero((scores[:, 1:] == scores[:, :-1]).any(axis=1) | (rows[:, -1] < 0))
     if len(undecided):
@@ -59,7 +59,7 @@ def _in_order(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) 
 
 
 def _undecided(scores: NDArray[np.float32], rows: NDArray[np.int64], top_k: int) -> NDArray[np.int64]:
-    """Return the queries whose last candidate has the score of the last place, so that more may follow."""
+    """Return the queries whose last candidate ties with the last place, so that more may follow."""
     if scores.shape[1] <= top_k:
         return np.empty(0, dtype=np.int64)
     return np.flatnonzero((rows[:, -1] >= 0) & (scores[:, -1] == scores[:, top_k - 1]))
@@ -76,18 +76,18 @@ def _padded(top: TopRows, top_k: int) -> TopRows:
 
 
 class ShardSearcher:
-    """Shards of an index, loaded and ready.
+    """Loaded shards of an index.
 
     Args:
-        index: The index artefact.
-        shards: Numbers of the shards to hold.
-        config: Search settings.
-        num_threads: Threads of FAISS in this process.
-        device: ``cpu`` or ``cuda``; on CUDA the shards are copied to the first visible device. Where the installed
-            FAISS has no CUDA, or the score is no inner product, PyTorch searches the exact kinds of index.
+        index: index artefact.
+        shards: numbers of the shards.
+        config: search settings.
+        num_threads: threads of FAISS in this process.
+        device: ``cpu`` or ``cuda``; on CUDA the shards are copied to the first visible device. If FAISS lacks CUDA, or
+            the score is no inner product, PyTorch searches exact indexes.
 
     Raises:
-        FaissError: CUDA is wanted and missing, or only FAISS could search this kind of index with it.
+        FaissError: CUDA is missing, or only FAISS with CUDA could search this index.
     """
 
     def __init__(
@@ -104,8 +104,9 @@ class ShardSearcher:
                 raise FaissError("search.device is cuda, but FAISS sees no GPU here: set search.device=cpu")
             if not has_cuda() and index.factory not in EXACT and not index.several:
                 raise FaissError(
-                    f"search.device is cuda, but the installed FAISS has none, and PyTorch searches {', '.join(EXACT)} "
-                    f"only, not {index.factory}: pip install faiss-gpu in place of faiss-cpu, or set search.device=cpu"
+                    "search.device is cuda, but the installed FAISS lacks CUDA, and PyTorch searches only "
+                    f"{', '.join(EXACT)}, not {index.factory}: pip install faiss-gpu in place of faiss-cpu, or set "
+                    "search.device=cpu"
                 )
             self._gpu = faiss.StandardGpuResources() if has_cuda() and self._score.is_inner_product else None
         self._num_threads = num_threads
@@ -118,7 +119,7 @@ class ShardSearcher:
         ]
 
     def _prepare_sets(self, index: IndexShards, shard: int, config: SearchConfig) -> Any:
-        """Load a shard of passages with several vectors; an index that proposes candidates is searched on the CPU."""
+        """Load a shard of passages with several vectors; the CPU searches an index that proposes candidates."""
         from raydr.indexing.candidates import CandidateSearch
         from raydr.indexing.torch_search import TorchSets
         from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
@@ -141,7 +142,7 @@ class ShardSearcher:
         if self._by_faiss_on_cpu:
             return loaded
         if self._gpu is None:
-            # Where FAISS searches, an actor starts without the seconds that importing PyTorch takes.
+            # A FAISS search does not need PyTorch, which takes seconds to import.
             from raydr.indexing.torch_search import TorchFlat
 
             return TorchFlat.of_index(loaded, self._score, self._device)
@@ -153,26 +154,25 @@ class ShardSearcher:
         top_k: int,
         partitions: Collection[str] | None = None,
     ) -> TopRows:
-        """Return the best passages of these shards for each query; rows are rows of the corpus.
+        """Return the best passages of these shards for each query, as corpus rows.
 
         Args:
-            vectors: Query vectors, shape (N, dim), any float type; or several each.
-            top_k: passages a query.
-            partitions: the passages are of; all if None.
+            vectors: query vectors, shape (N, dim), of any float type; or several for each query.
+            top_k: passages for each query.
+            partitions: partitions to search; None: all.
         """
         padded = vectors.padded() if isinstance(vectors, VectorSets) else vectors
         queries = np.ascontiguousarray(padded, dtype=np.float32)
         share = math.ceil(len(queries) / self._num_threads)
         if not self._by_faiss_on_cpu or self._num_threads == 1 or share < QUERIES_PER_THREAD:
-            # The number of OpenMP threads is one of all libraries in the process, PyTorch's trainings among them.
+            # The number of OpenMP threads is shared by all libraries in the process, such as PyTorch.
             before = self._faiss.omp_get_max_threads()
             self._faiss.omp_set_num_threads(self._num_threads)
             try:
                 return self._search(queries, top_k, partitions)
             finally:
                 self._faiss.omp_set_num_threads(before)
-        # FAISS's own threads wait for each other after every block of vectors, and all of them for the one that
-        # shares its core with another process.
+        # FAISS's threads synchronise after every block of vectors, and all wait for a thread whose core is shared.
         shares = [queries[start : start + share] for start in range(0, len(queries), share)]
         results = list(self._threads.map(lambda part: self._search(part, top_k, partitions), shares))
         return TopRows(

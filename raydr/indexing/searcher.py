@@ -1,4 +1,4 @@
-"""Interactive search: texts in, passages out, by vectors, BM25, a fusion or a reranker, in one process without Ray."""
+"""Interactive search of texts by vectors, BM25, a fusion or a reranker, in one process without Ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from raydr.models.pair_scoring import PairScorer
 from raydr.negatives.bm25 import BM25Index
 from raydr.store.artifact import Artifact
 
-#: Query texts to their vectors.
+#: Encodes query texts as vectors.
 EncodeQueries = Callable[[list[str]], Encodings]
 
 
@@ -37,17 +37,17 @@ class Hit:
     passage_id: str
     title: str
     text: str
-    #: Similarity of query and passage, without the scale τ: with ``dual`` their inner product, or their cosine.
+    #: Similarity of query and passage without the scale τ: for ``dual`` the inner product or cosine.
     score: float
 
 
 class Searcher:
-    """An index, its corpus and its model, opened once and searched many times.
+    """An index with its corpus and model, for repeated searches.
 
-    All shards are held by this process (memory-mapped where the kind of index allows it).
+    This process holds all shards, memory-mapped where the index allows it.
 
     Args:
-        encode: Makes vectors of query texts.
+        encode: encodes query texts.
 
     Raises:
         FingerprintError: the index was not made from this corpus.
@@ -56,8 +56,8 @@ class Searcher:
     def __init__(self, index: IndexShards, corpus: Corpus, encode: EncodeQueries, config: SearchConfig) -> None:
         if index.corpus_fingerprint != corpus.fingerprint:
             raise FingerprintError(
-                f"the index at {index.artifact.folder} was made from corpus {index.corpus_fingerprint}, the corpus at "
-                f"{corpus.artifact.folder} is {corpus.fingerprint}: build the index again, or use its own corpus"
+                f"the index at {index.artifact.folder} was made from corpus {index.corpus_fingerprint}, but the corpus "
+                f"at {corpus.artifact.folder} is {corpus.fingerprint}: build the index again, or use its own corpus"
             )
         self._index = index
         self._corpus = corpus
@@ -68,18 +68,18 @@ class Searcher:
 
     @classmethod
     def open(cls, index: Artifact, corpus: Artifact, model: Artifact, config: SearchConfig) -> Searcher:
-        """Open an index, with the model as the encoder of the queries, on the CPU in float32.
+        """Open an index with its model as the query encoder, on the CPU in float32.
 
         Raises:
-            FingerprintError: the index was not made with this model, or not from this corpus.
+            FingerprintError: the index belongs to another model or corpus.
             ArtifactError: a file was changed after it was written.
         """
         opened = IndexShards(index)
         if model.fingerprint != opened.model_fingerprint:
             raise FingerprintError(
-                f"the passages of the index at {index.folder} were encoded by model {opened.model_fingerprint}, the "
-                f"model at {model.folder} is {model.fingerprint}: use the index's own model, or encode and index the "
-                "passages again"
+                f"the passages of the index at {index.folder} were encoded by model {opened.model_fingerprint}, but "
+                f"the model at {model.folder} is {model.fingerprint}: use the index's own model, or encode and index "
+                "the passages again"
             )
         path = model.local_folder()
         tokenize = load_tokenizer(path, "query")
@@ -90,16 +90,16 @@ class Searcher:
         """Return the best passages for each text, best first.
 
         Args:
-            top_k: Passages a text; ``top_k`` of the config if None.
-            partition: where they are looked for; everywhere if empty.
+            top_k: passages for each text; None: ``top_k`` of the config.
+            partition: partition to search; empty: all.
 
         Raises:
-            ConfigError: a text is empty, or the index has no such partition.
+            ConfigError: a text is empty, or the partition is unknown.
         """
         check_partition(partition, self._index.partitions, f"the index at {self._index.artifact.folder}")
         empty = [at for at, text in enumerate(texts) if not text.strip()]
         if empty:
-            raise ConfigError(f"query {empty[0] + 1} of {len(texts)} is empty: give some text to search for")
+            raise ConfigError(f"query {empty[0] + 1} of {len(texts)} is empty: pass a query")
         if not texts:
             return []
         top = self._shards.search(self._encode(list(texts)), top_k or self._top_k, [partition] if partition else None)
@@ -118,10 +118,10 @@ def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings
     """Return the hits of a fused run for a text, best first.
 
     Args:
-        lists: of each system, best first.
-        weights: of each system.
-        settings: how they are fused.
-        top_k: passages.
+        lists: hits of each system, best first.
+        weights: weight of each system.
+        settings: settings of the fusion.
+        top_k: number of passages.
     """
     rankings = [Ranked([hit.passage_id for hit in hits], np.array([hit.score for hit in hits])) for hits in lists]
     evidence = Evidence.of(rankings, settings.by, settings.rank_offset)
@@ -132,10 +132,10 @@ def fuse_hits(lists: Sequence[Sequence[Hit]], weights: Sequence[float], settings
 
 
 def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition: str = "") -> list[Hit]:
-    """Return BM25's hits for a text; equal scores by passage id descending, as in runs.
+    """Return BM25's hits for a text; equal scores by descending passage id, as in runs.
 
     Raises:
-        ConfigError: the corpus has no such partition.
+        ConfigError: the partition is unknown.
     """
     check_partition(partition, corpus.part_partitions, f"the corpus at {corpus.artifact.folder}")
     pool = corpus.pool([partition]) if partition else None
@@ -148,12 +148,12 @@ def bm25_hits(index: BM25Index, corpus: Corpus, text: str, top_k: int, partition
 
 
 def rerank_hits(text: str, hits: Sequence[Hit], scorer: PairScorer) -> list[Hit]:
-    """Return the same passages by the model's scores, best first; equal scores by passage id descending, as in runs.
+    """Rerank hits by the model's scores, best first; equal scores by descending passage id, as in runs.
 
     Args:
         text: the query.
-        hits: what was found for it.
-        scorer: the model.
+        hits: its hits.
+        scorer: scorer of the model.
     """
     passages = Texts([hit.title for hit in hits], [hit.text for hit in hits])
     each_P = np.arange(len(hits), dtype=np.int64)

@@ -2,13 +2,13 @@
 
 Artefact ``index``::
 
-    trained.faiss         centroids and codebooks before any passage was added, where the index has such
+    trained.faiss         centroids and codebooks without passages, if the index has any
     shard-000.faiss       opens with faiss.read_index; inner product, unless the model's score is another
     shard-000.ids.arrow   row: int64 as FAISS returns it, passage_id: string
 
-Where passages have several vectors, the id table has a column num_vectors: int64 besides. The FAISS file, a row a
-vector, proposes candidates, and is left out where all passages are scored; what they are scored from is left out where
-that are the FAISS file's codes::
+For passages with several vectors, the id table has another column, num_vectors: int64. The FAISS file, with a row for
+each vector, proposes candidates; it is omitted if all passages are scored. Scored vectors lie in another file, unless
+the FAISS file's codes are scored::
 
     shard-000.vectors.arrow   vectors: large_list<fixed_size_list<halffloat>[dim]>, a row a passage
 """
@@ -70,16 +70,16 @@ class IndexShards(ArtifactView):
         self.factory = str(info["factory"])
         #: Whether a passage has several vectors.
         self.several = bool(info.get("several"))
-        #: Whether the vectors of candidates are those that the FAISS index holds, and no others are kept.
+        #: Whether candidates are scored from the codes of the FAISS index.
         self.scored_from_codes = info.get("vectors") == "codes"
-        #: Fingerprints of the model that encoded the passages, and of their corpus.
+        #: Fingerprints of the passages' model and corpus.
         self.model_fingerprint, self.corpus_fingerprint = str(info["model"]), str(info["corpus"])
-        #: The partition of each shard's passages, see :mod:`raydr.data.partitions`; empty where they have none.
+        #: Partition of each shard's passages, see :mod:`raydr.data.partitions`; empty without partitions.
         self.partitions: list[str] = info.get("partitions") or [""] * self.num_shards
         ids = [ids_name(shard) for shard in range(self.num_shards)]
         rows = (artifact.manifest.parts[name].rows for name in ids)
         self._ids = RowParts(ids, rows, artifact.local)
-        #: Corpus row at which each shard starts, and the number of passages at the end; shape (shards + 1,).
+        #: Corpus row at which each shard starts, and the total at the end; shape (shards + 1,).
         self.starts = self._ids.starts
 
     def __len__(self) -> int:
@@ -87,21 +87,21 @@ class IndexShards(ArtifactView):
 
     @property
     def score(self) -> ScoreFunction:
-        """Return the score function of a query's and a passage's vectors."""
+        """Score function of the vectors."""
         return build(ScoreFunction, self.artifact.info["score"])
 
     @property
     def shard_bytes(self) -> list[int]:
-        """Return the bytes that each shard is searched in: its FAISS file, or the vectors of its passages."""
+        """Return the bytes searched in each shard: its FAISS file, or the vectors of its passages."""
         parts = self.artifact.manifest.parts
         names = [vectors_name if vectors_name(at) in parts else shard_name for at in range(self.num_shards)]
         return [parts[name(at)].bytes for at, name in enumerate(names)]
 
     def load(self, shard: int) -> Any:
-        """Open the FAISS index of a shard; its codes are memory-mapped where the kind of index allows it.
+        """Open the FAISS index of a shard, memory-mapped if the index allows it.
 
         Raises:
-            ArtifactError: the file was changed after it was written, or FAISS cannot read it.
+            ArtifactError: the file was changed after it was written, or is unreadable for FAISS.
         """
         faiss = load_faiss()
         path = self.artifact.local(shard_name(shard))
@@ -113,16 +113,16 @@ class IndexShards(ArtifactView):
             ) from error
 
     def load_sets(self, shard: int) -> list[VectorSets]:
-        """Map the vectors of a shard's passages, several each, in the order of the passages."""
+        """Map the vector sets of a shard's passages, in passage order."""
         table = read_arrow(self.artifact.local(vectors_name(shard)))
         return [sets_of(pa.Table.from_batches([batch])) for batch in table.to_batches()]
 
     def num_vectors(self, shard: int) -> NDArray[np.int64]:
-        """Return the number of vectors of each passage of a shard, where they have several."""
+        """Return the number of vectors of each passage of a shard, if there are several."""
         return np.asarray(self._ids.part(shard)["num_vectors"].to_numpy())
 
     def passage_ids(self, rows: NDArray[np.int64]) -> pa.Array:
-        """Return the passage ids of some corpus rows, in the order of the rows."""
+        """Return the passage ids of corpus rows, in the given order."""
         places, pieces = [np.zeros(0, dtype=np.int64)], [pa.chunked_array([], pa.string())]
         for shard, at, local in self._ids.by_part(rows):
             places.append(at)

@@ -1,4 +1,4 @@
-"""Exact search with PyTorch: for GPUs where the installed FAISS has none, and for scores that are no inner product."""
+"""Exact search with PyTorch: for GPUs without FAISS support, and for scores that are no inner product."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from raydr.indexing.faiss_backend import load_faiss
 from raydr.indexing.vector_stores import VectorStore
 from raydr.models.scores.base import ScoreFunction
 
-#: Bytes of scores that are held at a time.
+#: Bytes of scores held at once.
 _SCORE_BYTES = 2**30
-#: Vectors read from the FAISS index at a time.
+#: Vectors read from the FAISS index at once.
 _READ_ROWS = 100_000
 
 
 class TorchFlat:
-    """Vectors in half precision on a device; searched as an exact FAISS index is.
+    """Half-precision vectors on a device, with the search interface of an exact FAISS index.
 
-    Scores are computed and summed in float32. Vectors and queries that come from raydr's embeddings are half-precision
-    numbers already, so nothing is rounded.
+    Scores are computed and summed in float32. Embeddings of raydr are half precision, so nothing is rounded.
 
     Args:
-        vectors_ND: in float16, on the device that searches.
-        score: of a query's and a passage's vector.
-        score_bytes: memory for scores; fewer vectors are looked at a time if there are more queries.
+        vectors_ND: vectors in float16, on the searching device.
+        score: score function of two vectors.
+        score_bytes: memory for scores; more queries mean smaller blocks of vectors.
     """
 
     def __init__(self, vectors_ND: torch.Tensor, score: ScoreFunction, score_bytes: int = _SCORE_BYTES) -> None:
@@ -60,7 +59,7 @@ class TorchFlat:
         queries_QD = torch.from_numpy(queries).to(device)
         half_QD = queries_QD.half()
         if torch.equal(half_QD.float(), queries_QD):
-            # A product of half-precision numbers is quicker, where a score has one.
+            # Half-precision products are faster, if the score has them.
             queries_QD = half_QD
         num_rows = max(width, self._score_bytes // (4 * max(1, len(queries))))
         scores_QK = torch.empty((len(queries), 0), dtype=torch.float32, device=device)
@@ -76,21 +75,20 @@ class TorchFlat:
         return scores_QK.cpu().numpy(), rows_QK.cpu().numpy()
 
 
-#: Vectors, padding included, of the passages that are looked at together, by the kind of device: so many that a
-#: processor's caches hold them, and that a GPU is busy.
+#: Padded vectors in a block of passages, by kind of device: enough to fit a CPU's caches, or occupy a GPU.
 _BLOCK_VECTORS = {"cpu": 8_192, "cuda": 200_000}
 
 
 class TorchSets:
-    """The passages of a shard, on the device of their vectors; searched as FAISS is.
+    """Passages of a shard, on the device of their vectors, with FAISS's search interface.
 
-    Scores are computed and summed in float32, by the function that training and judging ask.
+    Scores are computed and summed in float32, by the score function of training and judging.
 
     Args:
         lengths_N: vectors of each passage.
-        vectors: all of them, passage after passage.
-        score: of a query's and a passage's vectors.
-        block_vectors: passages are looked at together that have so many vectors; what suits the device if None.
+        vectors: all vectors, in passage order.
+        score: score function of two sets of vectors.
+        block_vectors: vectors in a block; None: a default for the device.
     """
 
     def __init__(
@@ -104,9 +102,9 @@ class TorchSets:
         self._score = score
         self._block_vectors = block_vectors or _BLOCK_VECTORS[vectors.device.type]
         self.ntotal = len(lengths_N)
-        #: Where each passage's vectors start, and their number at the end.
+        #: Start of each passage's vectors, and the total at the end.
         self.starts = offsets_of(lengths_N)
-        # Passages of similar length are padded together.
+        # Sorting by length reduces padding.
         self._by_length = np.argsort(lengths_N, kind="stable")
         self.device = vectors.device
         self._starts = torch.from_numpy(self.starts).to(self.device)
@@ -131,7 +129,7 @@ class TorchSets:
         return scores_QK.gather(1, order_QK).cpu().numpy(), rows_QK.gather(1, order_QK).cpu().numpy()
 
     def score_rows(self, query: Tensor, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Score some passages for one query, (M, D) or (D,), in the order of the rows."""
+        """Score passages for a query, (M, D) or (D,), in the order of the rows."""
         order = np.argsort(self.starts[rows + 1] - self.starts[rows], kind="stable")
         scores_N = np.empty(len(rows), dtype=np.float32)
         at = 0
@@ -142,11 +140,11 @@ class TorchSets:
         return scores_N
 
     def _blocks(self, rows_N: NDArray[np.int64]) -> Iterator[Tensor]:
-        """Yield rows sorted by length, in pieces whose padded vectors fit the limit."""
+        """Yield rows sorted by length, in blocks whose padded vectors fit the limit."""
         lengths_N = self.starts[rows_N + 1] - self.starts[rows_N]
         start = 0
         while start < len(rows_N):
-            # The longest is the last, so fewer than those that would fit if all were as short as the first.
+            # The last row is the longest, so the block is bounded by its length.
             stop = min(len(rows_N), start + max(1, self._block_vectors // max(1, int(lengths_N[start]))))
             while stop > start + 1 and int(lengths_N[stop - 1]) * (stop - start) > self._block_vectors:
                 stop = start + max(1, self._block_vectors // int(lengths_N[stop - 1]))
@@ -154,7 +152,7 @@ class TorchSets:
             start = stop
 
     def _padded(self, rows_N: Tensor) -> Tensor:
-        """Return the vectors of some passages, (N, M, D), padded with zeros."""
+        """Return the vectors of passages, (N, M, D), padded with zeros."""
         starts_N, ends_N = self._starts[rows_N], self._starts[rows_N + 1]
         place_NM = starts_N[:, None] + torch.arange(int((ends_N - starts_N).max()), device=rows_N.device)
         is_vector_NM = place_NM < ends_N[:, None]

@@ -1,4 +1,4 @@
-"""Vectors that other programs have written: NumPy, Parquet, Arrow, FAISS; with or without ids."""
+"""Vectors of other programs: NumPy, Parquet, Arrow, FAISS; with or without ids."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _EXPECTED = (
     "expected .npy (N, D), .npz with the arrays vectors and ids, .parquet with a column of ids and one of lists of "
     "numbers, or .faiss (.index)"
 )
-#: The columns that are taken where a table has several that could be.
+#: Preferred column names of ids and vectors.
 _ID, _VECTOR = ("id", "_id", "passage_id", "query_id", "docid"), ("vector", "embedding", "embeddings", "emb")
 
 
 @dataclass(frozen=True)
 class VectorFile:
-    """The content of a file of vectors.
+    """Content of a vector file.
 
     Args:
-        vectors: (N, D), mapped where the format allows it.
-        ids: of the rows; None if the file has none.
+        vectors: shape (N, D), memory-mapped if the format allows it.
+        ids: ids of the rows; None if the file has none.
     """
 
     vectors: NDArray[Any]
@@ -39,10 +39,10 @@ class VectorFile:
 
 
 def read_vectors(path: str) -> VectorFile:
-    """Read vectors of a local file; its suffix names the format.
+    """Read vectors of a local file, by its suffix.
 
     Raises:
-        DataError: the file is of another format or damaged, or its content is no matrix of numbers.
+        DataError: the format is unknown, the file damaged, or its content no matrix of numbers.
     """
     read = {".npy": _numpy, ".npz": _arrays, ".parquet": _parquet, ".faiss": _faiss, ".index": _faiss}
     end = Path(path).suffix.lower()
@@ -60,7 +60,7 @@ def read_vectors(path: str) -> VectorFile:
 
 
 def read_ids(path: str) -> pa.Array:
-    """Read ids of a local file, one a line, or of a ``.npy``."""
+    """Read ids of a local file, a line each, or of a ``.npy``."""
     if path.endswith(".npy"):
         return _texts(np.load(path, allow_pickle=False))
     lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")

@@ -1,4 +1,4 @@
-"""Where the vectors of passages with several each are read from: half precision, or the codes of a FAISS index."""
+"""Stores of vectors, several a passage: in half precision, or as codes of a FAISS index."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from raydr.indexing.faiss_backend import load_faiss
 
 
 class VectorStore(Protocol):
-    """All vectors of a shard, by their places."""
+    """All vectors of a shard, by index."""
 
     device: torch.device
 
     def take(self, places: Tensor) -> Tensor:
-        """Return the vectors at some places, (..., D), on the device."""
+        """Return the vectors at ``places``, (..., D), on the device."""
 
 
 class HalfVectors:
-    """Vectors in half precision on a device.
+    """Half-precision vectors on a device.
 
     Args:
-        pieces: of consecutive passages.
-        device: where they go, for example ``cuda``.
+        pieces: vectors of consecutive passages.
+        device: device of the vectors, for example ``cuda``.
     """
 
     def __init__(self, pieces: Sequence[VectorSets], device: str) -> None:
@@ -38,24 +38,24 @@ class HalfVectors:
         at = 0
         for piece in pieces:
             end = at + len(piece.vectors_TD)
-            # Mapped files cannot be written to, and PyTorch wants what can.
+            # PyTorch needs writable arrays, and mapped files are read-only.
             self._vectors_TD[at:end] = torch.from_numpy(np.array(piece.vectors_TD)).to(device)
             at = end
 
     def take(self, places: Tensor) -> Tensor:
-        # Ten times as quick as indexing by a tensor.
+        # index_select is ten times faster than indexing by a tensor.
         vectors = self._vectors_TD.index_select(0, places.flatten()).view(*places.shape, -1)
         return vectors if vectors.is_cuda else vectors.float()
 
 
 class ResidualBytes:
-    """Vectors as the cells and residuals of an ``IVF...,SQ8`` have them, copied in the order of the passages.
+    """Vectors as cells and residuals of an ``IVF...,SQ8``, copied in passage order.
 
-    FAISS decodes one vector at a time, which takes most of a search.
+    FAISS decodes a vector at a time, which would dominate the search.
 
     Args:
-        cells: the index of all vectors, in the order of the passages.
-        device: where vectors are wanted.
+        cells: index of all vectors, in passage order.
+        device: device of returned vectors.
     """
 
     def __init__(self, cells: Any, device: str) -> None:
@@ -69,7 +69,7 @@ class ResidualBytes:
                 codes_TD[places] = faiss.rev_swig_ptr(lists.get_codes(cell), size * dim).reshape(size, dim)
                 cell_T[places] = cell
         lowest, width = faiss.vector_to_array(cells.sq.trained).reshape(2, dim)
-        # A code stands for the middle of its interval.
+        # A code represents the middle of its interval.
         starts_CD = faiss.downcast_index(cells.quantizer).reconstruct_n(0, int(cells.nlist)) + lowest + width / 510
         self.device = torch.device(device)
         self._codes_TD, self._cell_T = torch.from_numpy(codes_TD).to(device), torch.from_numpy(cell_T).to(device)
@@ -83,11 +83,11 @@ class ResidualBytes:
 
 
 class CodedVectors:
-    """Vectors as a FAISS index has them: cells and residual codes, for example.
+    """Vectors as codes of a FAISS index, such as cells and residuals.
 
     Args:
-        index: of all vectors, in the order of the passages; not copied.
-        device: where vectors are wanted.
+        index: index of all vectors, in passage order; not copied.
+        device: device of returned vectors.
     """
 
     def __init__(self, index: Any, device: str) -> None:
@@ -105,7 +105,7 @@ class CodedVectors:
 
 
 def coded_vectors(index: Any, device: str) -> VectorStore:
-    """Decode the vectors that an index's codes stand for."""
+    """Return the store that decodes an index's codes."""
     faiss = load_faiss()
     # A new name: the object behind it belongs to `index`, which must stay alive.
     actual = faiss.downcast_index(index)

@@ -1,1 +1,1 @@
-"""raydr's losses and findings for other trainers."""
+"""Losses and findings of raydr for other trainers."""

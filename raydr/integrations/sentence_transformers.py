@@ -1,4 +1,4 @@
-"""raydr's losses for the trainer of sentence-transformers, and what ``raydr.find_noise`` has found in its data sets.
+"""Losses for the trainer of sentence-transformers, and findings of ``raydr.find_noise`` for its data sets.
 
 ::
 
@@ -30,56 +30,55 @@ if TYPE_CHECKING:
 
     from raydr.pipeline.findings import Noise
 
-#: The column that the trainer gives to losses beside the texts.
+#: Column that the trainer passes to losses beside the texts.
 LABEL = "label"
 
 
 def drop_flagged(dataset: Dataset, noise: Noise) -> Dataset:
-    """The data set without the pairs that were flagged.
+    """Return the data set without flagged pairs.
 
     Args:
-        dataset: with the columns of queries and positives that :func:`raydr.find_noise` was given.
-        noise: what it has found.
+        dataset: data set with the columns of queries and positives passed to :func:`raydr.find_noise`.
+        noise: result of :func:`raydr.find_noise`.
     """
     dropped: Dataset = noise.drop_from(dataset)
     return dropped
 
 
 def add_flags(dataset: Dataset, noise: Noise, weights: Literal["flags", "posterior"] = "flags") -> Dataset:
-    """The data set with ŷ of each row in the column ``label``, which :class:`NoisyPairLoss` reads.
+    """Return the data set with ŷ of each row in the column ``label``, which :class:`NoisyPairLoss` reads.
 
     Args:
-        dataset: as in :func:`drop_flagged`, a positive a row.
-        noise: what was found.
-        weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: the probability of being right.
+        dataset: as in :func:`drop_flagged`, with a single positive in each row.
+        noise: result of :func:`raydr.find_noise`.
+        weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: P(right).
 
     Raises:
-        ConfigError: it has a column ``label`` already.
+        ConfigError: the data set already has a column ``label``.
     """
     if LABEL in dataset.column_names:
-        raise ConfigError(f"the data set has a column {LABEL!r} already: remove it, or give its values to the loss")
+        raise ConfigError(f"the data set already has a column {LABEL!r}: remove it, or pass its values to the loss")
     labelled: Dataset = dataset.add_column(LABEL, noise.trust_of(dataset, weights))
     return labelled
 
 
 class ContrastiveLoss(nn.Module):
-    """A loss of raydr over in-batch and hard negatives, as a loss of sentence-transformers.
+    """Loss of raydr over in-batch and hard negatives, as a loss of sentence-transformers.
 
-    Scores are scale · similarity, in float32. A passage that repeats a query's positive, or is a positive of the same
-    query in another row, is no negative of it. In data-parallel training each device has its own candidates.
+    Scores are scale · similarity, in float32. A copy of a query's positive, or a positive of the same query in another
+    row, is not a negative. In data-parallel training each device has its own candidates.
 
     Args:
-        model: that is trained.
-        loss: of raydr.
+        model: trained model.
+        loss: loss of raydr.
         steps_per_epoch: optimiser steps of an epoch, for the loss's warm-up and the half-life of the teacher.
         scale: 1/temperature.
-        similarity: ``cosine`` or ``dot``; that of the model if None.
-        teacher: how slowly the teacher follows, for a loss that asks one.
-        steps_done: optimiser steps before the first one here, for a training that is resumed; a teacher then starts as
-            a copy of the resumed model.
+        similarity: ``cosine`` or ``dot``; None: that of the model.
+        teacher: decay of the teacher, for a loss with a teacher.
+        steps_done: optimiser steps before a resumed training; a teacher then starts as a copy of the resumed model.
 
     Raises:
-        ConfigError: the model's similarity is none of these, or the loss reads what this trainer cannot give.
+        ConfigError: the model's similarity is neither, or the loss needs more inputs than this trainer has.
     """
 
     def __init__(
@@ -96,12 +95,12 @@ class ContrastiveLoss(nn.Module):
         super().__init__()
         name = similarity or model.similarity_fn_name
         if name not in ("cosine", "dot"):
-            raise ConfigError(f"the model's similarity is {name!r}; give similarity: allowed are cosine and dot")
+            raise ConfigError(f"the model's similarity is {name!r}; set similarity to cosine or dot")
         if loss.reads_ranker_scores or loss.reads_draw_probabilities or loss.num_positives_at_once > 1:
-            raise ConfigError(f"the loss {loss.name!r} reads more than pairs and negatives: train it by raydr.train")
+            raise ConfigError(f"the loss {loss.name!r} needs more than pairs and negatives: use raydr.train")
         if steps_per_epoch < 1:
             raise ConfigError(
-                f"steps_per_epoch is {steps_per_epoch}; expected the optimiser steps of an epoch, 1 or more"
+                f"steps_per_epoch is {steps_per_epoch}; expected the optimiser steps of an epoch, at least 1"
             )
         self.model = model
         self.loss = loss
@@ -111,19 +110,19 @@ class ContrastiveLoss(nn.Module):
         self.momentum = (teacher or TeacherConfig()).momentum_of(steps_per_epoch)
         self.num_steps = steps_done
         self._weights_version: int | None = None
-        #: Not a submodule: the trainer would optimise and save it. Empty before the warm-up is over.
+        #: A submodule would be optimised and saved by the trainer. Empty during the warm-up.
         self._teachers: list[nn.Module] = []
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """The mean loss of a batch.
+        """Compute the mean loss of a batch.
 
         Args:
-            sentence_features: tokens of anchors, positives, and of each column of negatives.
-            labels: ŷ of each row, shape (Q,); all pairs are taken for right if None.
+            sentence_features: tokens of anchors, positives, and each column of negatives.
+            labels: ŷ of each row, shape (Q,); None: all pairs are right.
         """
         columns = list(sentence_features)
         if len(columns) < 2:
-            raise ConfigError(f"{len(columns)} text columns were given; expected an anchor and a positive, or more")
+            raise ConfigError(f"got {len(columns)} text columns; expected an anchor and a positive, or more")
         if self.training and torch.is_grad_enabled():
             self._follow_steps()
         epoch = self.num_steps // self.steps_per_epoch
@@ -145,8 +144,8 @@ class ContrastiveLoss(nn.Module):
         return self.loss.compute(candidates, epoch).per_query_Q.mean()
 
     def _scores(self, model: nn.Module, columns: Sequence[dict[str, Tensor]]) -> Tensor:
-        """scale · similarity of the queries with the passages of all columns, positives first, shape (Q, C)."""
-        # A model writes its vectors into the features: each gets its own.
+        """Compute scale · similarity of queries with passages of all columns, positives first, shape (Q, C)."""
+        # A model writes its vectors into the features, so each needs its own copy.
         vectors = [model(dict(features))["sentence_embedding"] for features in columns]
         with torch.autocast(vectors[0].device.type, enabled=False):
             query_QD, passage_CD = vectors[0].float(), torch.cat(vectors[1:]).float()
@@ -163,10 +162,10 @@ class ContrastiveLoss(nn.Module):
 
     @torch.no_grad()
     def _follow_steps(self) -> None:
-        """Count the optimiser steps since the last batch, and let the teacher follow.
+        """Count the optimiser steps since the last batch, and update the teacher.
 
-        A step was taken where gradients have been put back to nothing, or weights have another version: batches that
-        are added up for one step leave both as they are. Fused optimisers change no version.
+        A step has cleared gradients or changed the version of the weights; accumulated batches do neither. Fused
+        optimisers change no version.
         """
         learnt = next(weights for weights in self.model.parameters() if weights.requires_grad)
         fresh = learnt.grad is None or not learnt.grad.any()
@@ -184,8 +183,8 @@ class RobustContrastiveLoss(ContrastiveLoss):
     """NCE with contrastive confidence regularisation, for false negatives: :class:`raydr.losses.rcl.RCL`.
 
     Args:
-        model: that is trained.
-        steps_per_epoch: optimiser steps of an epoch: β begins after the first.
+        model: trained model.
+        steps_per_epoch: optimiser steps of an epoch; β starts after the first epoch.
         loss: its settings.
         further: as in :class:`ContrastiveLoss`.
     """
@@ -199,10 +198,10 @@ class RobustContrastiveLoss(ContrastiveLoss):
 class NoisyPairLoss(ContrastiveLoss):
     """The Noisy Pair Corrector, for mismatched pairs: :class:`raydr.losses.npc.NPC`.
 
-    Rows whose ``label`` is 0 learn from an EMA teacher alone (:func:`add_flags`). The first epoch is plain NCE.
+    Rows whose ``label`` is 0 learn only from an EMA teacher (:func:`add_flags`). The first epoch is plain NCE.
 
     Args:
-        model: that is trained.
+        model: trained model.
         steps_per_epoch: optimiser steps of an epoch.
         loss: its settings.
         further: as in :class:`ContrastiveLoss`.
@@ -215,9 +214,9 @@ class NoisyPairLoss(ContrastiveLoss):
 
 
 def _known_positives(columns: Sequence[dict[str, Tensor]]) -> Tensor:
-    """Which candidates are no negatives: copies of the positive, and positives of the same query in other rows.
+    """Return which candidates are no negatives: copies of the positive, and other positives of the query.
 
-    Texts are compared by their tokens; bool, shape (Q, C).
+    Texts are compared by tokens; bool, shape (Q, C).
     """
     texts = [_texts(features) for features in columns]
     queries, positives = texts[0], texts[1]
@@ -232,7 +231,7 @@ def _known_positives(columns: Sequence[dict[str, Tensor]]) -> Tensor:
 
 
 def _texts(features: dict[str, Tensor]) -> list[tuple[int, ...]]:
-    """The tokens of each text of a column, without padding."""
+    """Return the tokens of each text of a column, without padding."""
     tokens, mask = features["input_ids"].tolist(), features["attention_mask"].tolist()
     return [
         tuple(token for token, is_text in zip(row, here, strict=True) if is_text)

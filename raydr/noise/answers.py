@@ -1,4 +1,4 @@
-"""What language models behind a server have answered: how it is read, and where it is kept."""
+"""Parse and store the answers of language models behind a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raydr.errors import ArtifactError, EndpointError
 from raydr.models.prompt import WORDS, plain_word
 from raydr.store.folder import Folder
 
-#: A model that thinks aloud answers after this.
+#: End of a reasoning model's thoughts; its answer follows.
 _THOUGHT = "</think>"
 _FILE = "answers.sqlite"
 _BUSY_S, _UPLOAD_S = 60.0, 60.0
@@ -28,28 +28,28 @@ _TABLE = "CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, reply T
 
 
 class RefusedError(EndpointError):
-    """The server does not answer this question."""
+    """Raised when the server rejects a single question."""
 
 
 class Reply(Config):
-    """What a model has answered to one question.
+    """Answer of a model to one question.
 
     >>> Reply(content="Yes.").relevant, Reply(content="It depends").relevant
     (1.0, None)
     """
 
     content: str
-    """In its own words."""
+    """Text of the answer."""
 
     probability: float | None = Field(default=None, ge=0, le=1)
-    """Of yes against no, from the probabilities of its tokens; None if the server gave none."""
+    """P(yes) against no, from the token probabilities; None if the server returned none."""
 
     prompt_tokens: int = Field(default=0, ge=0, lt=2**31)
     completion_tokens: int = Field(default=0, ge=0, lt=2**31)
 
     @property
     def relevant(self) -> float | None:
-        """P(relevant): the probability, or 1 and 0 for yes and no; None if the answer cannot be read."""
+        """P(relevant): the probability if known, else 1 for yes and 0 for no; None if the answer is neither."""
         words = self.content.rpartition(_THOUGHT)[2].split()
         word = plain_word(words[0]) if words else ""
         if word not in WORDS:
@@ -58,17 +58,16 @@ class Reply(Config):
 
 
 def read_reply(text: str, masked: Callable[[str], str] = lambda text: text) -> Reply:
-    """The answer in a chat completion.
+    """Parse a chat completion.
 
-    P(yes) = Σ p(tokens that say yes) / Σ p(tokens that say yes or no), over the likeliest tokens at the place of the
-    answer.
+    P(yes) = Σ p(yes tokens) / Σ p(yes and no tokens), over the likeliest tokens at the position of the answer.
 
     Args:
-        text: JSON, as a server has sent it.
-        masked: takes out of the model's words what must not be kept.
+        text: JSON from the server.
+        masked: removes secrets from the model's text.
 
     Raises:
-        EndpointError: it is no chat completion.
+        EndpointError: the text is no chat completion.
 
     >>> likely = [{"token": token, "logprob": math.log(p)} for token, p in (("Yes", 0.6), ("no", 0.2))]
     >>> tokens = {"content": [{"token": "Yes", "top_logprobs": likely}]}
@@ -86,11 +85,11 @@ def read_reply(text: str, masked: Callable[[str], str] = lambda text: text) -> R
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
-    # A server may send anything: JSON is a tree of any depth, with numbers of any size.
+    # The JSON may be nested to any depth, with numbers of any size.
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
         raise EndpointError(
-            f"the server's answer is no chat completion ({type(error).__name__}): {masked(text)[:200]!r}. Is the "
-            "endpoint the address that ends in /v1?"
+            f"the server's answer is no chat completion ({type(error).__name__}): {masked(text)[:200]!r}. Does the "
+            "endpoint end in /v1?"
         ) from None
 
 
@@ -106,39 +105,39 @@ def _probability(tokens: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 class Answers:
-    """Answers under the hash of the whole request: the model, the prompt and the texts, and not who serves the model.
+    """Store of answers, keyed by the hash of the request: model, prompt and texts, but not the server.
 
-    They are rows of one SQLite file, which several processes may use at a time and its owner alone can read.
+    The rows lie in one SQLite file. Several processes may use it at a time; only its owner can read it.
 
     Args:
-        path: of the file.
-        after: called when an answer is on disk.
+        path: path of the file.
+        after: called after an answer was written.
     """
 
     def __init__(self, path: str, after: Callable[[], None] = lambda: None) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        # SQLite's journal has the rights of the file.
+        # SQLite's journal inherits the file's permissions.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        # Opened and closed by one thread, used by another while that one waits.
+        # One thread opens and closes the connection; another uses it while the first waits.
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-        # So a write waits for no disk, and is there after a kill all the same.
+        # A write does not wait for the disk, yet survives a killed process.
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute(_TABLE)
         self._after = after
 
     def find(self, digest: str) -> Reply | None:
-        """The answer to the request with this hash; None if it was never asked."""
+        """Return the answer to the request with this hash; None if there is none."""
         row = self._connection.execute("SELECT reply FROM answers WHERE question = ?", [digest]).fetchone()
         return None if row is None else Reply.model_validate_json(row[0])
 
     def keep(self, digest: str, reply: Reply) -> None:
-        """Write an answer, whole or not at all."""
+        """Write an answer atomically."""
         self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (digest, reply.model_dump_json()))
         self._after()
 
     def flush(self) -> None:
-        """Have all answers in the file itself, and none beside it."""
+        """Move all answers from the journal into the file."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
@@ -147,13 +146,13 @@ class Answers:
 
 @contextmanager
 def open_answers(folder: Folder) -> Iterator[Answers]:
-    """The answers that are kept in a folder.
+    """Open the answers in a folder.
 
-    SQLite needs a local file: on an object store a copy is used, and sent back each minute and at the end. Of two
-    processes that ask at the same time the later one's copy stays there.
+    SQLite needs a local file. On an object store a local copy is used, and uploaded each minute and at the end. If two
+    processes write at the same time, the later upload wins.
 
     Raises:
-        ArtifactError: the file is damaged, or cannot be written.
+        ArtifactError: the file is damaged or cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix="raydr-answers-") as scratch:
         path = folder.path(_FILE) if folder.is_local else f"{scratch}/{_FILE}"
@@ -183,6 +182,6 @@ def open_answers(folder: Folder) -> Iterator[Answers]:
 
 def _unusable(folder: Folder, error: Exception) -> ArtifactError:
     return ArtifactError(
-        f"cannot use {folder.path(_FILE)}: {error}. Check free space and permissions; if it is damaged, remove it, and "
-        "what it has is asked again"
+        f"cannot use {folder.path(_FILE)}: {error}. Check free space and permissions; if the file is damaged, remove "
+        "it: its questions are then asked again"
     )

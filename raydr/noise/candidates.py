@@ -1,4 +1,4 @@
-"""Candidate negatives as judges are given them: query after query, and only those that are still undecided."""
+"""Candidate negatives as judges receive them: grouped by query, undecided only."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from raydr.noise.judges.base import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of some queries, query after query.
+    """Candidates of Q queries, grouped by query.
 
     Args:
         table: rows of the table ``negatives``.
-        query_ids: the Q queries, in the order of the rows.
+        query_ids: ids of the Q queries, in row order.
         offsets: rows of query i are ``offsets[i]:offsets[i + 1]``.
     """
 
@@ -34,21 +34,21 @@ class Candidates:
         return np.repeat(np.arange(len(self.query_ids)), np.diff(self.offsets))
 
     def only(self, keep_Q: np.ndarray) -> Candidates:
-        """The candidates of some of the queries."""
+        """Return the candidates of the selected queries."""
         return self._those(keep_Q[self.query_M], keep_Q)
 
     def undecided(self) -> Candidates:
-        """Those that no earlier judge has dropped or relabelled, each once; queries that have none are left out."""
+        """Return the candidates that no earlier judge dropped or relabelled, without duplicates or empty queries."""
         used_M = pc.is_in(self.table["action"], pa.array(["keep", "down_weight"])).to_numpy()
         again_M = self.table.select(["query_id", "passage_id"]).to_pandas().duplicated().to_numpy()
         return self._rows(used_M & ~again_M)
 
     def among(self, pairs: Container[tuple[str, str]]) -> Candidates:
-        """Those that are among some pairs of a query and a passage; queries that have none are left out."""
+        """Return the candidates whose (query, passage) is in ``pairs``, without empty queries."""
         return self._rows(np.array([pair in pairs for pair in pairs_of(self.table)], dtype=np.bool_))
 
     def relabelled(self) -> dict[str, list[str]]:
-        """By query, the passages that an earlier judge has made positives."""
+        """Passages that earlier judges relabelled as positives, by query."""
         return passages_by_query(self.table.filter(pc.equal(self.table["action"], "relabel")))
 
     def _rows(self, keep_M: np.ndarray) -> Candidates:
@@ -64,12 +64,12 @@ class Candidates:
 
 
 def candidates_of(table: pa.Table, start: int, end: int) -> Candidates:
-    """All candidates of the queries whose first row is one of ``start`` to ``end``, wherever their other rows are.
+    """Return all candidates of the queries whose first row is in ``start`` to ``end``.
 
-    So each query of a part belongs to exactly one range of rows, whole.
+    Each query of a part thus belongs to exactly one range of rows.
     """
     codes = table["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    # Codes are numbered by first appearance.
+    # dictionary_encode numbers codes by first appearance.
     _, first = np.unique(codes, return_index=True)
     mine = np.flatnonzero((first >= start) & (first < end))
     rows = np.flatnonzero(np.isin(codes, mine))
@@ -80,17 +80,17 @@ def candidates_of(table: pa.Table, start: int, end: int) -> Candidates:
 
 
 def mined_scores(candidates: Candidates, judge: str) -> tuple[FloatArray, FloatArray]:
-    """The miner's scores of the candidates, and of each query's positive: -inf where the miner did not retrieve it.
+    """Return the miner's scores of candidates and positives; -inf for positives that it did not retrieve.
 
     Raises:
-        DataError: a candidate has none.
+        DataError: a candidate has no score.
     """
     if candidates.table["score"].null_count:
         at = int(np.flatnonzero(candidates.table["score"].is_null().to_numpy())[0])
         row = candidates.table.slice(at, 1).to_pylist()[0]
         raise DataError(
-            f"judge {judge} is set to read the miner's scores, but {candidates.table['score'].null_count} of "
-            f"{len(candidates.table)} candidates have none, the first is passage {row['passage_id']!r} of query "
+            f"judge {judge} reads the miner's scores, but {candidates.table['score'].null_count} of "
+            f"{len(candidates.table)} candidates have none; the first is passage {row['passage_id']!r} of query "
             f"{row['query_id']!r} (miner {row['miner']}): set judge.scores to model"
         )
     best_Q = np.full(len(candidates.query_ids), -np.inf)

@@ -1,4 +1,4 @@
-"""Verdicts of several judges put together, and what becomes of negatives and pairs."""
+"""Combine the verdicts of several judges, and apply them to negatives and pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raydr.data.tables import pairs_of
 from raydr.noise.judges.base import Action
 from raydr.noise.judges.people import PEOPLE
 
-#: The stronger action wins: what one judge drops another cannot keep; a further positive is no negative either.
+#: Actions by strength: a judge cannot keep what another drops; a new positive is no negative.
 STRENGTH: tuple[Action, ...] = ("keep", "down_weight", "drop", "relabel")
 
 _Pair = tuple[str, str]
@@ -20,7 +20,7 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Chained:
-    """The strongest action on a pair, its weight in the softmax, and whether people have decided that."""
+    """Strongest action on a pair, its weight in the softmax, and whether people decided it."""
 
     action: Action
     weight: float
@@ -28,7 +28,7 @@ class Chained:
 
 
 def combine(first: Chained, second: Chained) -> Chained:
-    """The stronger action of the two, and the lower weight; what people have decided stays as it is.
+    """Return the stronger action and the lower weight; decisions of people are final.
 
     >>> keep, less = Chained("keep", 1.0), Chained("down_weight", 0.2)
     >>> combine(combine(keep, less), Chained("down_weight", 0.5)).weight
@@ -43,18 +43,18 @@ def combine(first: Chained, second: Chained) -> Chained:
     return Chained(max(first.action, second.action, key=STRENGTH.index), min(first.weight, second.weight))
 
 
-#: Judges whose verdicts take the place of another judge's on the same pairs, with the name of that one.
+#: Judges that override another judge's verdicts on the same pairs, with that judge's name.
 InPlaceOf = Mapping[str, str]
 _NOBODY: InPlaceOf = {}
 
 
 def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NOBODY) -> pa.Table:
-    """The negatives with the action and the weight that their own and all verdicts come to.
+    """Return the negatives with their final action and weight.
 
     Args:
-        negatives: table ``negatives``; its rows stay in order, those without a verdict as they are.
+        negatives: table ``negatives``; rows keep their order, those without a verdict their action.
         verdicts: tables ``verdicts``, in any order.
-        in_place_of: whose verdicts do not count where another judge has looked again.
+        in_place_of: judges that override others, whose verdicts then do not count.
     """
     by_pair = _by_pair(verdicts, in_place_of)
     actions, weights = negatives["action"].to_pylist(), negatives["weight"].to_pylist()
@@ -73,12 +73,12 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table], in_place_
 def split_pairs(
     qrels: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NOBODY
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """The judgments that are left, the (query, positive) pairs that a judge drops, and of the left what people keep."""
+    """Return the remaining judgments, the (query, positive) pairs that judges drop, and the pairs that people keep."""
     by_pair = _by_pair(verdicts, in_place_of)
     dropped = {pair for pair, verdict in by_pair.items() if verdict.action == "drop"}
     right = {pair for pair, verdict in by_pair.items() if verdict.is_final and verdict.action == "keep"}
     kept = np.array([pair not in dropped for pair in pairs_of(qrels)], dtype=np.bool_)
-    # A judgment of relevance 0 is no pair: no judge has seen it.
+    # Judges of pairs read positive judgments only.
     kept |= qrels["relevance"].to_numpy() <= 0
     trusted = np.array([pair in right for pair in pairs_of(qrels)], dtype=np.bool_)
     return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept)), qrels.filter(pa.array(trusted))

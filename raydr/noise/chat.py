@@ -1,4 +1,4 @@
-"""A server of language models that speaks OpenAI's protocol of chat completions. Imports the package openai."""
+"""Client of a server with OpenAI's chat-completion API. Imports the package openai."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ import openai
 from raydr.errors import EndpointError, first_line
 from raydr.noise.answers import RefusedError, Reply, read_reply
 
-#: One question is refused, for example because it is too long; others may not be.
+#: HTTP codes that reject a single question, for example because it is too long.
 _REFUSED = (400, 413, 422)
-#: Of an answer: a model that thinks aloud gives ten likely tokens for each of thousands.
+#: Bound on an answer's size: a reasoning model returns ten likely tokens for each of thousands.
 _MOST_BYTES = 32 << 20
 _WORDS = {
     401: "the key is missing or wrong",
-    403: "the key may not do this",
-    404: "there is no such model, or the address is not the one that ends in /v1",
+    403: "the key has no permission for this",
+    404: "the model does not exist, or the endpoint does not end in /v1",
 }
-_LATER = "Answers until now are kept: run the same command again later"
-#: What the client reads of an answer's headers.
+_LATER = "Received answers are kept: run the same command again later"
+#: Response headers that ask the client to wait.
 _WAITS = ("retry-after", "retry-after-ms")
 
 
 class ChatServer:
-    """Asks one server, many questions at a time; an asynchronous context.
+    """Asynchronous client of one server, with concurrent questions.
 
-    What a server sends is read within bounds of time and bytes, and the key is masked in all of it.
+    Responses are bounded in time and size, and the key is masked in all of them.
 
     Args:
         endpoint: address of the API, for example ``http://localhost:8000/v1``.
-        key: that is sent; none if empty.
-        timeout_s: seconds until an answer must be there, whole.
-        max_retries: of one question, after HTTP 408, 409, 429 and 5xx and after lost connections.
-        tell: is told of the first wait.
+        key: API key; none is sent if empty.
+        timeout_s: seconds within which a whole answer must arrive.
+        max_retries: retries of a question after HTTP 408, 409, 429 and 5xx and after lost connections.
+        tell: receives a message at the first retry.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ChatServer:
         written = (key, quote(key, safe=""), base64.b64encode(key.encode()).decode(), json.dumps(key)[1:-1])
         self._secrets = sorted(filter(None, written), key=len, reverse=True)
         self._tell, self._has_told = tell, max_retries == 0
-        # Of what the environment has for another server nothing is sent.
+        # The client must not send credentials that the environment holds for another server.
         unsent = ("OpenAI-Organization", "OpenAI-Project", *(() if key else ("Authorization",)))
         self._headers = {"Accept-Encoding": "identity", **dict.fromkeys(unsent, openai.Omit())}
         self._client = openai.AsyncOpenAI(
@@ -66,12 +66,12 @@ class ChatServer:
         await self._client.close()
 
     async def ask(self, body: Mapping[str, Any]) -> Reply:
-        """The answer to one request.
+        """Send one request and return its answer.
 
         Raises:
-            RefusedError: this question is refused.
-            EndpointError: any other would be too: the address, the key or the model is wrong, what comes is no answer,
-                or every try has failed.
+            RefusedError: the server rejects this question.
+            EndpointError: no question can succeed: the address, key or model is wrong, the answer is malformed, or all
+                retries failed.
         """
         try:
             response = await self._client.post(
@@ -87,18 +87,18 @@ class ChatServer:
         except openai.APIConnectionError as error:
             reason = self.masked(first_line(error.__cause__ or error))
             raise EndpointError(
-                f"nobody answers at {self._url} ({reason}): is the server running, and is this its address? {_LATER}"
+                f"no server answers at {self._url} ({reason}): check that it runs, and its address. {_LATER}"
             ) from None
         return read_reply(response.text, self.masked)
 
     def masked(self, text: str) -> str:
-        """A text without the key, however it is written."""
+        """Return a text without the key, in any encoding."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
         return text
 
     def _problem(self, response: httpx2.Response) -> str:
-        """What a server has refused, in a line; its own words without the key."""
+        """Describe a rejected request in one line, without the key."""
         status = response.status_code
         meaning = f", {_WORDS[status]}" if status in _WORDS else ""
         own = " ".join(self.masked(response.text).split())[:300]
@@ -108,24 +108,24 @@ class ChatServer:
         if not self._has_told and _passes(response.status_code):
             self._has_told = True
             retries = self._client.max_retries
-            self._tell(f"{self._problem(response)}: asked again, at most {retries} times a question")
+            self._tell(f"{self._problem(response)}: retrying, at most {retries} times a question")
 
 
 def _passes(status: int) -> bool:
-    """Whether the client asks again."""
+    """Return whether the client retries after this HTTP status."""
     return status in (408, 409, 429) or status >= 500
 
 
 class _BoundedClient(httpx2.AsyncClient):
-    """Reads answers whole, so that no server can keep anybody waiting or fill the memory.
+    """HTTP client that bounds each response in time and size.
 
     Args:
-        timeout_s: for the whole of an answer.
-        see: is shown each answer.
+        timeout_s: seconds for a whole response.
+        see: receives each response.
     """
 
     def __init__(self, timeout_s: float, see: Callable[[httpx2.Response], None]) -> None:
-        # A redirected POST would become a GET.
+        # A redirect would turn the POST into a GET.
         super().__init__(timeout=timeout_s, follow_redirects=False, limits=httpx2.Limits(max_connections=None))
         self._timeout_s, self._see = timeout_s, see
 
@@ -151,7 +151,7 @@ class _BoundedClient(httpx2.AsyncClient):
         finally:
             await response.aclose()
         if trouble:
-            # As a gateway says it; asking again would bring the same.
+            # A retry would return the same response.
             return httpx2.Response(502, headers={"x-should-retry": "false"}, text=trouble, request=request)
         headers = {name: response.headers[name] for name in _WAITS if name in response.headers}
         return httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=request)

@@ -1,8 +1,7 @@
-"""What people decide of pairs and candidates: one line of JSON a click, in a file that only grows.
+"""Decisions of people on pairs and candidates: an append-only file, one JSON line a click.
 
-A line says who has decided, of which query and passage, what it was labelled as, with which texts, and the verdict on
-that label. A line with the verdict ``undo`` takes back the reviewer's last one on the same label. A line counts once it
-ends: what a killed process has left of one is no decision, and goes when the next is written.
+A line holds the reviewer, query, passage, label, texts and verdict. The verdict ``undo`` withdraws the reviewer's last
+decision on that label. A line without its end, as a killed process leaves it, is ignored and overwritten.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from raydr.errors import DataError
 from raydr.seeding import stable_hash64
 from raydr.store.filesystems import resolve_url
 
-#: A label is a pair, "this passage answers the query", or a candidate negative, "this passage does not".
+#: A pair is the label "this passage answers the query", a candidate negative "this passage does not".
 Subject = Literal["pairs", "negatives"]
 Verdict = Literal["right", "wrong", "unsure"]
 Word = Literal["right", "wrong", "unsure", "undo"]
 
 
 class Label(NamedTuple):
-    """What is decided on: a query, a passage and their texts, and whether they were labelled as a match."""
+    """Subject of a decision: a query, a passage and their texts, labelled as a match or not."""
 
     subject: Subject
     split: str
@@ -40,20 +39,20 @@ class Label(NamedTuple):
 
     @property
     def id(self) -> str:
-        """A short name of it, for links and forms."""
+        """Short id, for links and forms."""
         return f"{stable_hash64(*self):016x}"
 
 
 def digest_texts(query: str, title: str, text: str) -> str:
-    """Stands for the texts that were decided on: a decision holds for no others, whatever their ids are."""
+    """Return a digest of the texts; a decision holds for these texts only, whatever their ids."""
     return f"{stable_hash64(query, title, text):016x}"
 
 
 class Decision(Config):
-    """One line of the file."""
+    """A line of the file."""
 
     at: str
-    """When, as ISO 8601."""
+    """Time, in ISO 8601."""
 
     reviewer: str = Field(min_length=1, max_length=80)
     subject: Subject
@@ -61,10 +60,10 @@ class Decision(Config):
     query_id: str
     passage_id: str
     texts: str
-    """As from :func:`digest_texts`."""
+    """Digest of the texts, see :func:`digest_texts`."""
 
     verdict: Word
-    """``right``: the label holds; ``wrong``: it does not."""
+    """``right`` if the label holds; ``wrong`` if it does not."""
 
     @property
     def label(self) -> Label:
@@ -73,11 +72,11 @@ class Decision(Config):
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a file of decisions says.
+    """Content of a file of decisions.
 
     Args:
-        lines: all of them, in their order.
-        is_torn: whether the last line has no end: it was being written when its process was killed.
+        lines: all decisions, in order.
+        is_torn: whether the last line is incomplete.
     """
 
     lines: tuple[Decision, ...] = ()
@@ -85,10 +84,10 @@ class Decisions:
 
     @classmethod
     def parse(cls, content: bytes, where: str) -> Decisions:
-        """Read a file.
+        """Parse the content of a file.
 
         Raises:
-            DataError: a line is no decision; names it.
+            DataError: a line is malformed; the message names it.
         """
         *whole, rest = content.split(b"\n")
         lines = []
@@ -97,22 +96,22 @@ class Decisions:
                 lines.append(Decision.model_validate_json(line))
             except ValidationError as error:
                 raise DataError(
-                    f"{where}, line {number}, is no decision ({'; '.join(findings(error))}): restore it, or take it out"
+                    f"{where}, line {number}, is no decision ({'; '.join(findings(error))}): restore or remove it"
                 ) from None
         return cls(tuple(lines), bool(rest))
 
     @classmethod
     def read(cls, file: str) -> Decisions:
-        """Read a file by its path or URL; none is there before the first decision.
+        """Read a file by its path or URL; a missing file holds no decision.
 
         Raises:
-            DataError: a line is no decision.
+            DataError: a line is malformed.
         """
         filesystem, path = resolve_url(file)
         return cls.parse(filesystem.cat_file(path), file) if filesystem.exists(path) else cls()
 
     def standing(self, reviewer: str | None = None) -> list[Decision]:
-        """The last word of each reviewer, or of one, on each label, in the order in which they were said."""
+        """Return the last decision of each reviewer, or of ``reviewer``, on each label, in file order."""
         verdicts: dict[tuple[str, Label], list[tuple[int, Decision]]] = defaultdict(list)
         for number, decision in enumerate(self.lines):
             if reviewer is None or decision.reviewer == reviewer:
@@ -127,9 +126,9 @@ class Decisions:
         ]
 
     def settled(self, subject: Subject, split: str) -> dict[Label, bool]:
-        """Whether each label is wrong, as most of its reviewers say; without those that nobody is sure of, and ties.
+        """Return whether each label is wrong, by majority of its reviewers; without ties and labels all are unsure of.
 
-        Sorted, so that it depends on what was decided and not on when.
+        The result is sorted, so that it does not depend on the order of decisions.
         """
         votes: Counter[Label] = Counter()
         for decision in self.standing():
@@ -139,12 +138,12 @@ class Decisions:
 
 
 class ReviewerAgreement(NamedTuple):
-    """How far two reviewers agree on what both were sure of.
+    """Agreement of two reviewers on labels of which both were sure.
 
     Args:
         first, second: their names.
-        num_both, num_same: labels that both have decided, and alike.
-        kappa: Cohen's κ; None where each gave one verdict only.
+        num_both, num_same: labels that both decided, and decided alike.
+        kappa: Cohen's κ; None where either gave a single verdict only.
     """
 
     first: str
@@ -155,12 +154,12 @@ class ReviewerAgreement(NamedTuple):
 
 
 def agreement(standing: Iterable[Decision]) -> list[ReviewerAgreement]:
-    """Of each two reviewers with a label in common.
+    """Return the agreement of each two reviewers with a label in common.
 
     Args:
-        standing: as from :meth:`Decisions.standing`.
+        standing: last decisions, see :meth:`Decisions.standing`.
     """
-    # Imported here, since judges, which configs name, import this module.
+    # Reading a config imports judges, and with them this module; scikit-learn is slow to import.
     from sklearn.metrics import cohen_kappa_score
 
     by_reviewer: dict[str, dict[Label, str]] = defaultdict(dict)
@@ -179,10 +178,10 @@ def agreement(standing: Iterable[Decision]) -> list[ReviewerAgreement]:
 
 
 def append_decision(file: Path, decision: Decision) -> None:
-    """Add a line, on disk when this returns; several processes may write into one file.
+    """Append a line and flush it to disk; several processes may append to one file.
 
     Raises:
-        OSError: it cannot be written; then it is no decision.
+        OSError: the line cannot be written; the decision does not count.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab+") as opened:

@@ -1,4 +1,4 @@
-"""How well a detector or judge finds noise whose truth is known."""
+"""Quality of a detector or judge on noise whose truth is known."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class ReliabilityBin:
 
     Args:
         low, high: bounds of the bin.
-        count: predictions in it.
-        mean_probability: what was predicted on average; None for an empty bin.
-        noise_share: the share that truly was noise; None for an empty bin.
+        count: predictions in the bin.
+        mean_probability: mean of the predictions; None for an empty bin.
+        noise_share: share of true noise; None for an empty bin.
     """
 
     low: float
@@ -31,15 +31,15 @@ class ReliabilityBin:
 
 @dataclass(frozen=True)
 class DetectionReport:
-    """Quality of a detection; a figure that is not defined is None, never 0.
+    """Quality of a detection; an undefined figure is None, never 0.
 
     Args:
         count, num_noisy, num_flagged: pairs judged, truly noisy, flagged.
         precision: share of the flagged that are noisy; None if nothing is flagged.
         recall: share of the noisy that are flagged; None if nothing is noisy.
         f1: harmonic mean of the two, 2·hits / (flagged + noisy).
-        auroc, average_precision: of the suspicion; None unless both kinds occur.
-        bins: reliability of the probabilities; empty if none were given.
+        auroc, average_precision: quality of the suspicion as a ranking; None unless both classes occur.
+        bins: reliability of the probabilities; empty without probabilities.
         calibration_error: mean |mean_probability − noise_share| over predictions; None without probabilities.
     """
 
@@ -65,17 +65,17 @@ def report_detection(
     """Compare flags and suspicions with the truth; noise is the positive class.
 
     Args:
-        noisy: bool, shape (N,), the truth.
-        flagged: bool, shape (N,), what the detector calls noise.
+        noisy: bool, shape (N,), truth.
+        flagged: bool, shape (N,), flags of the detector.
         suspicion: float, shape (N,), any scale; higher means more likely noise.
-        probability: float in [0, 1], shape (N,), of being noise, if the detector gives one.
+        probability: float in [0, 1], shape (N,), P(noise), if the detector gives it.
         num_bins: reliability bins of equal width.
 
     >>> report = report_detection([True, True, False, False], [True, False, True, False], [4.0, 3.0, 3.5, 1.0])
     >>> report.precision, report.recall, report.auroc
     (0.5, 0.5, 0.75)
     """
-    # Imported here, since judges, which configs name, import this module.
+    # Reading a config imports judges, and with them this module; scikit-learn is slow to import.
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     truth_N = np.asarray(noisy, dtype=np.bool_)

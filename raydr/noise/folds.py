@@ -1,4 +1,4 @@
-"""Folds of annotated pairs: what a model is trained on and what it measures have no query and no passage in common."""
+"""Folds of annotated pairs: training and measured pairs share no query and no passage."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ BoolArray = NDArray[np.bool_]
 
 
 def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uint64], num_folds: int) -> IntArray:
-    """The fold of each of N pairs, about as many pairs in each, shape (N,).
+    """Assign each of N pairs to a fold of about equal size, shape (N,).
 
-    Queries and passages are the two sides of a graph, pairs its edges: connected pairs stay together, so that no fold
-    shares a passage with another. Where so many are connected that a fold could not hold them, their queries are dealt
-    out one by one; :func:`trained_on` then leaves out what the folds share.
+    Pairs are edges between queries and passages. Connected pairs stay together, so that folds share no passage. A
+    component too large for a fold is split by query; :func:`trained_on` then leaves out shared passages.
 
     Args:
-        query_N, passage_N: which query and passage each pair has, as numbers from 0; copies have the same.
-        order_N: a drawn number for each pair, the same for pairs of the same query; decides who goes where.
-        num_folds: how many.
+        query_N, passage_N: numbers of each pair's query and passage, from 0; copies share a number.
+        order_N: random number of each pair, equal for pairs of one query; it decides the fold.
+        num_folds: number of folds.
 
     Raises:
         DataError: there are fewer queries than folds.
@@ -34,7 +33,7 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
 
     num_queries, num_passages = int(query_N.max(initial=-1)) + 1, int(passage_N.max(initial=-1)) + 1
     if num_queries < num_folds:
-        raise DataError(f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: set fewer")
+        raise DataError(f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: set fewer folds")
     edges = (np.ones(len(query_N), np.int8), (query_N, num_queries + passage_N))
     _, group_V = connected_components(coo_array(edges, shape=(num_queries + num_passages,) * 2), directed=False)
     group_N = group_V[query_N].astype(np.int64)
@@ -43,7 +42,7 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
     _, group_N, sizes_G = np.unique(group_N, return_inverse=True, return_counts=True)
     first_G = np.full(len(sizes_G), np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(first_G, group_N, order_N)
-    # The largest first, so that the small ones even out what these leave uneven.
+    # Large components first, so that small ones even out the sizes.
     filled_F = np.zeros(num_folds, dtype=np.int64)
     fold_G = np.empty(len(sizes_G), dtype=np.int64)
     for group in np.lexsort((first_G, -sizes_G)):
@@ -53,7 +52,7 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
 
 
 def trained_on(fold: int, fold_N: IntArray, passage_N: IntArray) -> BoolArray:
-    """Which pairs the model of a fold is trained on: those of other folds that have no passage of its own, (N,).
+    """Return the training pairs of a fold's model: pairs of other folds without its passages, shape (N,).
 
     >>> trained_on(0, np.array([0, 1, 1]), np.array([5, 5, 6])).tolist()
     [False, False, True]

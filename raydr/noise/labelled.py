@@ -1,8 +1,8 @@
-"""Pairs whose labels people have judged: reading them, and the protocol by which methods are asked about them.
+"""Pairs with human judgments of their labels, and the protocol that tests detection methods on them.
 
-``pairs``: every row is taken as a right pair, and a row that people call wrong is noise. ``candidates``: the first
-right row of each query is its annotated positive, all its other rows are taken as negatives, and a right row is noise.
-Queries without a right row are left out, since a training set has none.
+``pairs``: each row is taken for a right pair; a row judged wrong is noise. ``candidates``: the first right row of each
+query is its annotated positive, its other rows are taken for negatives, and a right row is noise. Queries without a
+right row are left out, since a training set has none.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class _Row(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelledSet:
-    """N judged pairs, each different from the others.
+    """N distinct judged pairs.
 
     Args:
-        name: of the set.
-        subject: what the pairs are taken for, see the head of this file.
+        name: name of the set.
+        subject: role of the pairs, see the module's docstring.
         queries, passages: texts of each pair.
-        wrong_N: whether the label that is taken for granted is wrong.
-        sources: of each pair; None if the set names one at most.
+        wrong_N: whether the assumed label is wrong.
+        sources: source of each pair; None if the set names at most one.
         positives: annotated positive of each pair's query; None for the subject ``pairs``.
-        left_out: numbers of rows that are not judged, by reason.
+        left_out: number of excluded rows, by reason.
     """
 
     name: str
@@ -58,7 +58,7 @@ class LabelledSet:
 
     @property
     def query_N(self) -> IntArray:
-        """The number of the query of each pair, from 0 in the order of the texts."""
+        """Number of each pair's query, from 0 in the order of the texts."""
         return np.unique(self.queries, return_inverse=True)[1].astype(np.int64)
 
 
@@ -70,11 +70,11 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
     columns ``query``, ``passage``, ``label`` (0 or 1, above 1 is right too) and if it likes ``source``.
 
     Args:
-        path: of the folder or the file.
-        subject: what its pairs are taken for.
+        path: path of the folder or file.
+        subject: role of its pairs.
 
     Raises:
-        DataError: there is no such file, a row cannot be used, or all labels are alike.
+        DataError: the file is missing, a row is invalid, or all labels are equal.
     """
     place = Path(path)
     left_out: dict[str, int] = {}
@@ -95,7 +95,7 @@ def read_scores(path: str | Path) -> dict[tuple[str, str], float]:
     """Read a method's scores: rows with ``query``, ``passage``, ``score``; a higher score is more suspicious.
 
     Raises:
-        DataError: a row cannot be used.
+        DataError: a row is invalid.
     """
     scores = {}
     for where, record in _records(Path(path), ("query", "passage", "score")):
@@ -107,10 +107,10 @@ def read_scores(path: str | Path) -> dict[tuple[str, str], float]:
 
 
 def scores_on(scores: Mapping[tuple[str, str], float], labelled: LabelledSet, where: str) -> FloatArray | None:
-    """Return the scores of a set's pairs, shape (N,); None if the file has none of them.
+    """Return the scores of a set's pairs, shape (N,); None if the file has no pair of the set.
 
     Raises:
-        DataError: it has some pairs of the set, and not all.
+        DataError: the file has only some pairs of the set.
     """
     pairs = list(zip(labelled.queries, labelled.passages, strict=True))
     missing = [pair for pair in pairs if pair not in scores]
@@ -136,7 +136,7 @@ def _columns(rows: Sequence[_Row]) -> tuple[list[str], list[str], BoolArray, lis
 
 
 def _judged_rows(rows: Iterator[_Row], left_out: dict[str, int]) -> list[_Row]:
-    """Return each pair once; those with two different labels are left out."""
+    """Return each pair once, without pairs of contradictory labels."""
     by_pair: dict[tuple[str, str], list[_Row]] = {}
     for row in rows:
         by_pair.setdefault((row.query, row.passage), []).append(row)
@@ -213,7 +213,7 @@ def _records(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mappin
     """Yield records with their places.
 
     Raises:
-        DataError: the file is not there, a row is bad, or a column is missing.
+        DataError: the file is missing, a row is bad, or a column is missing.
     """
     if not path.is_file():
         raise DataError(f"there is no file {path}")

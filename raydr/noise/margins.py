@@ -1,4 +1,4 @@
-"""Cross-fitting: pairs, and random ones in their place, are measured by models that have not seen them."""
+"""Cross-fitting: models that have not seen the pairs measure them and random pairs."""
 
 from __future__ import annotations
 
@@ -18,51 +18,49 @@ from raydr.store.artifact import Artifact
 
 
 class CrossFitConfig(Config):
-    """Short trainings on all folds of the pairs but one each, which measure the pairs of the fold that was left out.
+    """Short trainings, each on all folds of the pairs but the fold that it measures.
 
-    They learn by plain NCE with in-batch negatives; what is not said here is as the sections ``model`` and ``train``
-    have it. Made once, and shared by all trainings, judges, audits and trials for which these settings, the model and
-    the pairs are the same.
+    They use NCE with in-batch negatives; other settings are those of the sections ``model`` and ``train``. All
+    trainings, judges, audits and trials with equal settings, model and pairs share the margins.
     """
 
     model: ModelConfig | None = None
-    """What is trained: as the section ``model`` if null. A stronger one finds more, whatever is trained on what it
-    finds."""
+    """Model to train; the section ``model`` if null. A stronger model detects more, whichever model trains later."""
 
     num_folds: int = Field(default=2, ge=2)
-    """Into how many folds the pairs are cut; queries and passages that hang together stay together. Each costs a
-    training on the others."""
+    """Number of folds; connected queries and passages share a fold. Each fold costs a training on the others."""
 
     num_epochs: int = Field(default=2, ge=0)
-    """Of each training; with 0 the checkpoint as it is, which has seen none of the pairs either, measures all folds:
-    for the price of encoding them."""
+    """Epochs of each training; with 0 the untrained checkpoint, which has not seen the pairs, measures all folds at the
+    cost of encoding them."""
 
     num_random: int = Field(default=255, ge=1)
-    """Random passages of the same fold that each pair is measured against."""
+    """Random passages of the same fold that each pair is compared with."""
 
     num_draws: int = Field(default=8, ge=1)
-    """How often they are drawn for each pair; detectors take the mean of the probabilities that these lead to."""
+    """Random draws for each pair; detectors average the probabilities over the draws."""
 
     batch_size: int | None = Field(default=None, ge=2)
     """``train.batch_size`` if null; less where a fold leaves fewer queries."""
 
     optimizer: OptimizerConfig | None = None
-    """``train.optimizer`` if null; set, it lets trainings with other optimisers share the same folds."""
+    """``train.optimizer`` if null; a value lets trainings with other optimisers share the margins."""
 
     seed: int | None = Field(default=None, ge=0)
-    """Draws folds, batches and random passages: the run's ``seed`` if null; set, it lets other seeds share them."""
+    """Seed of folds, batches and random passages: the run's ``seed`` if null; a value lets other seeds share the
+    margins."""
 
 
 @dataclass(frozen=True)
 class Margins:
-    """Of N pairs, each measured D times against other random passages.
+    """Perplexities of N pairs, each in D draws of random passages.
 
     Args:
-        query_ids, passage_ids: of the pairs.
-        truth: whether each is mismatched on purpose; null where nothing is known.
-        fold_N: whose model measured it.
-        perplexities_ND: of the pairs.
-        random_ND: of a random passage in the positive's place, against the same others.
+        query_ids, passage_ids: ids of the pairs.
+        truth: whether each pair is mismatched on purpose; null where unknown.
+        fold_N: fold whose model measured each pair.
+        perplexities_ND: perplexities of the pairs.
+        random_ND: perplexities of a random passage in the positive's place, against the same other passages.
     """
 
     query_ids: pa.ChunkedArray
@@ -74,7 +72,7 @@ class Margins:
 
     @classmethod
     def of(cls, table: pa.Table) -> Margins:
-        """From rows as a ``margins`` artefact has them."""
+        """Read the rows of a ``margins`` artefact."""
         return cls(
             table["query_id"],
             table["passage_id"],
@@ -86,21 +84,21 @@ class Margins:
 
     @property
     def perplexity_N(self) -> NDArray[np.float64]:
-        """The mean over the draws, for people and for ranking."""
+        """Mean over the draws, for display and ranking."""
         return np.asarray(self.perplexities_ND.mean(axis=1))
 
     @property
     def random_N(self) -> NDArray[np.float64]:
-        """Of one random pair each: means of several would lie closer together than pairs do."""
+        """A single draw of random pairs: means over draws would have too small a spread."""
         return self.random_ND[:, 0]
 
     def detect(self, detector: Detector) -> Detection:
-        """What a detector makes of all pairs."""
+        """Apply a detector to all pairs."""
         return detect_over_draws(detector, self.perplexities_ND, self.random_ND, self.fold_N)
 
 
 def _numbers(lists: pa.ChunkedArray) -> NDArray[np.float64]:
-    """A column of lists of equal length as a matrix."""
+    """Return a column of lists of equal length as a matrix."""
     width = lists.type.list_size
     return np.asarray(lists.combine_chunks().flatten().to_numpy(zero_copy_only=False)).reshape(-1, width)
 
@@ -108,19 +106,19 @@ def _numbers(lists: pa.ChunkedArray) -> NDArray[np.float64]:
 def detect_over_draws(
     detector: Detector, perplexities_ND: FloatArray, random_ND: FloatArray, fold_N: IntArray | None = None
 ) -> Detection:
-    """What a detector finds of N pairs that were measured D times: p(clean) is its mean over the draws.
+    """Detect mismatched pairs from D draws: p(clean) is its mean over the draws.
 
-    A pair near the boundary is no longer flagged or not by the luck of one draw, and the share that is flagged varies
-    less (docs/experiments/detectors.md).
+    The mean makes flags near the boundary independent of a single draw, and the flagged share less variable
+    (docs/experiments/detectors.md).
 
     Args:
-        detector: asked for each draw.
-        perplexities_ND: of the pairs.
-        random_ND: of the random pair in the place of each, NaN where there is none.
-        fold_N: which model measured each, as :meth:`raydr.noise.detectors.base.Detector.detect` takes it.
+        detector: applied to each draw.
+        perplexities_ND: perplexities of the pairs.
+        random_ND: perplexities of the random pair in place of each, NaN where there is none.
+        fold_N: fold of each pair, see :meth:`raydr.noise.detectors.base.Detector.detect`.
 
     Returns:
-        The detection; with several draws without a fit, and with a reason only if no draw could be judged.
+        The detection; with several draws it has no fit, and a reason only if every draw was inconclusive.
     """
     detections = [
         detector.detect(perplexities_ND[:, at], random_ND[:, at], fold_N) for at in range(perplexities_ND.shape[1])
@@ -143,5 +141,5 @@ def detect_over_draws(
 
 
 def read_margins(margins: Artifact) -> Margins:
-    """Read a ``margins`` artefact, in the order of the judgments."""
+    """Read a ``margins`` artefact; pairs follow the order of the judgments."""
     return Margins.of(pa.concat_tables([read_parquet(margins.local(name)) for name in margins.parts("measures")]))

@@ -1,4 +1,4 @@
-"""How surprising an annotated pair is to the current retriever."""
+"""Perplexity of annotated pairs under the current retriever."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Perplexities:
-    """Of N training pairs, and of N random ones beside them.
+    """Perplexities of N training pairs and of N random pairs.
 
     Args:
-        pairs_N: of each query with its annotated positive.
-        random_N: of each query with a random passage; NaN where there are too few, see
+        pairs_N: perplexity of each query with its annotated positive.
+        random_N: perplexity of each query with a random passage; NaN where there are too few passages, see
             :func:`random_pair_perplexities`.
     """
 
@@ -27,11 +27,11 @@ class Perplexities:
 
 
 def perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> FloatArray:
-    """Perplexity of N training pairs against M random passages each.
+    """Compute the perplexity of N training pairs against M random passages each.
 
     PPL(q, p⁺) = −log( e^{s⁺} / (e^{s⁺} + Σ_{j=1..M} e^{s_j}) ) = log(1 + e^{logsumexp(s) − s⁺}), near 0 for a sure
-    pair. The random passages are positives of other pairs, never hard negatives: against those a right pair looks
-    wrong. A random passage that must not count for a pair (a known positive) has score −inf. Give each pair the same M.
+    pair. The random passages are positives of other pairs, never hard negatives, against which a right pair looks
+    wrong. A random passage that must not count (a known positive) has score −inf. All pairs need the same M.
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
@@ -67,17 +67,16 @@ def perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLi
 
 
 def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.ArrayLike) -> FloatArray:
-    """Perplexity of N queries with a random passage each: what a mismatched pair looks like to this retriever.
+    """Compute the perplexity of N queries with a random passage each, as of a mismatched pair.
 
-    One of a query's random passages takes the positive's place, the others stay:
-    PPL = log(1 + e^{logsumexp(the others) − s}).
+    A random passage takes the positive's place, the others stay: PPL = log(1 + e^{logsumexp(the others) − s}).
 
     Args:
         random_scores_NM: as for :func:`perplexities`; −inf where a passage must not count.
-        column_N: which one, counted round among those that count.
+        column_N: index of that passage, modulo the number of passages that count.
 
     Returns:
-        float64, shape (N,), NaN for a query for which fewer than two passages count.
+        float64, shape (N,), NaN for queries with fewer than two passages that count.
 
     >>> random_pair_perplexities([[-np.inf, 2.0, 2.0], [1.0, -np.inf, -np.inf]], [0, 0]).round(3).tolist()
     [0.693, nan]
@@ -86,13 +85,13 @@ def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.Arra
     counts_NM = random_NM > -np.inf
     num_N = counts_NM.sum(axis=1)
     place_N = np.asarray(column_N) % np.maximum(num_N, 1)
-    # The first column up to which one more counts.
+    # First column whose cumulative count exceeds the index.
     chosen_N = (counts_NM.cumsum(axis=1) > place_N[:, None]).argmax(axis=1)
     found_N = np.full(len(random_NM), np.nan)
     row_R = np.flatnonzero(num_N > 1)
     chosen_R = chosen_N[row_R]
     others_RM = random_NM[row_R]
     others_RM[np.arange(len(row_R)), chosen_R] = -np.inf
-    # Not logsumexp(all) − s, which is 0 where the passage outscores all others by far.
+    # logsumexp(all) − s would be 0 where the passage outscores all others by far.
     found_N[row_R] = np.logaddexp(0.0, np.logaddexp.reduce(others_RM, axis=1) - random_NM[row_R, chosen_R])
     return found_N

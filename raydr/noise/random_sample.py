@@ -1,4 +1,4 @@
-"""Scores of annotated pairs beside those of their queries with a random sample of passages, which all queries share."""
+"""Scores of annotated pairs, and of their queries with a shared random sample of passages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import BoolArray, IntArray, SampleJudge, ScoredCandidates
 from raydr.seeding import stable_hash64
 
-#: Scores held at once.
+#: Number of scores held at once.
 _BLOCK_SCORES = 4_000_000
 
 
 def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, seed: int) -> IntArray:
-    """Corpus rows of the sample, a function of the seed, the judge and the data; the same for every worker."""
+    """Draw the corpus rows of the sample from the seed, the judge and the data; equal on all workers."""
     rng = np.random.default_rng(stable_hash64("judge sample", judge.name, seed))
     pool = np.arange(len(corpus))
     if judge.sample == "positives":
@@ -33,8 +33,8 @@ class SampleScorer:
     """Scores pairs of a split, and their queries with the sample.
 
     Args:
-        scorer: of the model.
-        corpus: the passages.
+        scorer: scorer of the model.
+        corpus: corpus of the passages.
         rows: corpus rows of the sample.
     """
 
@@ -51,12 +51,12 @@ class SampleScorer:
         texts: Mapping[str, str],
         positives: Mapping[str, list[str]],
     ) -> Iterator[ScoredCandidates]:
-        """Scores, times the model's scale, of N pairs, a block at a time: those of a whole unit would not fit.
+        """Score N pairs in blocks of bounded memory; scores include the model's scale.
 
         Args:
-            query_ids, passage_ids: of each pair.
-            texts: of the queries, by id.
-            positives: ids of each query's known positives; passages of the sample that say the same do not count.
+            query_ids, passage_ids: ids of each pair.
+            texts: texts of the queries, by id.
+            positives: ids of each query's known positives; copies of them in the sample do not count.
         """
         if not query_ids:
             return
@@ -79,6 +79,6 @@ class SampleScorer:
         return torch.from_numpy(self.scorer.encode("passage", texts.titles, texts.texts))
 
     def _allowed(self, positives: list[str]) -> BoolArray:
-        """Passages of the sample that are neither a known positive of the query nor a copy of one, (S,)."""
+        """Return whether each passage of the sample is neither a known positive of the query nor a copy, (S,)."""
         hashes = self.corpus.content_hashes(self.corpus.rows_of(positives))
         return ~np.isin(self.content_hashes_S, hashes)

@@ -1,4 +1,4 @@
-"""How good a judge is, estimated from the few of its verdicts that people have looked at."""
+"""Quality of a judge, estimated from the verdicts that people reviewed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
-#: Shift and slope of a judge that is calibrated as it stands, and how far others are from it (standard deviations).
+#: Prior means of shift and slope (a calibrated judge), and prior standard deviations.
 _EXPECTED, _SPREAD = np.array([0.0, 1.0]), np.array([4.0, 0.5])
-#: Of probabilities: one click shall not weigh as much as a hundred.
+#: Bound of probabilities: a single decision must not weigh as much as a hundred.
 _SMALLEST = 1e-3
 _NUM_STEPS, _NUM_BINS, _CONFIDENCE = 41, 200, 0.95
 
 
 class Interval(NamedTuple):
-    """An estimate with its 95 % interval."""
+    """Estimate with its 95 % interval."""
 
     value: float
     low: float
@@ -29,13 +29,13 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class ReviewedQuality:
-    """What people's decisions say of a judge.
+    """Quality of a judge by decisions of people.
 
     Args:
-        num_decided, num_wrong: labels that people have settled, and those that they call wrong.
-        precision: share of what the judge flags that is wrong.
-        recall: share of what is wrong that it flags.
-        shift, slope: log-odds of being wrong = shift + slope * evidence.
+        num_decided, num_wrong: labels that people settled, and those of them that are wrong.
+        precision: share of flagged labels that are wrong.
+        recall: share of wrong labels that are flagged.
+        shift, slope: log-odds of a wrong label = shift + slope * evidence.
     """
 
     num_decided: int
@@ -47,14 +47,14 @@ class ReviewedQuality:
 
 
 class Edge(NamedTuple):
-    """Where a judge without probabilities begins to flag, and the standard deviation of all its scores."""
+    """Score at which a judge without probabilities starts to flag, and the standard deviation of its scores."""
 
     score: float
     spread: float
 
     @classmethod
     def of(cls, scores_N: FloatArray, flagged_N: BoolArray) -> Edge:
-        """Of all that was judged."""
+        """Compute the edge from all scores and flags of a judge."""
         scores_N = np.asarray(scores_N, dtype=np.float64)
         return cls(float(np.quantile(scores_N, 1.0 - flagged_N.mean())), float(scores_N.std()) or 1.0)
 
@@ -62,16 +62,15 @@ class Edge(NamedTuple):
 def evidence(
     scores_N: FloatArray, flagged_N: BoolArray, probability_N: FloatArray | None = None, edge: Edge | None = None
 ) -> FloatArray:
-    """Log-odds of being wrong as the judge has it, shape (N,).
+    """Return the judge's log-odds of a wrong label, shape (N,).
 
-    Of a probability its log-odds. Judges without one are taken to be even where flagging begins, and to gain two in
-    log-odds with each standard deviation of their score.
+    Judges without probabilities get log-odds 0 at the edge, and 2 more for each standard deviation of their score.
 
     Args:
-        scores_N: of the verdicts.
-        flagged_N: what is not kept.
-        probability_N: of the labels being wrong, if the judge gives it.
-        edge: of all its verdicts where these are some of them; of these if None.
+        scores_N: scores of the verdicts.
+        flagged_N: whether each verdict flags.
+        probability_N: probability of a wrong label, if the judge gives it.
+        edge: edge of all verdicts if these are a part; None: computed from these.
 
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True])).tolist()
     [-2.0, 2.0]
@@ -88,25 +87,24 @@ def evidence(
 def estimate_quality(
     evidence_N: FloatArray, flagged_N: BoolArray, decided_D: IntArray, wrong_D: BoolArray
 ) -> ReviewedQuality:
-    """Precision and recall of a judge among all that it has judged, from what people have decided of some.
+    """Estimate a judge's precision and recall on all its verdicts, from decisions of people on some.
 
     P(wrong | x) = σ(shift + slope · x) for evidence x (Platt's calibration), with normal priors around the judge's own
-    claim, shift 0 and slope 1; what nobody has decided counts by that probability, what was decided as it is. People
-    may have looked at the worst, at the doubtful or at any: what is shown depends on the evidence alone, and given that
-    it says nothing more. The interval is that of the posterior. It does not know whether the log-odds are a line in x;
-    look at some of both ends.
+    claim, shift 0 and slope 1. Undecided labels count by that probability, decided ones by their decision. Any choice
+    of reviewed labels is sound, since it depends on the evidence alone. The interval is that of the posterior. It
+    assumes log-odds linear in x: review labels at both ends.
 
     Args:
-        evidence_N: of all that was judged, see :func:`evidence`.
-        flagged_N: what the judge flags.
-        decided_D: places of what people have settled.
-        wrong_D: whether these labels are wrong.
+        evidence_N: log-odds of all verdicts, see :func:`evidence`.
+        flagged_N: whether the judge flags each.
+        decided_D: indices of the settled labels.
+        wrong_D: whether each settled label is wrong.
 
     >>> rng = np.random.default_rng(0)
     >>> x_N = rng.normal(0.0, 3.0, 2000)
     >>> wrong_N = rng.random(2000) < 1.0 / (1.0 + np.exp(-x_N))
-    >>> found = estimate_quality(x_N, x_N > 0, np.arange(200), wrong_N[:200])
-    >>> bool(found.precision.low < wrong_N[x_N > 0].mean() < found.precision.high)
+    >>> quality = estimate_quality(x_N, x_N > 0, np.arange(200), wrong_N[:200])
+    >>> bool(quality.precision.low < wrong_N[x_N > 0].mean() < quality.precision.high)
     True
     """
     from scipy.special import expit
@@ -133,7 +131,7 @@ def estimate_quality(
 
 
 def _calibrate(evidence_D: FloatArray, wrong_D: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Shifts and slopes around the likeliest ones, and how likely each is after the decisions; shapes (S, 2), (S,)."""
+    """Return a grid of shifts and slopes around the mode, shape (S, 2), and their posterior weights, shape (S,)."""
     from scipy.optimize import minimize
     from scipy.special import expit, softmax
 
@@ -148,8 +146,8 @@ def _calibrate(evidence_D: FloatArray, wrong_D: BoolArray) -> tuple[FloatArray, 
     mode = minimize(surprise, _EXPECTED, method="Nelder-Mead").x
     chance_D = expit(design_D2 @ mode)
     curvature = (design_D2 * (chance_D * (1.0 - chance_D))[:, None]).T @ design_D2 + np.diag(_SPREAD**-2.0)
-    # The normal approximation says how far to look; how likely what is there is, the decisions themselves: after many
-    # that are alike they are far from normal.
+    # The normal approximation only sets the grid; the weights are exact, since after many equal decisions the posterior
+    # is far from normal.
     steps = np.linspace(-5.0, 5.0, _NUM_STEPS)
     around_S2 = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
     lines_S2 = mode + around_S2 @ np.linalg.cholesky(np.linalg.inv(curvature)).T

@@ -1,7 +1,6 @@
-"""Rules that read nothing but the vectors of an encoder as it is: what each says of a labelled set.
+"""Detection rules on the vectors of an untrained encoder, applied to a labelled set.
 
-Judges of raydr are asked with the defaults of their classes. Rules of the field have their authors' settings. Nothing
-is chosen by labels.
+Judges of raydr use their default settings, other rules those of their authors. No setting is tuned on labels.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
 
-#: Similarities that are held at once: 64 MiB of float64.
+#: Number of similarities held at once: 64 MiB of float64.
 _BLOCK_CELLS = 1 << 23
 #: Of the two-class model.
 _NUM_FOLDS = 5
@@ -30,10 +29,10 @@ _NUM_FOLDS = 5
 
 @dataclass(frozen=True)
 class PairVectors:
-    """Vectors of the N pairs of a labelled set; their products are similarities.
+    """Vectors of the N pairs of a labelled set, whose products are similarities.
 
     Args:
-        query_QD, passage_PD: float32, of the different texts.
+        query_QD, passage_PD: float32, vectors of the distinct texts.
         query_N, passage_N: rows of each pair.
         positive_Q: row of each query's annotated positive; None for the subject ``pairs``.
     """
@@ -50,7 +49,7 @@ class PairVectors:
 
 
 def judge_by_vectors(vectors: PairVectors, seed: int = 0) -> Iterator[MethodScores]:
-    """Yield what each rule says of the pairs, with the seconds that it took."""
+    """Yield the result of each rule on the pairs, with its duration in seconds."""
     sign = -1.0 if vectors.positive_Q is None else 1.0
     yield _timed("cosine", lambda: (sign * vectors.similarity_N, None, None))
     yield _timed("csls", lambda: (sign * centred_similarity(vectors), None, None))
@@ -66,8 +65,8 @@ def judge_by_vectors(vectors: PairVectors, seed: int = 0) -> Iterator[MethodScor
 def centred_similarity(vectors: PairVectors) -> FloatArray:
     """Compute 2 s(q, p) − mean over passages of s(q, ·) − mean over queries of s(·, p), shape (N,).
 
-    A text that is near to everything says little by being near. The means are over the whole set, so that there is no
-    number of neighbours to choose.
+    The mean terms discount texts that are near to everything. The means are over the whole set, so that no number of
+    neighbours has to be chosen.
 
     Source: Conneau et al. (ICLR 2018), CSLS, whose means are over the ten nearest.
     """
@@ -78,7 +77,7 @@ def centred_similarity(vectors: PairVectors) -> FloatArray:
 
 
 def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """Compute 1 − p(label as given) by a two-class model, each query by a model that has not seen it.
+    """Compute 1 − p(label as given) by a two-class model, cross-fitted over queries.
 
     The model is a logistic regression over q ∘ p and |q − p|. Its classes are the pairs as given and, for the subject
     ``pairs``, the same queries with a random passage each; for candidates, the annotated positives and the candidates.
@@ -104,7 +103,7 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
     given_M = np.arange(len(query_M)) < len(vectors.query_N)
     left, right = vectors.query_QD[query_M], vectors.passage_PD[passage_M]
     features_MF = np.concatenate([left * right, np.abs(left - right)], axis=1)
-    # Of unit vectors of D numbers these are near 1/D: the penalty would hold all weights at 0.
+    # Unit vectors of D numbers have products near 1/D; without rescaling, the penalty would hold all weights at 0.
     features_MF *= features_MF.shape[1] ** 0.5
     confidence_M = np.empty(len(query_M))
     num_folds = min(_NUM_FOLDS, len(np.unique(query_M)))
@@ -119,7 +118,7 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
 
 
 def _consistency(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray, None]:
-    """Ask the judge ``consistency``, whose sample is drawn from the set's passages."""
+    """Apply the judge ``consistency``, with its sample drawn from the set's passages."""
     judge = Consistency()
     num_passages = len(vectors.passage_PD)
     sample_R = np.random.default_rng(seed).permutation(num_passages)[: judge.num_random]
@@ -133,7 +132,7 @@ def _consistency(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray
         query_B = vectors.query_N[rows]
         scores_BR = vectors.query_QD[query_B].astype(np.float64) @ vectors.passage_PD[sample_R].T
         for at, query in enumerate(query_B.tolist()):
-            # The query's other pairs are taken as right too.
+            # The query's other pairs count as right too.
             own = own_N[ends_Q[query - 1] if query else 0 : ends_Q[query]]
             scores_BR[at, np.isin(sample_R, own)] = np.finfo(np.float64).min
         offsets = np.arange(len(query_B) + 1) * len(sample_R)
@@ -143,7 +142,7 @@ def _consistency(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray
 
 
 def _judge_candidates(vectors: PairVectors, judge: SuspicionJudge) -> tuple[FloatArray, BoolArray, None]:
-    """Ask a judge of candidates."""
+    """Apply a judge of candidates."""
     assert vectors.positive_Q is not None
     order_N = np.argsort(vectors.query_N, kind="stable")
     num_queries = len(vectors.query_QD)

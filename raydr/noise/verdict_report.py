@@ -1,4 +1,4 @@
-"""What a judge's verdicts come to: counts, and quality where the truth is known."""
+"""Summary of a judge's verdicts: counts, and quality where the truth is known."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def flagged_queries(actions: pa.Table) -> set[str]:
 def summarize_verdicts(
     judge: Judge, parts: Iterable[pa.Table], probabilities: Sequence[FloatArray] | None = None
 ) -> dict[str, Any]:
-    """Counts over the verdict tables of one judge, each query's verdicts being in one of them.
+    """Summarise the verdict tables of a judge; all verdicts of a query are in one table.
 
     Args:
-        judge: who gave the verdicts.
+        judge: judge of the verdicts.
         parts: tables ``verdicts``.
-        probabilities: of being noise, an array for each table, where the judge's scores are none themselves.
+        probabilities: P(noise), an array for each table, if the judge's scores are no probabilities.
 
     Returns:
-        ``verdicts``, ``queries``, one count for each action (``keep``, ``drop``, ...), ``flagged_share`` (all that are
-        not kept over all; for the sieve its sieve-out rate), ``queries_flagged`` (with at least one), ``queries_empty``
-        (with none kept or weighted less); ``kept_by_minimum`` for a sieve with a keep-minimum; and where the truth is
-        known ``detection``, the fields of :class:`raydr.noise.detection_report.DetectionReport`.
+        ``verdicts``, ``queries``, a count for each action (``keep``, ``drop``, ...), ``flagged_share`` (not kept over
+        all; for the sieve its sieve-out rate), ``queries_flagged`` (with a flag), ``queries_empty`` (with no negative
+        kept or down-weighted). For a sieve with a keep-minimum also ``kept_by_minimum``; where the truth is known also
+        ``detection``, the fields of :class:`raydr.noise.detection_report.DetectionReport`.
     """
     counts = {"verdicts": 0, "queries": 0, "queries_flagged": 0, "queries_empty": 0, "kept_by_minimum": 0}
     actions = {"keep": 0, "drop": 0, "down_weight": 0, "relabel": 0}
@@ -60,7 +60,7 @@ def summarize_verdicts(
         counts["queries"] += num_queries
         counts["queries_flagged"] += int(np.count_nonzero(np.bincount(query_M[flagged_M], minlength=num_queries)))
         counts["queries_empty"] += int((np.bincount(query_M[used_M], minlength=num_queries) == 0).sum())
-        # A sieve's suspicion is positive above the threshold: what is kept all the same, the minimum has saved.
+        # A sieve's suspicion is positive above the threshold: the keep-minimum saved what is kept there.
         counts["kept_by_minimum"] += int(((score_M > 0.0) & ~flagged_M).sum())
         for name, count in zip(*np.unique(action_M, return_counts=True), strict=True):
             actions[str(name)] += int(count)
@@ -87,7 +87,7 @@ def summarize_verdicts(
 def verdict_table(
     judge: Judge, query_ids: list[str], passage_ids: list[str], verdicts: Verdicts, truth: list[bool | None]
 ) -> pa.Table:
-    """Verdicts as the table that is written."""
+    """Return verdicts as a table ``verdicts``."""
     columns = [
         pa.array(query_ids, pa.string()),
         pa.array(passage_ids, pa.string()),

@@ -23,7 +23,7 @@ def reader_rows(diagnosis: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
     title = f"RR@10 of {num_queries:,} queries of {split or 'no split'} in {num_ranked:,} passages"
     rows = [
         [reader, _with_interval(interval, ".3f"), _with_interval(diagnosis.gains.get(reader), "+.3f")]
-        for reader, interval in diagnosis.found.items()
+        for reader, interval in diagnosis.scores.items()
     ]
     return title, ["", "mean [95 %]", "against untrained"], rows
 
@@ -36,7 +36,7 @@ def outcome(diagnosis: Diagnosis) -> str:
     """Return the result in a sentence."""
     if diagnosis.faults:
         return f"likeliest cause: {diagnosis.faults[0].check}"
-    bm25, untrained = diagnosis.found.get(BM25), diagnosis.found.get(UNTRAINED)
+    bm25, untrained = diagnosis.scores.get(BM25), diagnosis.scores.get(UNTRAINED)
     start = ""
     if bm25 and untrained and untrained.high < bm25.low / 2:
         start = "the start finds less than half of what BM25 finds: another model.checkpoint (or more of its layers), "
@@ -45,7 +45,7 @@ def outcome(diagnosis: Diagnosis) -> str:
 
 def cells(finding: Finding) -> list[str]:
     """Return level, check, severity, finding and remedy."""
-    return [finding.level, finding.check, f"{finding.severity:.0%}", finding.found, finding.remedy]
+    return [finding.level, finding.check, f"{finding.severity:.0%}", finding.observation, finding.remedy]
 
 
 #: Name of the variant, or end of the folder, that tries a remedy.
@@ -84,7 +84,7 @@ def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] =
             f"{finding.check}: {finding.level}",
             f"{'' if finding.level == 'ok' else f'at least {finding.severity:.1%}; '}compared: "
             f"{diagnosis.compared[finding.check]}",
-            [("found", finding.found), ("remedy", finding.remedy if finding.level != "ok" else ABSENT)],
+            [("observation", finding.observation), ("remedy", finding.remedy if finding.level != "ok" else ABSENT)],
         )
     page.table("not looked at", ["check", "why"], list(diagnosis.missing.items()))
     return page.render(provenance)

@@ -1,6 +1,6 @@
-"""Named configs, each trained with several seeds, searched, evaluated, and compared by paired tests.
+"""Train named configs with several seeds, search, evaluate, and compare them by paired tests.
 
-What is compared are the means over seeds of each query's value, so that the test looks at queries and not at luck.
+Tests compare each query's mean over the seeds: queries vary in the test, seeds do not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 
-#: The node of a config's model, for one seed: from its declaration, what it is called, and the seed.
+#: Makes the node of a config's model, from its declaration, name and seed.
 ModelOf = Callable[[Context, str, int], Node]
 #: measure → query id → value.
 Values = Mapping[str, Mapping[str, float]]
@@ -29,15 +29,15 @@ Values = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Compared:
-    """Systems on one split.
+    """Comparison of systems on a split.
 
     Args:
-        split: that was searched.
-        seeds: of the trainings.
-        confidence: of the intervals.
-        summaries: means over queries, of each query's mean over the seeds.
-        comparisons: each system against the first, on the same means.
-        by_seed: measure → system → the mean of each seed.
+        split: evaluated split.
+        seeds: seeds of the trainings.
+        confidence: confidence level of the intervals.
+        summaries: means over queries of each query's mean over seeds.
+        comparisons: each system against the first, on the same values.
+        by_seed: measure → system → mean for each seed.
     """
 
     split: str
@@ -48,7 +48,7 @@ class Compared:
     by_seed: dict[str, dict[str, list[float]]]
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows of a table: each measure of each system, and its difference to the first one."""
+        """Return columns and rows of a table: each measure of each system, and its difference to the first system."""
         baseline = self.summaries[0].system
         against = {(comparison.system, comparison.measure): comparison for comparison in self.comparisons}
         columns = ["measure", "system", f"mean [{self.confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)"]
@@ -73,7 +73,7 @@ def interval_text(mean: float, low: float, high: float) -> str:
 
 
 def trained_model(context: Context, name: str, seed: int) -> Node:
-    """A training of the config with a seed of its own, on the data that its judges leave."""
+    """Train the config with a seed, on the data that its judges keep."""
     recipe = Recipe(context)
     settings = context.training().model_copy(update={"seed": seed})
     return recipe.training(context, name, settings, recipe.training_data(context.config.draws_candidates))
@@ -87,16 +87,16 @@ def compare_configs(
     label: str,
     model_of: ModelOf = trained_model,
 ) -> list[Compared]:
-    """Train every config with every seed, and compare them on every split; what is there is not made again.
+    """Train each config with each seed, and compare them on each split; existing artefacts are reused.
 
-    Passage vectors and indexes are removed when the comparison is over, unless something has named them.
+    Afterwards passage vectors and indexes without a name are removed.
 
     Args:
-        session: the run at work.
-        configs: declarations of the configs by the name of the system; the others are compared with the first.
-        seeds: of the trainings.
-        splits: that are searched.
-        label: how the evaluations are called, for example ``confirm``.
+        session: session of the run.
+        configs: declarations by system name; the others are compared with the first.
+        seeds: seeds of the trainings.
+        splits: evaluated splits.
+        label: name of the evaluations, for example ``confirm``.
         model_of: makes the node of a config's model.
     """
     models = {
@@ -122,13 +122,13 @@ def compare_configs(
 def compare_seeds(
     config: RunConfig, split: str, seeds: Sequence[int], values: Mapping[str, Sequence[Values]]
 ) -> Compared:
-    """Compare what systems came to.
+    """Compare the query values of systems.
 
     Args:
-        config: says how uncertainty is computed.
-        split: that was searched.
-        seeds: of the trainings.
-        values: of each system with each seed; the others are compared with the first.
+        config: settings of the intervals and tests.
+        split: evaluated split.
+        seeds: seeds of the trainings.
+        values: values of each system for each seed; the others are compared with the first.
     """
     per_query: dict[str, dict[str, dict[str, float]]] = {}
     by_seed: dict[str, dict[str, list[float]]] = {}
@@ -146,7 +146,7 @@ def compare_seeds(
 
 
 def query_values(evaluation: Artifact) -> dict[str, dict[str, dict[str, float]]]:
-    """System → measure → query id → value."""
+    """Return system → measure → query id → value."""
     values: dict[str, dict[str, dict[str, float]]] = {}
     for row in read_parquet(evaluation.local(PER_QUERY)).to_pylist():
         values.setdefault(row["system"], {}).setdefault(row["measure"], {})[row["query_id"]] = row["value"]

@@ -1,4 +1,4 @@
-"""What judges have found in pairs and in candidates, as tables for people and for other programs."""
+"""Tables of flagged pairs and candidates, for people and programs."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ CANDIDATE_COLUMNS = ["query", "passage", "positive", "score", "flagged", "why"]
 
 @dataclass(frozen=True)
 class Noise:
-    """Mismatched pairs, as :func:`raydr.find_noise` has found them.
+    """Mismatched pairs, as returned by :func:`raydr.find_noise`.
 
     Args:
-        table: a row for each judged pair, the likeliest mismatch first: ``query``, ``passage``, ``p_wrong`` (the
-            probability that the passage does not belong to the query), ``flagged``, and ``why``.
-        at_most: an upper bound of the share of mismatched pairs; None if the judge could not tell. Right pairs that are
-            hard count too.
-        reason: why it could not; empty if it could.
+        table: a row for each judged pair, the likeliest mismatch first: ``query``, ``passage``, ``p_wrong``
+            (P(mismatched)), ``flagged``, and ``why``.
+        at_most: upper bound of the share of mismatched pairs, which includes hard right pairs; None if the judge is
+            inconclusive.
+        reason: why the judge is inconclusive; empty if it is conclusive.
         pair_ids: query and passage id of each row of the table.
-        config: of the run that found them; ``config.to_yaml()`` is the same run for the command line.
-        verdicts: the artefact behind the table.
+        config: config of the run; ``config.to_yaml()`` repeats it on the command line.
+        verdicts: artefact behind the table.
     """
 
     table: pd.DataFrame
@@ -55,36 +55,36 @@ class Noise:
 
     @property
     def flagged(self) -> pd.DataFrame:
-        """The flagged rows of the table."""
+        """Flagged rows of the table."""
         return self.table[self.table["flagged"]]
 
     @property
     def share(self) -> float | None:
-        """The estimated share of mismatched pairs, the mean of ``p_wrong``; None if the judge could not tell."""
+        """Estimated share of mismatched pairs, the mean of ``p_wrong``; None if the judge is inconclusive."""
         return float(self.table["p_wrong"].mean()) if self.at_most is not None else None
 
     @property
     def precision(self) -> float | None:
-        """The expected share of right flags, the mean of ``p_wrong`` over them; None without flags."""
+        """Expected share of right flags, the mean of ``p_wrong`` over them; None without flags."""
         return float(self.flagged["p_wrong"].mean()) if len(self.flagged) and not self.reason else None
 
     @property
     def recall(self) -> float | None:
-        """The expected share of the mismatched pairs that is flagged; None if none is expected."""
+        """Expected share of mismatched pairs that is flagged; None if no mismatch is expected."""
         total = float(self.table["p_wrong"].sum())
         return float(self.flagged["p_wrong"].sum()) / total if total > 0 else None
 
     def summary(self) -> str:
-        """The share of mismatched pairs, how sure that is, and what to do next."""
+        """Return the share of mismatched pairs, its uncertainty, and the next step."""
         pairs = counted(len(self.table), "pair")
         if self.share is None or self.at_most is None:
             return (
-                f"Whether any of {pairs} are mismatched cannot be told: {self.reason}.\n"
-                "Next: give more pairs, or a stronger model: raydr.find_noise(pairs, model=...)."
+                f"The judge cannot tell which of {pairs} are mismatched: {self.reason}.\n"
+                "Next: pass more pairs, or a stronger model: raydr.find_noise(pairs, model=...)."
             )
         if not len(self.flagged):
             return (
-                f"About {self.share:.0%} of {pairs} may be mismatched, and none of them surely enough to be flagged.\n"
+                f"About {self.share:.0%} of {pairs} may be mismatched, but no pair is sure enough to be flagged.\n"
                 'Next: raydr.train(pairs, loss="nce"); there is no noise to train through.'
             )
         return (
@@ -92,19 +92,19 @@ class Noise:
             "flagged.\n"
             f"Expected: {self.precision or 0:.0%} of the flags are right, and {self.recall or 0:.0%} of the mismatched "
             "pairs are flagged.\n"
-            'Next: raydr.train(pairs, loss="npc") trains through them; noise.drop_from(pairs) leaves them out.'
+            'Next: raydr.train(pairs, loss="npc") trains through them; noise.drop_from(pairs) removes them.'
         )
 
     def drop_from(self, pairs: PairTable) -> Any:
-        """Pairs without the flagged ones: a DataFrame, a ``datasets.Dataset``, or a list, whichever was given.
+        """Return the pairs without the flagged ones, in the given type: DataFrame, ``datasets.Dataset`` or list.
 
-        Where a row lists several positives, only the flagged ones leave it.
+        From a row with several positives, only the flagged positives are removed.
 
         Args:
-            pairs: rows with texts as they were given to :func:`raydr.find_noise`.
+            pairs: rows with texts as passed to :func:`raydr.find_noise`.
 
         Raises:
-            DataError: a row or a column cannot be used.
+            DataError: a row or column is invalid.
         """
         records, layout, columns = _read(pairs)
         flagged = {ids for ids, is_flagged in zip(self.pair_ids, self.table["flagged"], strict=True) if is_flagged}
@@ -124,14 +124,14 @@ class Noise:
         return [pairs[at] if left == records[at] else left for at, left in kept]
 
     def trust_of(self, pairs: PairTable, weights: Literal["flags", "posterior"] = "flags") -> list[float]:
-        """ŷ of each row, as the loss ``npc`` reads it; 1 for a row that was not judged.
+        """Return ŷ of each row, as the loss ``npc`` reads it; 1 for a row that was not judged.
 
         Args:
-            pairs: as in :meth:`drop_from`, a positive a row.
-            weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: the probability of being right.
+            pairs: as in :meth:`drop_from`, with a single positive in each row.
+            weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: P(right).
 
         Raises:
-            DataError: a row or a column cannot be used, or a row has several positives.
+            DataError: a row or column is invalid, or a row has several positives.
         """
         wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
         trust = {ids: 1.0 - float(value) for ids, value in zip(self.pair_ids, wrong, strict=True)}
@@ -147,14 +147,14 @@ class Noise:
 
 @dataclass(frozen=True)
 class FalseNegatives:
-    """Candidate negatives that answer their query, as :func:`raydr.find_false_negatives` has found them.
+    """Candidate negatives that answer their query, as returned by :func:`raydr.find_false_negatives`.
 
     Args:
         table: a row for each judged candidate, the most suspicious first: ``query``, ``passage`` (the candidate),
             ``positive``, ``score`` (the judge's), ``flagged``, and ``why``.
-        judge: that was asked.
-        config: of the run that found them.
-        verdicts: the artefact behind the table.
+        judge: name of the judge.
+        config: config of the run.
+        verdicts: artefact behind the table.
     """
 
     table: pd.DataFrame
@@ -164,16 +164,16 @@ class FalseNegatives:
 
     @property
     def flagged(self) -> pd.DataFrame:
-        """The flagged rows of the table."""
+        """Flagged rows of the table."""
         return self.table[self.table["flagged"]]
 
     @property
     def share(self) -> float:
-        """The flagged share of the candidates."""
+        """Flagged share of the candidates."""
         return float(self.table["flagged"].mean()) if len(self.table) else 0.0
 
     def summary(self) -> str:
-        """The flagged share, what a flag means, and what to do next."""
+        """Return the flagged share, the meaning of a flag, and the next step."""
         queries, flags = self.flagged["query"].nunique(), judge_class({"name": self.judge}).flags
         return (
             f"The judge {self.judge} flags {len(self.flagged):,} of {counted(len(self.table), 'candidate')} "
@@ -184,18 +184,18 @@ class FalseNegatives:
 
 
 def _read(pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
-    """Pairs as records, and how they are read."""
+    """Return pairs as records, with their layout and columns."""
     records = pair_table(pairs, "pairs").to_pylist()
     settings = pair_shape(records, "pairs").settings
     return records, settings.get("layout", "columns"), PairColumns.model_validate(settings.get("columns", {}))
 
 
 def find_mismatched(session: Session, split: str) -> Noise:
-    """Judge all pairs of a split by the judge ``npc`` of the config.
+    """Judge all pairs of a split with the config's judge ``npc``.
 
     Args:
-        session: of a run.
-        split: of its data set.
+        session: session of the run.
+        split: split of the data set.
     """
     verdicts = session.recipe.verdicts(session.config.judge.judge("npc"), split, model=UNTRAINED)
     made, dataset, corpus = _make(session, verdicts)
@@ -206,7 +206,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
         p_wrong=frame["p"],
-        why=[f"among random passages it is the query's with probability {_chance(score)}" for score in frame["score"]],
+        why=[f"P(this passage among random passages) = {_chance(score)}" for score in frame["score"]],
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)
@@ -217,10 +217,10 @@ def find_false_candidates(session: Session, split: str, judge: str, miner: str) 
     """Judge the candidate negatives of a split.
 
     Args:
-        session: of a run.
-        split: of its data set.
-        judge: of negatives.
-        miner: of the candidates.
+        session: session of the run.
+        split: split of the data set.
+        judge: judge of negatives.
+        miner: miner of the candidates.
     """
     verdicts = session.recipe.verdicts(session.config.judge.judge(judge), split, miner)
     made, dataset, corpus = _make(session, verdicts)
@@ -238,13 +238,13 @@ def find_false_candidates(session: Session, split: str, judge: str, miner: str) 
 
 
 def mined_triplets(mined: Artifact, dataset: Dataset, corpus: Corpus, split: str, num_negatives: int) -> pd.DataFrame:
-    """The hardest candidates of each query that judges have left, beside its first positive.
+    """Return each query's hardest candidates that judges keep, with its first positive.
 
     Args:
-        mined: candidates, judged or as they were mined.
-        dataset, corpus: that they belong to.
-        split: of the queries.
-        num_negatives: of each query, at most.
+        mined: candidates, judged or not.
+        dataset, corpus: data set and corpus of the candidates.
+        split: split of the queries.
+        num_negatives: candidates of each query, at most.
 
     Returns:
         ``query``, ``positive``, ``negative``, ``rank``.
@@ -270,7 +270,7 @@ def _make(session: Session, verdicts: Node) -> tuple[Artifact, Dataset, Corpus]:
 
 
 def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
-    """query_id, passage_id, score, flagged, and p: the probability of a wrong label, NaN where there is none."""
+    """Return query_id, passage_id, score, flagged and p, the probability of a wrong label (NaN if unknown)."""
     import pyarrow as pa
 
     tables, probability_N = read_verdicts(verdicts, split)
@@ -285,5 +285,5 @@ def _passages(corpus: Corpus, passage_ids: list[str]) -> list[str]:
 
 
 def _chance(perplexity: float) -> str:
-    """What a perplexity says: the probability that the softmax over positive and random passages gives the positive."""
+    """Format exp(-perplexity), the softmax probability of the positive among positive and random passages."""
     return f"{math.exp(-perplexity):.1%}"

@@ -1,4 +1,4 @@
-"""What making nodes will take, as ``raydr plan`` has computed it; kept in the working folder."""
+"""Forecast of the cost of nodes by ``raydr plan``, stored in the working folder."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from raydr.errors import ConfigError
 from raydr.pipeline.running import StageTime
 from raydr.store.folder import Folder
 
-#: The last forecast, in the working folder.
+#: File of the last forecast in the working folder.
 FORECAST_FILE = "forecast.json"
 GIB = 2**30
 
 
 class StageEstimate(Config):
-    """What one stage takes."""
+    """Estimated cost of a stage."""
 
     name: str
-    """As the run's report has it."""
+    """Name of the stage in the run's report."""
 
     seconds: float
-    """From its beginning to its end."""
+    """Duration."""
 
     cpus: float = 0.0
-    """CPUs held meanwhile."""
+    """CPUs held."""
 
     gpus: float = 0.0
-    """GPUs held meanwhile."""
+    """GPUs held."""
 
     worker_bytes: int = 0
-    """Memory of its largest worker; 0 if it was not tried."""
+    """Memory of the largest worker; 0 if it was not tried."""
 
     disk_bytes: int = 0
-    """What it writes."""
+    """Bytes written."""
 
     key: str = ""
-    """Of its node, which tells stages of the same name apart."""
+    """Key of the stage's node, which distinguishes stages of the same name."""
 
     note: str = ""
-    """What else is to be known, such as the kind of an index."""
+    """Remark, such as the kind of an index."""
 
     def cost(self, prices: Prices) -> float:
-        """Money for what it holds.
+        """Return the price of the held resources.
 
         >>> StageEstimate(name="train", seconds=3600, cpus=4, gpus=2).cost(Prices(cpu_hour=0.05, gpu_hour=2.0))
         4.2
@@ -54,43 +54,43 @@ class StageEstimate(Config):
 
 
 class Forecast(Config):
-    """What a run will take."""
+    """Forecast of a run."""
 
     stages: list[StageEstimate]
-    """In the order in which they run."""
+    """Stages in running order."""
 
     num_passages: int
-    """That it was made for."""
+    """Size of the corpus."""
 
     device: str
-    """What it was measured on."""
+    """Device that was measured."""
 
     missing: str = ""
-    """What is not in it, for people."""
+    """Parts without an estimate, as text."""
 
     scaled: bool = False
-    """Whether it is for a corpus of another size than the prepared one."""
+    """Whether the corpus size differs from the prepared corpus."""
 
     @property
     def disk_bytes(self) -> int:
-        """What all stages write."""
+        """Bytes written by all stages."""
         return sum(stage.disk_bytes for stage in self.stages)
 
     def gpu_hours(self) -> float:
-        """GPUs held, times hours."""
+        """Return the GPU-hours of all stages."""
         return sum(stage.seconds * stage.gpus for stage in self.stages) / 3600
 
     def cost(self, prices: Prices) -> float:
-        """Money for all stages."""
+        """Return the price of all stages."""
         return sum(stage.cost(prices) for stage in self.stages)
 
     def of(self, nodes: Iterable[Node]) -> Forecast:
-        """The part that concerns some nodes."""
+        """Return the forecast of these nodes only."""
         keys = {node.key for node in nodes}
         return self.model_copy(update={"stages": [stage for stage in self.stages if stage.key in keys]})
 
     def words(self) -> str:
-        """Its sums as one line.
+        """Return the sums as a line of text.
 
         >>> train = StageEstimate(name="train", seconds=7200, gpus=2, disk_bytes=2**31)
         >>> Forecast(stages=[train], num_passages=10, device="an H100").words()
@@ -101,7 +101,7 @@ class Forecast(Config):
         return f"{duration(seconds)} one after the other, {gpus}{self.disk_bytes / GIB:.1f} GiB written"
 
     def beside(self, taken: Sequence[StageTime]) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows of a table of the forecast beside what the stages took.
+        """Return columns and rows of a table of planned and measured durations.
 
         >>> train = StageEstimate(name="train", seconds=90)
         >>> Forecast(stages=[train], num_passages=10, device="cpu").beside([StageTime(stage="train", seconds=100)])[1]
@@ -114,7 +114,7 @@ class Forecast(Config):
             actual, ratio = times.get((stage.name, stage.key)), ""
             took = "not run" if actual is None else duration(actual.seconds)
             if actual is not None and actual.num_parts_before:
-                # What the interrupted attempts took is not known.
+                # The duration of interrupted attempts is unknown.
                 took += ", resumed"
             elif actual is not None:
                 ratio = f"{actual.seconds / stage.seconds:.2f}"
@@ -123,25 +123,25 @@ class Forecast(Config):
 
 
 def read_forecast(root: Folder) -> Forecast | None:
-    """The last forecast of a working folder; None if there is none."""
+    """Read the last forecast of a working folder; None if there is none."""
     return root.read_record(FORECAST_FILE, Forecast) if root.exists(FORECAST_FILE) else None
 
 
 def check_confirmed(forecast: Forecast, limits: ConfirmAbove | None) -> None:
-    """Refuse to begin what takes more than was agreed to.
+    """Check a forecast against the limits of what runs without confirmation.
 
     Args:
-        forecast: of what is about to be made.
-        limits: what may be spent without asking; None if everything may.
+        forecast: forecast of the run.
+        limits: limits; None for no limit.
 
     Raises:
-        ConfigError: it takes more; says how much, and what to give.
+        ConfigError: the forecast exceeds a limit.
     """
     amounts = {"gpu_hours": forecast.gpu_hours(), "disk_gib": forecast.disk_bytes / GIB}
     for name, value in amounts.items():
         limit = getattr(limits, name, None)
         if limit is not None and value > limit:
             raise ConfigError(
-                f"the forecast is {forecast.words()}, and plan.confirm_above.{name} is {limit:g}: give --yes, or raise "
+                f"the forecast is {forecast.words()}, above plan.confirm_above.{name} {limit:g}: pass --yes, or raise "
                 "the limit"
             )

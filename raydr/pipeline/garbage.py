@@ -1,4 +1,4 @@
-"""What no name reaches any more, what running sessions claim of it, and removing the rest."""
+"""Garbage collection: artefacts without a name, and claims of running sessions on them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from raydr.store.folder import ASIDE, Folder
 from raydr.store.lock import is_being_written, only_writer
 from raydr.store.manifest import MANIFEST, Manifest
 
-#: In a working folder: a file for each running session, with what it reads and makes.
+#: Folder of a working folder with a file for each running session: the artefacts that it reads and makes.
 SESSIONS = "sessions"
-#: Held there while garbage is removed.
+#: Lock of a running collection.
 _COLLECTION = "gc"
-#: Seconds between two looks at a collection that is waited for.
+#: Seconds between two checks of a running collection.
 _LOOK_S = 0.1
-#: Younger artefacts are not removed: their command may be about to name them.
+#: Minimum age of garbage: a command may be about to name younger artefacts.
 MIN_AGE_MINUTES = 60.0
 
-#: Kinds that are kept only while a name points to them: large, and soon made again.
+#: Kinds that are kept only by their own name: large, and quickly made again.
 _VECTORS = ("embeddings", "index")
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """A folder that can go.
+    """Folder that can be removed.
 
     Args:
-        kind: of the artefact.
-        folder: where it is.
-        num_bytes: what it takes.
-        why: for people.
+        kind: kind of the artefact.
+        folder: its folder.
+        num_bytes: its size.
+        why: reason for removal.
     """
 
     kind: str
@@ -45,19 +45,19 @@ class Garbage:
 
 
 class _Claimed(Config):
-    """What a session's file holds."""
+    """Content of a session's file."""
 
     folders: tuple[str, ...]
-    """Below the store, as KIND/KEY."""
+    """Folders below the store, as KIND/KEY."""
 
 
 @dataclass
 class Claims:
-    """The artefacts that a running session reads and makes; garbage collection spares them until the session ends.
+    """Artefacts that a running session reads and makes; garbage collection spares them.
 
     Args:
-        places: of the working folder.
-        name: of the session, among those of the folder.
+        places: places of the working folder.
+        name: unique name of the session.
     """
 
     places: Places
@@ -65,13 +65,13 @@ class Claims:
     _claimed: set[Folder] = field(default_factory=set)
 
     def add(self, folders: Iterable[Folder]) -> set[Folder]:
-        """Claim artefacts, whether they are there or not; waits for a collection that has begun.
+        """Claim artefacts, whether they exist or not; wait for a running collection.
 
-        A collection reads claims once it has begun, and this looks for one once the claim is written: whichever comes
-        first, either the claim is seen or the collection is waited for.
+        A collection reads claims after it has begun; this looks for a collection after writing the claim. In either
+        order the claim is seen, or the collection is waited for.
 
         Returns:
-            Those that were not claimed before: what was known of them may hold no more.
+            Newly claimed folders: a collection may have removed them, so cached knowledge of them is invalid.
         """
         store = f"{(self.places.root / STORE).root}/"
         new = {folder for folder in folders if folder.root.startswith(store)} - self._claimed
@@ -86,7 +86,7 @@ class Claims:
 
 @contextmanager
 def open_claims(places: Places) -> Iterator[Claims]:
-    """Claims that hold until the block ends, or the process dies."""
+    """Open claims that hold until the block ends or the process dies."""
     sessions, name = _sessions(places), uuid.uuid4().hex[:16]
     try:
         with only_writer(sessions / name):
@@ -101,12 +101,12 @@ def _sessions(places: Places) -> Folder:
 
 def _forget_session(sessions: Folder, name: str) -> None:
     sessions.remove(f"{name}.json")
-    # Nobody else has a lock of that name.
+    # The lock's name is unique to this session.
     sessions.remove(f".{name}.lock")
 
 
 def _claimed(places: Places) -> set[str]:
-    """What running sessions claim; files of sessions that have died are removed."""
+    """Return the claims of running sessions; remove files of dead sessions."""
     sessions = _sessions(places)
     claimed: set[str] = set()
     for file in sessions.files():
@@ -119,20 +119,20 @@ def _claimed(places: Places) -> set[str]:
         try:
             claimed.update(sessions.read_record(file, _Claimed).folders)
         except FileNotFoundError:
-            # It has just ended.
+            # The session has just ended.
             continue
     return claimed
 
 
 def find_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> list[Garbage]:
-    """The artefacts that no name reaches, those that were set aside, and those that were begun and left.
+    """Return artefacts that no name reaches, that were set aside, or whose making was abandoned.
 
-    A named artefact also keeps what it was made from, but for vectors and indexes, which are kept only by names of
-    their own. What a running session reads or makes is spared, and what was written a short time ago.
+    A named artefact keeps its inputs, except vectors and indexes, which need their own name. Claimed and recently
+    written artefacts are spared.
 
     Args:
-        places: of the working folder.
-        min_age_minutes: since the last of an artefact's files was written.
+        places: places of the working folder.
+        min_age_minutes: minutes since the artefact's last write.
     """
     claimed = _claimed(places)
     keys = _reached(places)
@@ -146,10 +146,10 @@ def find_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> li
             num_bytes = sum(folder.size(file) for file in folder.files())
             manifest = _manifest(folder)
         except FileNotFoundError:
-            # Another process is setting it aside, or removing it.
+            # Another process is setting it aside or removing it.
             continue
         if ASIDE in name:
-            why = "was set aside when it was made anew"
+            why = "was set aside when it was made again"
         elif manifest is None:
             why = "was begun and not finished"
         elif manifest.fingerprint in keys:
@@ -162,10 +162,10 @@ def find_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> li
 
 
 def remove_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> list[Garbage]:
-    """Remove what :func:`find_garbage` lists; sessions that begin meanwhile wait.
+    """Remove what :func:`find_garbage` returns; new sessions wait meanwhile.
 
     Raises:
-        BusyError: another process removes garbage of the same working folder.
+        BusyError: another process collects garbage of the same working folder.
     """
     with only_writer(_sessions(places) / _COLLECTION):
         garbage = find_garbage(places, min_age_minutes)
@@ -175,7 +175,7 @@ def remove_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> 
 
 
 def _manifest(folder: Folder) -> Manifest | None:
-    """The manifest of a finished artefact."""
+    """Return the manifest of a finished artefact."""
     return Manifest.model_validate(folder.read_sealed(MANIFEST)) if folder.exists(MANIFEST) else None
 
 

@@ -1,4 +1,4 @@
-"""Judges over nodes: the model that each asks, their verdicts, and what is left to train on."""
+"""Nodes of judges: their models, their verdicts, and the remaining training data."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from raydr.noise.judges.asked import Copy, CrossEncoder, CrossFitted, Embedder, 
 from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.training.training import OptionalInputs
 
-#: Kinds of labels that judges judge.
+#: Kinds of judged labels.
 SUBJECTS = ("negatives", "pairs")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What is left to train on.
+    """Remaining training data.
 
     Args:
-        negatives: candidates with the judges' actions; as they were mined if no judge looks at them; None if there are
-            none.
-        pairs: the data set without dropped pairs; None if no judge looks at pairs.
+        negatives: candidates with the judges' actions; unchanged without judges of negatives; None if nothing is mined.
+        pairs: data set without dropped pairs; None without judges of pairs.
     """
 
     negatives: Node | None
@@ -46,11 +45,11 @@ def active_judges(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: 
 
     Args:
         settings: the settings of all judges.
-        judges: the named judges; the judges that come before them in their chains are added.
-        on_negatives: whether candidates are judged; then the judges beside them are added.
+        judges: the named judges; earlier judges of their chains are added.
+        on_negatives: whether candidates are judged; implied judges are then added.
     """
     chains = [link for judge in judges for link in settings.chain(judge)]
-    active = [judge for link in chains for judge in (link, *(link.beside() if on_negatives else ()))]
+    active = [judge for link in chains for judge in (link, *(link.companions() if on_negatives else ()))]
     return list({judge.name: judge for judge in active}.values())
 
 
@@ -58,8 +57,8 @@ def judge_training_data(context: Context, candidates: Node | None, verdicts_of: 
     """Return the nodes of the candidates and pairs that the cross-encoder of judges trains on.
 
     Args:
-        context: the config.
-        candidates: of the training split; None if the run mines none.
+        context: config.
+        candidates: candidates of the training split; None if nothing is mined.
         verdicts_of: returns the node of a judge's verdicts on a split.
     """
     settings, split = context.config.judge, context.config.data.train_split
@@ -72,7 +71,7 @@ def judge_training_data(context: Context, candidates: Node | None, verdicts_of: 
 def judge_all(
     context: Context, judges: Sequence[Judge], verdicts: Sequence[Node], negatives: Node | None, split: str
 ) -> Judged:
-    """Apply the verdicts of several judges to the candidates and the pairs."""
+    """Apply the verdicts of judges to candidates and pairs."""
     judge_verdicts = list(zip(judges, verdicts, strict=True))
     on_negatives, on_pairs = (
         {judge.name: node for judge, node in judge_verdicts if judge.subject == subject} for subject in SUBJECTS
@@ -87,9 +86,9 @@ class VerdictNodes:
     """Declares the nodes of verdicts on the candidates, or the pairs, of a split.
 
     Args:
-        context: the config.
+        context: config.
         split: the judged split.
-        negatives: the candidates, for judges of candidates.
+        negatives: candidates, for judges of candidates.
         retriever: returns the retriever of the run.
         judge_training_data: returns the training data of a cross-encoder, see :func:`judge_training_data`.
         verdicts_of: returns the verdicts on a split of the judge before a judge.
@@ -118,9 +117,9 @@ class VerdictNodes:
         return verdicts(self.context, judge, self.split, negatives, self.reads(judge), earlier)
 
     def reads(self, judge: Judge) -> dict[str, Any]:
-        """Return what a judge reads besides data and candidates, by role.
+        """Return the inputs of a judge besides data and candidates, by role.
 
-        This is a model, the models of the folds with the folds, or cross-fitted margins; empty for the miner's scores.
+        These are a model, models with their folds, or cross-fitted margins; none for the miner's scores.
         """
         context, split = self.context, self.split
         asked = judge.asks(context.config.judge)
@@ -140,8 +139,8 @@ class VerdictNodes:
             case Copy():
                 if split != context.config.data.train_split:
                     raise ConfigError(
-                        f"judge {judge.name} judges the split that its model is trained on, "
-                        f"{context.config.data.train_split!r}, not {split!r}"
+                        f"judge {judge.name} judges only the training split of its model, "
+                        f"{context.config.data.train_split!r}; got {split!r}"
                     )
                 return {MODEL: _copy(context, judge, asked, self.negatives, self.retriever())}
 
@@ -149,10 +148,10 @@ class VerdictNodes:
         context, training_data = self.context, self.judge_training_data() if settings.num_epochs else Judged(None, None)
         if settings.num_epochs and settings.num_hard_negatives and training_data.negatives is None:
             raise ConfigError(
-                f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives} and the run mines no "
-                "candidates: set it to 0, or a section negatives and train.num_hard_negatives"
+                f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives}, but the run mines no "
+                "candidates: set it to 0, or set a section negatives and train.num_hard_negatives"
             )
-        # What is as it came, or was trained on another split, has seen none of the queries.
+        # An untrained model, or a model of another split, has seen none of the queries.
         if settings.num_folds > 1 and settings.num_epochs and self.split == context.config.data.train_split:
             return cross_fitting.cross_encoders(context, settings, training_data.negatives, training_data.pairs)
         return {MODEL: cross_encoder(context, settings, training_data.negatives, training_data.pairs)}
@@ -163,7 +162,7 @@ def _copy(context: Context, judge: Judge, asked: Copy, negatives: Node | None, r
     num_candidates = asked.num_candidates or (mined.depth if mined is not None else None)
     if num_candidates is None:
         raise ConfigError(
-            f"set judge.{judge.name}.num_candidates: there is no section negatives whose depth would be taken"
+            f"set judge.{judge.name}.num_candidates: there is no section negatives whose depth is its default"
         )
     train = {**asked.train, "num_hard_negatives": num_candidates}
     changed = context.training().changed(asked.model, train, f"judge.{judge.name}")

@@ -1,4 +1,4 @@
-"""Methods that find wrong labels, asked about labelled sets and measured; nothing is trained on a label."""
+"""Benchmark of methods that detect wrong labels, on labelled sets; labels are never used in training."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from raydr.pipeline.findings import find_mismatched
 from raydr.pipeline.session import open_session
 
 SPLIT = "train"
-#: Pairs whose token vectors are held at once.
+#: Number of pairs whose token vectors are held at once.
 _LATE_PAIRS = 1_000
-#: Of the detectors' trainings: what `raydr.find_noise` takes.
+#: Training settings of the detectors, those of `raydr.find_noise`.
 _TRAIN = {"batch_size": 64, "optimizer": {"learning_rate": 5e-5}}
 _COLUMNS = {"query": "query", "positive": "passage", "query_id": "query_id", "passage_id": "passage_id"}
 
@@ -43,19 +43,19 @@ def benchmark_set(
     num_samples: int = 1000,
     seed: int = 0,
 ) -> SetFigures:
-    """Ask all methods about a labelled set, and measure them.
+    """Apply all methods to a labelled set, and measure them.
 
     Args:
-        labelled: the set.
-        model: settings of the encoder, which is asked as it is and starts the cross-fitted trainings.
-        workdir: an empty folder for its artefacts: seconds are those of the whole work.
-        others: scores of further methods, by method and pair; those without any pair of the set are left out.
-        num_samples: of the bootstrap.
-        seed: of all draws.
+        labelled: labelled set.
+        model: settings of the encoder, which is used untrained and starts the cross-fitted trainings.
+        workdir: an empty folder for its artefacts, so that seconds cover the whole work.
+        others: scores of further methods, by method and pair; methods without any pair of the set are left out.
+        num_samples: number of bootstrap samples.
+        seed: seed of all draws.
 
     Raises:
-        DataError: a method has some scores of the set, and not all.
-        ConfigError: the encoder has several vectors a text.
+        DataError: a method has scores of only some pairs of the set.
+        ConfigError: the encoder has several vectors for each text.
     """
     started = time.perf_counter()
     suspicions = {method: scores_on(by_pair, labelled, method) for method, by_pair in others.items()}
@@ -95,7 +95,7 @@ def _config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed:
 
 
 def _encode(labelled: LabelledSet, config: RunConfig) -> tuple[PairVectors, float]:
-    """Encode the different texts of a set, once for all rules; returns the seconds too."""
+    """Encode the distinct texts of a set once for all rules; return the vectors and the seconds."""
     queries, query_N = np.unique(labelled.queries, return_inverse=True)
     passages, passage_N = np.unique([*labelled.passages, *(labelled.positives or ())], return_inverse=True)
     started = time.perf_counter()
@@ -115,7 +115,7 @@ def _encode(labelled: LabelledSet, config: RunConfig) -> tuple[PairVectors, floa
 
 
 def _scorer(config: RunConfig, model: ModelConfig, name: str) -> DualEncoderScorer:
-    """Load an encoder as it is."""
+    """Load an untrained encoder."""
     with open_session(config) as session:
         context = session.recipe.context
         [made] = session.make(untrained(context, model, name))
@@ -126,12 +126,12 @@ def _scorer(config: RunConfig, model: ModelConfig, name: str) -> DualEncoderScor
 
 
 def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:
-    """Score pairs by the vectors of all tokens: the mean over a query's tokens of the best in the passage."""
+    """Score pairs by token vectors: the mean over query tokens of the best similarity in the passage."""
     started = time.perf_counter()
     model = config.model.model_copy(update={"score": SumOfMax(), "projection": None})
     scorer = _scorer(config, model, "untrained-late-interaction")
     score_N = np.empty(len(labelled.queries))
-    # A query is encoded once for all of its pairs, or twice.
+    # A query's pairs may span two blocks; it is then encoded twice.
     order_N = np.argsort(labelled.query_N, kind="stable")
     for start in range(0, len(order_N), _LATE_PAIRS):
         rows_B = order_N[start : start + _LATE_PAIRS]
@@ -145,10 +145,10 @@ def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:
 
 
 def _detect(labelled: LabelledSet, config: RunConfig) -> Iterator[MethodScores]:
-    """Ask the detector of ``npc``: about margins of the checkpoint and, for pairs, about cross-fitted ones.
+    """Apply the detector of ``npc`` to margins of the checkpoint and, for pairs, to cross-fitted margins.
 
     A candidate that the detector takes for a right pair is a false negative. Cross-fitting trains on the rows as right
-    ones, which candidates are not taken for.
+    pairs, so it does not apply to candidates.
     """
     as_it_is = config.cross_fit.model_copy(update={"num_epochs": 0})
     yield _detected(labelled, "margins", config.model_copy(update={"cross_fit": as_it_is}))
@@ -164,7 +164,7 @@ def _detected(labelled: LabelledSet, method: str, config: RunConfig) -> MethodSc
     row_N = np.array([int(passage_id) for _, passage_id in noise.pair_ids])
     mismatch_N, place_N, flagged_N = np.empty(len(row_N)), np.empty(len(row_N)), np.empty(len(row_N), dtype=np.bool_)
     mismatch_N[row_N], flagged_N[row_N] = noise.table["p_wrong"], noise.table["flagged"]
-    # The table has the likeliest mismatch first; probabilities alone have many ties.
+    # The table is sorted by suspicion; probabilities alone have many ties.
     place_N[row_N] = np.arange(len(row_N))
     probability_N = None if noise.reason else mismatch_N
     if labelled.subject == "pairs":

@@ -1,4 +1,4 @@
-"""The nodes that some targets need, and why each is made; nothing is run here."""
+"""Plan the nodes that targets need, with reasons, and schedule them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from raydr.store.folder import Folder
 from raydr.store.identity import Identity, differences
 from raydr.store.manifest import MANIFEST, Manifest
 
-#: What is at a node's place: a finished artefact, one whose inputs were made again since, a part of one, or nothing.
+#: State of a node: finished, finished with changed inputs, partly made, or missing.
 State = Literal["done", "stale", "begun", "to do"]
 
 
 @dataclass
 class Inventory:
-    """What is there of some nodes; remembers the manifests that it has read.
+    """State of existing artefacts, with cached manifests.
 
     Args:
-        places: where they lie.
+        places: places of the artefacts.
     """
 
     places: Places
@@ -34,11 +34,11 @@ class Inventory:
     _damaged: set[str] = field(default_factory=set)
 
     def folder(self, node: Node) -> Folder:
-        """Where a node lies: under its key, unless a user has given it by its folder."""
+        """Return the folder of a node: under its key, or the folder that a user set."""
         return node.folder if isinstance(node, Existing) else self.places.folder(node.kind, node.key)
 
     def open(self, node: Node) -> Artifact:
-        """The finished artefact."""
+        """Open the finished artefact."""
         return Artifact.open(self.folder(node), node.kind)
 
     def state(self, node: Node) -> State:
@@ -48,7 +48,7 @@ class Inventory:
         return "begun" if self.folder(node).exists(PLAN) else "to do"
 
     def outdated(self, node: Node) -> list[Node]:
-        """What a finished artefact was made from and that was made again since, with other bytes."""
+        """Return inputs that were made again with other bytes after a finished artefact."""
         manifest = self.manifest(node)
         known = manifest.made_from if manifest is not None else {}
         return [
@@ -58,7 +58,7 @@ class Inventory:
         ]
 
     def made_from(self, node: Node) -> dict[str, str]:
-        """Digests of all that a node is made from, by key: of what is there, else as its nearest users remember it."""
+        """Return digests of all inputs by key: of existing artefacts, else as recorded by their nearest users."""
         digests: dict[str, str] = {}
         for input_node in node.inputs.values():
             manifest = self.manifest(input_node)
@@ -67,7 +67,7 @@ class Inventory:
         return digests
 
     def manifest(self, node: Node) -> Manifest | None:
-        """The manifest of a finished artefact; None if it is not there, or damaged."""
+        """Return the manifest of a finished artefact; None if it is missing or damaged."""
         if node.key not in self._manifests:
             folder = self.folder(node)
             if not folder.exists(MANIFEST):
@@ -77,7 +77,7 @@ class Inventory:
             except DamagedError as error:
                 if isinstance(node, Existing):
                     raise
-                # As if it were not there: it is made again where it is needed.
+                # A damaged artefact counts as missing: it is made again where needed.
                 if node.key not in self._damaged:
                     self._damaged.add(node.key)
                     warn(f"{node.label} is not used: {error}")
@@ -85,23 +85,23 @@ class Inventory:
         return self._manifests[node.key]
 
     def forget(self, node: Node) -> None:
-        """It is made anew, or removed: what was read of it holds no more."""
+        """Drop cached knowledge of a node that is made again or removed."""
         self._manifests.pop(node.key, None)
 
     def num_parts_done(self, node: Node) -> int:
-        """Parts that an interrupted attempt has left."""
+        """Return the number of parts that an interrupted attempt finished."""
         return len(self.folder(node).files(DONE))
 
 
 def required(inventory: Inventory, targets: Iterable[Node], again: Collection[str] = ()) -> list[Node]:
-    """The nodes that have to be made, in an order in which they could be made one after the other.
+    """Return the nodes to make, in a valid order.
 
-    A finished artefact needs nothing: what it was made from may be gone.
+    A finished artefact needs no inputs; they may be gone.
 
     Args:
-        inventory: what is there.
-        targets: what is asked for.
-        again: keys of nodes that are made anew, though they are there.
+        inventory: existing artefacts.
+        targets: requested nodes.
+        again: keys of nodes to make again although they exist.
     """
     needed: dict[str, Node] = {}
     seen: set[str] = set()
@@ -122,12 +122,12 @@ def required(inventory: Inventory, targets: Iterable[Node], again: Collection[st
 
 
 def _is_remade(node: Node, again: Collection[str]) -> bool:
-    """Whether something that it is made from is about to be made anew."""
+    """Return whether an input is about to be made again."""
     return bool(again) and any(key in again for key in node.ancestors())
 
 
 def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: Collection[str] = ()) -> str:
-    """Why a node has to be made."""
+    """Explain why a node is made."""
     state = inventory.state(node)
     if state == "begun":
         num_done = inventory.num_parts_done(node)
@@ -139,16 +139,16 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
     if state == "stale":
         return f"{', '.join(ancestor.label for ancestor in inventory.outdated(node))} was made again"
     if node.key in again:
-        return "asked for again"
+        return "made again on request"
     for name, named in names.items():
         if named.key == node.key and (before := _before(inventory.places, name)) is not None:
             return "; ".join(changes(node, before)) or "new"
-    # There, and made all the same: what it is made from is.
-    return "new" if inventory.manifest(node) is None else "what it is made from is made again"
+    # An existing artefact is made again if an input is.
+    return "new" if inventory.manifest(node) is None else "an input is made again"
 
 
 def _before(places: Places, name: str) -> Identity | None:
-    """What a name points to now, if it is there."""
+    """Return the identity of the artefact that a name points to, if it exists."""
     folder = places.resolve(name)
     if folder is None or not folder.exists(MANIFEST):
         return None
@@ -159,7 +159,7 @@ def _before(places: Places, name: str) -> Identity | None:
 
 
 def changes(node: Node, before: Identity) -> list[str]:
-    """What differs between a node and something that was made: its own settings, and which of its inputs.
+    """List the differences between a node and an existing artefact: own settings and changed inputs.
 
     >>> old = Identity(kind="index", config={"factory": "Flat"}, inputs={"embeddings": "a"})
     >>> changes(Node("index", "index", lambda work: {}, {"factory": "SQ8"}), old)
@@ -175,15 +175,15 @@ def changes(node: Node, before: Identity) -> list[str]:
         if before.inputs.get(role) != inputs.get(role)
     ]
     if before.version != node.version:
-        descriptions.append("this raydr makes it differently")
+        descriptions.append("this version of raydr makes it differently")
     return descriptions
 
 
 def check_names(places: Places, names: Mapping[str, Node]) -> None:
-    """Refuse to move a name by accident: each must point to what the config asks for, or to nothing.
+    """Check that each name points to the node that the config requests, or to nothing.
 
     Raises:
-        FingerprintError: a name points to something else; says which settings differ.
+        FingerprintError: a name points to another artefact; the message lists differing settings.
     """
     wrong: list[str] = []
     for name, node in names.items():
@@ -196,31 +196,31 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
     own = [line for line in wrong if not line.endswith(" changes")]
     if wrong:
         raise FingerprintError(
-            f"what these names of {places.root} point to was made differently from what is asked now:\n  "
+            f"these names of {places.root} point to artefacts with other settings than requested:\n  "
             + "\n  ".join(own or wrong)
-            + "\nrestore these settings, give another name or set another workdir, or pass --again: names move to what "
-            "is made now, and what they pointed to stays until raydr gc"
+            + "\nrestore these settings, use another name or workdir, or pass --again to move the names; the old "
+            "artefacts stay until raydr gc"
         )
 
 
-#: Nodes that are made at a time, at most: each has a thread here.
+#: Limit of concurrent nodes; each has a thread.
 _MOST_AT_ONCE = 16
 
 
 def run_nodes(nodes: Sequence[Node], capacity: Resources, do: Callable[[Node], None]) -> None:
-    """Make nodes side by side where their inputs and the capacity allow it.
+    """Make nodes concurrently as inputs and capacity permit.
 
-    A node is started only if what it demands is free together with the demands of those that run, so that no two wait
-    for each other's resources. One that demands more than there is runs alone. A node that is alone anyway is made in
-    the calling thread, where Ctrl-C reaches it.
+    A node starts only if its demands and those of running nodes fit the capacity, so that no two nodes wait for each
+    other. A node that demands more than the capacity runs alone. A node that is alone runs in the calling thread, where
+    Ctrl-C reaches it.
 
     Args:
-        nodes: in an order in which they could be made one after the other; what else they need is there.
-        capacity: what there is.
-        do: makes one node, in a thread.
+        nodes: nodes in a valid order; their other inputs exist.
+        capacity: available resources.
+        do: makes a node; called in a thread.
 
     Raises:
-        Exception: the first one that was raised, after those that ran beside it have ended.
+        Exception: the first error, raised after the concurrent nodes have ended.
     """
     waiting = list(nodes)
     running: dict[Future[None], Node] = {}
@@ -238,14 +238,14 @@ def run_nodes(nodes: Sequence[Node], capacity: Resources, do: Callable[[Node], N
                 failure = failure or future.exception()
                 del running[future]
     finally:
-        # After Ctrl-C the threads end with the process; nobody waits for them.
+        # After Ctrl-C the threads end with the process, without a wait.
         pool.shutdown(wait=not running, cancel_futures=True)
     if failure is not None:
         raise failure
 
 
 def _startable(waiting: Iterable[Node], running: Iterable[Node], capacity: Resources) -> list[Node]:
-    """The nodes to start now."""
+    """Return the nodes that can start now."""
     busy = list(running)
     unfinished = {node.key for node in [*busy, *waiting]}
     started: list[Node] = []
@@ -265,6 +265,6 @@ def _fits(node: Node, busy: Sequence[Node], capacity: Resources) -> bool:
     return all(
         sum(other.demand.get(name, 0.0) for other in busy) + amount <= capacity.get(name, 0.0) + 1e-6
         for name, amount in node.demand.items()
-        # What the cluster has none of cannot be waited for.
+        # A resource that the cluster lacks cannot become free.
         if capacity.get(name, 0.0)
     )

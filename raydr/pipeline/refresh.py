@@ -1,6 +1,6 @@
-"""Refresh rounds: train, encode, index, search, mine, judge, train again; evaluated after each round.
+"""Refresh rounds: train, encode, index, search, mine, judge, train again, with an evaluation after each round.
 
-Killed at any point, the same command goes on: finished nodes are found by their keys, begun ones by their parts.
+After a kill the same command resumes: finished nodes are identified by their keys, partial ones by their parts.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from raydr.pipeline.rounds import Arm, Round, lay_out
 from raydr.pipeline.session import Session
 from raydr.store.folder import Folder
 
-#: What the rounds of each arm came to, and the page about them.
+#: Results of the rounds of each arm, and the report.
 RESULTS, PAGE = "rounds.json", "report.html"
 
 
 @dataclass
 class RefreshOutcome:
-    """What a refresh came to: its rounds by arm, and where its files are."""
+    """Results of a refresh: rounds by arm, and the places of its files."""
 
     rounds: dict[str, list[RoundResult]]
     folder: Folder
@@ -41,13 +41,13 @@ class RefreshOutcome:
 
 
 def run_refresh(session: Session) -> RefreshOutcome | None:
-    """Run all rounds of all arms; what is done already is not done again.
+    """Run all rounds of all arms; finished nodes are reused.
 
     Returns:
-        What they came to; None in a dry run.
+        Results; None in a dry run.
 
     Raises:
-        ConfigError: the settings do not fit the data or the cluster.
+        ConfigError: the settings do not fit data or cluster.
     """
     return _Refresh(session).run()
 
@@ -55,7 +55,7 @@ def run_refresh(session: Session) -> RefreshOutcome | None:
 @dataclass
 class _Refresh:
     session: Session
-    #: Last round of the arms that were stopped early.
+    #: Last round of arms that stopped early.
     stopped: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class _Refresh:
         self.root = self.session.places.root / "refresh"
         for settings in self.config.refresh_arms().values():
             check_choice(self.config, settings)
-        # The data are what the rounds start from: only the rounds are done again.
+        # --again repeats the rounds, but not the preparation of data.
         self.session.recipe.dataset()
         self.arms = lay_out(self.session.recipe.context)
         for arm in self.arms:
@@ -71,7 +71,7 @@ class _Refresh:
                 self._name(arm, refresh_round)
 
     def _name(self, arm: Arm, refresh_round: Round) -> None:
-        """Names of what stays of a round; its vectors have none, unless all of them are kept."""
+        """Names for the kept artefacts of a round; vectors get names only if all are kept."""
         place = f"refresh/{arm.name}/round-{refresh_round.number}"
         named = {
             "model": refresh_round.model,
@@ -95,11 +95,11 @@ class _Refresh:
             return None
         if any(arm.settings.patience for arm in self.arms):
             for number in range(1, max(len(arm.rounds) for arm in self.arms) + 1):
-                # Whether there is another round at all depends on how good the last one is.
+                # The last round's quality decides whether another round runs.
                 wanted = [arm for arm in self.arms if number <= self.stopped.get(arm.name, len(arm.rounds))]
                 self._make(self._targets(wanted, number))
                 for arm in wanted:
-                    self._see_whether_to_stop(arm)
+                    self._stop_if_out_of_patience(arm)
         else:
             self._make(self._targets(self.arms))
         return self._finish()
@@ -119,7 +119,7 @@ class _Refresh:
             *targets, anew=[node for key, node in rounds.items() if key not in data], moving=True, verified=True
         )
 
-    def _see_whether_to_stop(self, arm: Arm) -> None:
+    def _stop_if_out_of_patience(self, arm: Arm) -> None:
         patience = arm.settings.patience
         if patience is None or arm.name in self.stopped:
             return
@@ -129,7 +129,7 @@ class _Refresh:
             self.stopped[arm.name] = done[-1].number
             say(
                 f"{arm.name}: {patience} {'round' if patience == 1 else 'rounds'} without a better "
-                f"{self._measure(arm)} than round {done[values.index(max(values))].number}'s: no further round"
+                f"{self._measure(arm)} than round {done[values.index(max(values))].number}'s: stopping"
             )
 
     # -- results
@@ -143,7 +143,7 @@ class _Refresh:
             arm.name: best_round(self.inventory, self.config, arm.settings, finished[arm.name]).number
             for arm in self.arms
         }
-        # What was chosen decides nothing about this, but an error above must not cost the vectors.
+        # An error above must not remove the vectors.
         self._prune()
         rounds = {
             arm.name: [round_result(self.inventory, arm, refresh_round) for refresh_round in finished[arm.name]]
@@ -177,7 +177,7 @@ class _Refresh:
         self.session.prune(node for key, node in old.items() if key not in kept)
 
     def _compare(self, finished: dict[str, list[Round]]) -> list[str]:
-        """By split, one evaluation over all rounds of all arms, each against the first round of the first arm."""
+        """Evaluate, for each split, all rounds of all arms against the first round of the first arm."""
         several = len(self.arms) > 1
         runs: dict[str, dict[str, Node]] = {}
         for arm in self.arms:

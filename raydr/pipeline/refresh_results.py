@@ -1,4 +1,4 @@
-"""What the rounds of a refresh came to: measures, candidates, verdicts and time, read from their artefacts."""
+"""Results of refresh rounds, read from their artefacts: measures, candidates, verdicts, durations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raydr.pipeline.running import time_of
 
 
 def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
-    """The rounds whose evaluations are all there."""
+    """Return the rounds whose evaluations are all finished."""
     return [
         refresh_round
         for refresh_round in arm.rounds
@@ -27,56 +27,54 @@ def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
 
 
 def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
-    """The label of the measure that says which round of a refresh is best."""
+    """Return the label of the measure that selects the best round."""
     return next(iter(parse_measures([settings.measure or config.evaluate.measures[0]])))
 
 
 def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
-    """Refuse rounds of which the best could not be chosen in the end.
+    """Check that the best round can be selected.
 
     Raises:
-        ConfigError: they are not evaluated on the dev split, or not by the measure that chooses.
+        ConfigError: the dev split or the selecting measure is not evaluated.
     """
     split = config.data.dev_split
     if settings.evaluate_splits and split not in settings.evaluate_splits:
-        raise ConfigError(
-            f"refresh.evaluate_splits has no {split!r}: the best round is chosen on the dev split; add it"
-        )
+        raise ConfigError(f"refresh.evaluate_splits has no {split!r}: the dev split selects the best round; add it")
     check_measure(config, settings)
 
 
 def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
-    """Refuse a measure that is not taken.
+    """Check that the selecting measure is evaluated.
 
     Raises:
-        ConfigError: it is not among those of ``evaluate``.
+        ConfigError: it is not in ``evaluate.measures``.
     """
     if chosen_measure(config, settings) not in parse_measures(config.evaluate.measures):
         raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
 
 
 def dev_measures(inventory: Inventory, config: RunConfig, done: Round) -> dict[str, float]:
-    """Means of all measures on the dev split, after a round."""
+    """Return the means of all measures on the dev split after a round."""
     result = load_result(inventory.open(done.evaluations[config.data.dev_split]))
     return {summary.measure: summary.mean for summary in result.summaries}
 
 
 def dev_value(inventory: Inventory, config: RunConfig, settings: RefreshConfig, done: Round) -> float:
-    """The chosen measure on the dev split, after a round."""
+    """Return the selecting measure on the dev split after a round."""
     return dev_measures(inventory, config, done)[chosen_measure(config, settings)]
 
 
 def best_round(inventory: Inventory, config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:
-    """The round with the highest chosen measure on the dev split, the first of equal ones.
+    """Return the first round with the highest selecting measure on the dev split.
 
     Raises:
-        ConfigError: the measure is not taken.
+        ConfigError: the measure is not evaluated.
     """
     return max(rounds, key=lambda refresh_round: dev_value(inventory, config, settings, refresh_round))
 
 
 def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
-    """Whether no further round is begun: the best of these is so many rounds ago.
+    """Return whether the last ``patience`` rounds brought no better value.
 
     >>> out_of_patience([0.1, 0.3, 0.2], 2), out_of_patience([0.1, 0.3, 0.2, 0.3], 2), out_of_patience([], 1)
     (False, True, False)
@@ -87,7 +85,7 @@ def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
 
 
 def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
-    """Read what a finished round came to."""
+    """Read the result of a finished round."""
     measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
     nodes = _own_nodes(arm, done)
     there = {node.label: node for node in nodes if inventory.manifest(node) is not None}
@@ -111,7 +109,7 @@ def _ranker_record(inventory: Inventory, arm: Arm, done: Round) -> RankerRecord 
     return RankerRecord(f"{arm.name}, round {done.number}", ranker.info)
 
 
-#: What a node's time is counted as, by its name in the round where that is here, else by its kind.
+#: Stage to which a node's duration is added, by its name in the round, else by its kind.
 _STAGES = {
     "model": "train",
     "warmup": "train",
@@ -141,7 +139,7 @@ def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
 
 
 def _own_nodes(arm: Arm, done: Round) -> list[Node]:
-    """The nodes that the round needs and no round before it has needed; data that are prepared before do not count."""
+    """Return the nodes that this round is the first to need, without prepared data."""
     before = {key for earlier in arm.rounds[: done.number - 1] for key in earlier.nodes()}
     data = {"corpus", "dataset"}
     nodes = [

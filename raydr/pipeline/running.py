@@ -1,4 +1,4 @@
-"""Nodes run: inputs opened, the place begun, the artefact made, timed, logged and named."""
+"""Run nodes: open inputs, make the artefact, record its time, track and name it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from raydr.store.folder import Folder
 from raydr.store.manifest import MANIFEST
 from raydr.tracking.tracker import Tracker
 
-#: What is made in this process is made one by one: threads of PyTorch and FAISS are set for the whole of it.
+#: Serialises work in this process: the thread counts of PyTorch and FAISS are global.
 _here = threading.Lock()
-#: Seconds that a step takes at least if they are told.
+#: Shortest duration, in seconds, that is reported.
 _WORTH_TELLING_S = 1.0
-#: Seconds between two looks at a node that another process is making.
+#: Seconds between two checks of a node that another process makes.
 _LOOK_S = 0.5
-#: Parts that one call reads for their checksums: each task of Ray costs memory in this process.
+#: Parts whose checksums a call reads: each Ray task costs memory in this process.
 _READ_AT_ONCE = 64
-#: What the runs of trainings in MLflow have as parameters, where it is not the default.
+#: Sections logged as MLflow parameters of a training, where they differ from the defaults.
 _OF_A_MODEL = ("seed", "model", "train")
 
 
@@ -42,12 +42,12 @@ class Runner:
     """Makes the nodes of a run.
 
     Args:
-        inventory: what is there.
-        tracker: the run in MLflow; each node is a step of it.
-        run_config: kept in the manifests, for people.
-        capacity: what the nodes share.
-        names: what is to be pointed to as soon as it is complete.
-        pool: where everything is made; chosen for each node by its size if None.
+        inventory: existing artefacts.
+        tracker: MLflow run; each node is a step of it.
+        run_config: stored in manifests for information.
+        capacity: resources shared by the nodes.
+        names: names that point to nodes as soon as they are complete.
+        pool: pool for all nodes; None: chosen for each node by its size.
     """
 
     inventory: Inventory
@@ -62,12 +62,12 @@ class Runner:
         return self.inventory.places
 
     def make(self, nodes: Sequence[Node]) -> None:
-        """Make the nodes; what is there of one is set aside.
+        """Make the nodes; existing artefacts of them are set aside.
 
         Args:
-            nodes: in an order in which they could be made; what else they need is there.
+            nodes: nodes in a valid order; their other inputs exist.
         """
-        # Before anything is set aside.
+        # Checks precede any change.
         for node in nodes:
             node.check()
         for node in nodes:
@@ -83,10 +83,10 @@ class Runner:
         run_nodes(nodes, self.capacity, make)
 
     def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
-        """Say now, and not after a training, that a data set has not the split that is worked on.
+        """Check before any work that a data set has the needed split.
 
         Raises:
-            DataError: it has not.
+            DataError: the split is missing.
         """
         if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
             return
@@ -96,8 +96,8 @@ class Runner:
             if split not in data.splits:
                 raise DataError(
                     f"{user.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
-                    f"{', '.join(data.splits)}: name those in data.train_split, data.dev_split ('' for none) and "
-                    "data.test_splits"
+                    f"{', '.join(data.splits)}: set data.train_split, data.dev_split ('' for none) and "
+                    "data.test_splits to these"
                 )
 
     def _set_aside(self, node: Node) -> None:
@@ -120,7 +120,7 @@ class Runner:
                 info = node.make(NodeWork(making, pool, inputs, tracker))
                 made = making.finish(info, dict(self.run_config), self.inventory.made_from(node))
                 log_made(tracker, made)
-                # Rounds, trials and arms have pages of their own.
+                # Rounds, trials and arms have their own pages.
                 if "/" not in node.label:
                     self._log_for_comparison(node, made, inputs, tracker)
             if pool.here:
@@ -135,7 +135,7 @@ class Runner:
         self.point(node)
 
     def _log_for_comparison(self, node: Node, made: Artifact, inputs: Mapping[str, Artifact], tracker: Tracker) -> None:
-        """What people compare runs by in MLflow: measures of the run itself, the data, the model."""
+        """Log what people compare runs by in MLflow: measures, data, model."""
         context = {"model": "training", "evaluation": "evaluation"}.get(node.kind)
         data = inputs.get("dataset")
         if context is not None and data is not None:
@@ -151,7 +151,7 @@ class Runner:
                     self.tracker.log_measures(
                         model.key, {f"{split}/{measure}": value for measure, value in measures.items()}
                     )
-        # Folds of a cross-fitting are models too, of which nobody serves one.
+        # Models of cross-fitting folds are not served.
         if data is not None and node.label.startswith("train-") and node.kind == "model":
             name = node.label.removeprefix("train-")
             config = RunConfig.parse(dict(self.run_config)).variant(name)
@@ -161,7 +161,7 @@ class Runner:
                 tracker.log_model(made.folder, f"{config.name}-{name}", config.tracking.registered_model)
 
     def _begin(self, node: Node, stack: ExitStack) -> Artifact | Building:
-        """The node's place, once no other process is making it; held until the stack ends."""
+        """Return the node's place once no other process makes it; hold it until the stack ends."""
         waiting = False
         while True:
             try:
@@ -173,14 +173,14 @@ class Runner:
                 time.sleep(_LOOK_S)
 
     def point(self, node: Node) -> None:
-        """Let the names of a complete node point to it."""
+        """Point the names of a complete node to it."""
         for name, named in self.names.items():
             if named.key == node.key:
                 self.places.point(name, node.kind, node.key)
 
 
 def log_made(tracker: Tracker, artifact: Artifact) -> None:
-    """Key, place and counters of an artefact."""
+    """Log the key, place and counters of an artefact."""
     kind = artifact.manifest.identity.kind
     tracker.set_tags({f"raydr.{kind}": artifact.fingerprint, f"raydr.{kind}.path": str(artifact.folder)})
     numbers: dict[str, Any] = {key: value for key, value in artifact.info.items() if isinstance(value, int | float)}
@@ -188,7 +188,7 @@ def log_made(tracker: Tracker, artifact: Artifact) -> None:
 
 
 def means(artifact: Artifact) -> dict[str, float]:
-    """Means of an evaluation as ``SPLIT/SYSTEM/MEASURE``; nothing of other artefacts."""
+    """Return the means of an evaluation as ``SPLIT/SYSTEM/MEASURE``; empty for other artefacts."""
     return {
         f"{artifact.info['split']}/{system}/{measure}": value
         for system, measures in artifact.info.get("means", {}).items()
@@ -197,22 +197,22 @@ def means(artifact: Artifact) -> dict[str, float]:
 
 
 def read_by(nodes: Sequence[Node]) -> list[Node]:
-    """What some nodes are made from that is not among them."""
+    """Return the inputs of nodes that are not among them."""
     made = {node.key for node in nodes}
     inputs = {input_node.key: input_node for node in nodes for input_node in node.inputs.values()}
     return [node for key, node in inputs.items() if key not in made]
 
 
 def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) -> list[Node]:
-    """Set aside what is damaged among finished artefacts: a part that was changed or cut off since.
+    """Set aside finished artefacts with a part that was changed or truncated.
 
     Args:
-        inventory: where they lie.
-        nodes: finished ones.
-        checksums: read all parts; without it those of object stores that have another version than they had.
+        inventory: existing artefacts.
+        nodes: finished nodes.
+        checksums: read all parts; if False, only parts whose version on the object store changed.
 
     Returns:
-        The nodes that have to be made again.
+        Nodes to make again.
     """
     damaged: dict[str, str] = {}
     calls: list[tuple[Artifact, list[str], str]] = []
@@ -240,7 +240,7 @@ def repair(inventory: Inventory, nodes: Sequence[Node], checksums: bool = True) 
 
 
 def _damage(artifact: Artifact, names: list[str], key: str) -> tuple[str, str] | None:
-    """The key, and what is wrong with the first of some parts that is damaged."""
+    """Return the key and the first fault of the parts; None without faults."""
     try:
         artifact.verify(names)
     except ArtifactError as error:
@@ -248,39 +248,39 @@ def _damage(artifact: Artifact, names: list[str], key: str) -> tuple[str, str] |
     return None
 
 
-#: Where the files are.
+#: Folder of the files.
 TIMES = "times"
 
 
 class StageTime(Config):
-    """What a stage took."""
+    """Duration of a stage."""
 
     stage: str
-    """Its name."""
+    """Name of the stage."""
 
     seconds: float
-    """Of the attempt that finished it."""
+    """Duration of the attempt that finished it."""
 
     num_parts_before: int = 0
-    """Parts that interrupted attempts had left, whose time is not known."""
+    """Parts of earlier, interrupted attempts, whose duration is unknown."""
 
     key: str = ""
-    """Tells stages of the same name apart."""
+    """Key that distinguishes stages of the same name."""
 
 
 def note_time(root: Folder, time: StageTime) -> None:
-    """Keep the time of a stage."""
+    """Store the duration of a stage."""
     root.write_sealed(_name(time.stage, time.key), time.model_dump())
 
 
 def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:
-    """The time of a stage, None if it was never finished."""
+    """Return the duration of a stage; None if it never finished."""
     name = _name(stage, key)
     return root.read_record(name, StageTime) if root.exists(name) else None
 
 
 def read_times(root: Folder) -> list[StageTime]:
-    """The times of all stages of a folder, by name."""
+    """Return the durations of all stages of a folder, by name."""
     return [root.read_record(name, StageTime) for name in root.files(TIMES)]
 
 

@@ -1,4 +1,4 @@
-"""One verb at work: its config, its nodes, and what making them takes. Ray and MLflow start when something is to do."""
+"""A run of a verb: its config, nodes and resources. Ray and MLflow start only when there is work."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from raydr.store.artifact import Artifact
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker, open_run
 
-#: The resolved config of the last run in a working folder.
+#: Resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
-#: Kinds that the workers of the section ``encode`` make, where a model is asked.
+#: Kinds that the workers of the section ``encode`` make, if a model is used.
 _ENCODED = ("embeddings", "verdicts", "diagnosis", "run", "ranker_scores")
 
 
 @dataclass
 class Session:
-    """What a verb works with.
+    """State of a running verb.
 
     Args:
-        config: the run.
-        again: make the targets anew, or move their names.
-        dry_run: only say what would be made.
+        config: config of the run.
+        again: make the targets again, or move their names.
+        dry_run: only list what would be made.
     """
 
     config: RunConfig
     again: bool = False
     dry_run: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
-    #: Keys of what this session has made: it is not made anew twice.
+    #: Keys made in this session, which are not made twice.
     _made_now: set[str] = field(default_factory=set)
-    _told_of_gpus: bool = False
+    _idle_gpus_reported: bool = False
 
     @cached_property
     def places(self) -> Places:
@@ -67,7 +67,7 @@ class Session:
 
     @cached_property
     def tracker(self) -> Tracker:
-        """The run in MLflow; begun when it is first asked for."""
+        """MLflow run; starts at first use."""
         config = self.config
         name = f"{config.name}, seed {config.seed}"
         tags = {"raydr.config": fingerprint_of(config.model_dump(mode="json"))}
@@ -79,19 +79,19 @@ class Session:
     def make(
         self, *targets: Node, anew: Sequence[Node] | None = None, moving: bool = False, verified: bool = False
     ) -> list[Artifact]:
-        """Make the targets and whatever of their inputs is missing; says before what that is, and why.
+        """Make the targets and their missing inputs, after listing them with reasons.
 
         Args:
-            targets: what is asked for.
-            anew: what is made anew if that was asked for; the targets if None.
-            moving: names move to what is asked for without a word: they only show what is there.
-            verified: what is read is compared with its checksums first, and made again where it is damaged.
+            targets: requested nodes.
+            anew: nodes that ``again`` makes again; None: the targets.
+            moving: names move without a check, since they only show existing artefacts.
+            verified: check inputs by their checksums first, and make damaged ones again.
 
         Returns:
-            The targets; nothing in a dry run.
+            Artefacts of the targets; empty in a dry run.
 
         Raises:
-            FingerprintError: a name points to something else than what is asked for.
+            FingerprintError: a name points to another artefact than the requested one.
         """
         wanted = {key: node for target in targets for key, node in {**target.ancestors(), target.key: target}.items()}
         names = {name: node for name, node in self.recipe.names.items() if node.key in wanted}
@@ -105,7 +105,7 @@ class Session:
             checksums = self.config.refresh.check == "checksums"
             if repair(self.inventory, read_by(todo), checksums):
                 todo = required(self.inventory, targets, again)
-        self._tell(todo, names, again)
+        self._announce(todo, names, again)
         if self.dry_run:
             return []
         with self.places.root.publish(CONFIG_FILE) as path:
@@ -115,7 +115,7 @@ class Session:
         if todo:
             capacity = cluster_capacity()
             if capacity["GPU"] and local_session() is not None and any(node.asks_model for node in todo):
-                self._tell_of_idle_gpus(int(capacity["GPU"]))
+                self._report_idle_gpus(int(capacity["GPU"]))
             Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
@@ -124,14 +124,14 @@ class Session:
         return [self.inventory.open(target) for target in targets]
 
     def _claim(self, nodes: Sequence[Node]) -> None:
-        """Keep what is read and made from garbage collection until the session ends."""
+        """Protect inputs and outputs from garbage collection until the session ends."""
         new = self._claims.add(map(self.inventory.folder, nodes))
         for node in nodes:
             if self.inventory.folder(node) in new:
                 self.inventory.forget(node)
 
     def prune(self, nodes: Iterable[Node]) -> None:
-        """Remove what only other nodes needed, and no name points to."""
+        """Remove artefacts that only other nodes needed and that have no name."""
         named = self.places.named_keys()
         for node in nodes:
             if node.temporary and node.key not in named and self.inventory.manifest(node) is not None:
@@ -139,21 +139,21 @@ class Session:
                 self.inventory.forget(node)
                 say(f"removed {node.label} ({self.inventory.folder(node)})")
 
-    def _tell_of_idle_gpus(self, num_gpus: int) -> None:
+    def _report_idle_gpus(self, num_gpus: int) -> None:
         config = self.config
-        if self._told_of_gpus or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
+        if self._idle_gpus_reported or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
             return
-        self._told_of_gpus = True
+        self._idle_gpus_reported = True
         wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
-        # More workers than GPUs would be waited for.
+        # More workers than GPUs would wait forever.
         asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
         wanted |= {name: str(num_gpus) for name, num in asked.items() if num > num_gpus}
         options = " ".join(f"--set {name}={value}" for name, value in wanted.items())
         them = "it" if num_gpus == 1 else "them"
-        say(f"{counted(num_gpus, 'GPU')} here, and no model is trained or asked on {them}: {options}")
+        say(f"{counted(num_gpus, 'GPU')} here, but no model runs on {them}: {options}")
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
-        """Keys of what is there as it is asked for, and made again all the same."""
+        """Return keys of existing artefacts that are made again."""
         if not self.again:
             return set()
         current = {node.key for name, node in names.items() if self._points_to(name, node)}
@@ -163,24 +163,24 @@ class Session:
         pointer = self.places.pointer(name)
         return pointer is not None and pointer.key == node.key
 
-    def _tell(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
+    def _announce(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:
             say(f"working folder: {self.places.root}")
             say(f"{counted(len(todo), 'artefact')} to make:")
         for node in todo:
-            # Not as a table: reasons are long, and a narrow terminal would cut them up.
+            # A narrow terminal would cut long reasons in a table.
             say(f"  {node.label}: {reason(self.inventory, node, names, again)}")
         if not todo:
-            say("nothing to make: everything is there")
+            say("nothing to make: all artefacts exist")
         forecast = read_forecast(self.places.root) if todo else None
         if forecast is not None and not forecast.scaled and (known := forecast.of(todo)).stages:
-            say(f"forecast of {len(known.stages)} of them, as if nothing of them were there: {known.words()}")
+            say(f"forecast of {len(known.stages)} of them, made from scratch: {known.words()}")
             if not self.dry_run:
                 check_confirmed(known, self.config.plan.confirm_above)
 
 
 def asks_for_gpus(config: RunConfig) -> bool:
-    """Whether a config says that GPUs are to be used."""
+    """Return whether a config requests GPUs."""
     on_cuda = "cuda" in (config.encode.device, config.search.device)
     return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
 
@@ -189,14 +189,14 @@ def asks_for_gpus(config: RunConfig) -> bool:
 def open_session(
     config: RunConfig, again: bool = False, dry_run: bool = False, dashboard: bool = False
 ) -> Iterator[Session]:
-    """A session for the duration of the block.
+    """Open a session for the duration of the block.
 
     Args:
-        config: the run.
-        again: make the targets anew, or move their names.
-        dry_run: only say what would be made.
-        dashboard: a Ray that is started here has its dashboard.
+        config: config of the run.
+        again: make the targets again, or move their names.
+        dry_run: only list what would be made.
+        dashboard: start a local Ray with its dashboard.
     """
     with ray_session(config.ray, dashboard), ExitStack() as stack:
-        # Ray's trainers and trials work in folders of their own.
+        # Ray's trainers and trials change the working directory.
         yield Session(config.from_anywhere(), again, dry_run, stack)

@@ -1,4 +1,4 @@
-"""Systems that are compared: own runs, imported runs, imported vectors, and fusions of them."""
+"""Compared systems: own runs, imported runs, imported vectors, and fusions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raydr.models.scores.dual import Dual
 
 
 def is_own(context: Context, system: str) -> bool:
-    """Whether a system is one of the config, or a model that is there."""
+    """Return whether a system belongs to the config, or is an existing model."""
     own = {BM25, TRAINED, UNTRAINED, RANKER, *context.config.variants}
     return system in own or context.facts.places.pointer(f"models/{system}") is not None
 
@@ -33,12 +33,12 @@ def compared(context: Context, split: str) -> list[str]:
 
 
 def is_run(context: Context, split: str, system: str) -> bool:
-    """Whether a system is there as a run alone."""
+    """Return whether a system exists only as a run."""
     return not is_own(context, system) and context.facts.places.pointer(f"runs/{split}/{system}") is not None
 
 
 def run_of(context: Context, split: str, system: str) -> Node:
-    """The run of another program.
+    """Return the imported run of another program.
 
     Raises:
         ArtifactError: it was imported with another ``data.skip_own_id``.
@@ -47,43 +47,43 @@ def run_of(context: Context, split: str, system: str) -> Node:
     node = Existing.of(context.facts.places.open(name, "run"), name)
     if node.identity.config.get("skip_own_id", False) != context.config.data.skip_own_id:
         raise ArtifactError(
-            f"{name} was imported before data.skip_own_id was changed: raydr import-run CONFIG FILE --system {system} "
+            f"{name} was imported with another data.skip_own_id: raydr import-run CONFIG FILE --system {system} "
             f"--split {split} --again"
         )
     return node
 
 
 def with_dev_run(context: Context, system: str) -> str:
-    """The miner; refuses one whose run over the training split alone is there.
+    """Return the miner; check that an imported miner also has a run over the dev split.
 
     Raises:
-        ConfigError: the ranker's epoch could not be chosen.
+        ConfigError: the dev run is missing, so the ranker's epoch cannot be selected.
     """
     split = context.config.data.dev_split
     if is_run(context, context.config.data.train_split, system) and not is_run(context, split, system):
         raise ConfigError(
-            f"the ranker's epoch is chosen by what {system!r} finds for split {split!r}, and that run is not there: "
-            f"raydr import-run CONFIG FILE --system {system} --split {split}; or set ranker.dev to null"
+            f"selecting the ranker's epoch needs a run of {system!r} over split {split!r}, which does not exist: raydr "
+            f"import-run CONFIG FILE --system {system} --split {split}; or set ranker.dev to null"
         )
     return system
 
 
 def is_embedder(context: Context, system: str) -> bool:
-    """Whether a system is there as vectors."""
+    """Return whether a system exists as vectors."""
     return not is_own(context, system) and context.facts.places.pointer(vectors_name(system)) is not None
 
 
 def vectors(context: Context, system: str, split: str = "") -> Node:
-    """The vectors of an embedder: of passages, or of the queries of a split.
+    """Return the vectors of an embedder: of passages, or of a split's queries.
 
     Raises:
-        ArtifactError: they were not imported, or for other data.
+        ArtifactError: they are missing, or were imported for other data.
     """
     name, places = vectors_name(system, split), context.facts.places
     if places.pointer(name) is None:
         raise ArtifactError(
-            f"there are vectors of {system} for passages, and none for the queries of split {split!r}: raydr "
-            f"import-vectors CONFIG FILE --system {system} --split {split}"
+            f"{system} has vectors of passages, but none of the queries of split {split!r}: raydr import-vectors "
+            f"CONFIG FILE --system {system} --split {split}"
         )
     node = Existing.of(places.open(name, "embeddings"), name)
     texts = declare_dataset(context) if split else declare_corpus(context)
@@ -93,25 +93,25 @@ def vectors(context: Context, system: str, split: str = "") -> Node:
 
 
 def search(context: Context, index: Node, system: str, split: str, scope: Scope | None = None) -> Node:
-    """What an embedder's vectors find for the queries of a split."""
+    """Search a split with an embedder's vectors."""
     return searches.in_index(context, index, vectors(context, system, split), system, split, Dual(), scope=scope)
 
 
 def fuse_runs(context: Context, split: str, search: Callable[[str, str], Node], scope: Scope | None = None) -> Node:
-    """The run that the section ``fuse`` describes.
+    """Return the run of the section ``fuse``.
 
     Args:
-        context: the config.
-        split: that is searched; weights are chosen on the dev split, whichever it is.
-        search: the run of a system, by split and name.
-        scope: a fusion has none.
+        context: config.
+        split: searched split; weights are always chosen on the dev split.
+        search: returns a system's run, by split and name.
+        scope: must be None.
 
     Raises:
         ConfigError: a scope is given.
-        ArtifactError: there is no such system, or no run of it.
+        ArtifactError: a system or its run does not exist.
     """
     if scope is not None:
-        raise ConfigError(f"{FUSED}@{scope}: what is fused is searched where fuse.systems say: write @{scope} there")
+        raise ConfigError(f"{FUSED}@{scope}: a fusion has no scope; write @{scope} at the names in fuse.systems")
     settings = context.config.fuse or FuseConfig()
 
     def runs(on: str) -> dict[str, Node]:
@@ -128,6 +128,6 @@ def _run_of(system: str, split: str, search: Callable[[str, str], Node]) -> Node
         return search(split, system)
     except ArtifactError as error:
         raise ArtifactError(
-            f"fuse.systems: {system!r} has no run over split {split!r} and is no model either ({error}); a run of "
-            f"another program is brought by raydr import-run CONFIG FILE --system {system} --split {split}"
+            f"fuse.systems: {system!r} has no run over split {split!r} and is no model ({error}); import a run of "
+            f"another program with raydr import-run CONFIG FILE --system {system} --split {split}"
         ) from None

@@ -1,4 +1,4 @@
-"""The node of a training with all that its loss and its detection read, and the config of models that judge."""
+"""Nodes of trainings with the inputs of loss and detection, and configs of judging models."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def declare_training(
     """Declare a training on candidates and pairs.
 
     Args:
-        context: the config, a variant or a round.
-        name: of the model; part of the label.
-        settings: of the training.
-        data: the candidates and the pairs; the config's own pairs if it has none.
+        context: config, variant or round.
+        name: name of the model; part of the label.
+        settings: settings of the training.
+        data: candidates and pairs; the config's own pairs if it has none.
         ranker: returns the model whose scores the loss reads; called if the loss reads any.
-        start: the model that training starts from; the checkpoint if None.
-        watcher: shows the progress; the console if None.
+        start: model that training starts from; None: the checkpoint.
+        watcher: receives progress updates; None: the console.
     """
     pairs = data.pairs or declare_dataset(context)
     scores = None
@@ -54,9 +54,9 @@ def declare_training(
 
 
 def judge_held_out(context: Context, split: str) -> Node | None:
-    """Declare the verdicts on the pairs of a split that is held out of the training pairs, which may be as noisy.
+    """Declare the verdicts on the pairs of a split that is held out of the training pairs, and equally noisy.
 
-    The models of the training split's folds measure its pairs: they have not seen any of them.
+    The models of the training split's folds, which have not seen its pairs, measure them.
 
     Returns:
         None if the split came with the data.
@@ -78,12 +78,12 @@ def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:
     """Return the config of a model that judges or mines: trained without judges and without a ranker.
 
     Args:
-        config: of the run.
-        name: the model, ``trained`` or a variant.
-        miner: that of the run; a model's candidates are replaced by those of BM25.
+        config: config of the run.
+        name: name of the model, ``trained`` or a variant.
+        miner: miner of the run; candidates of a model are replaced by BM25's.
 
     Returns:
-        The config itself where nothing has to change.
+        The config itself if nothing changes.
     """
     update: dict[str, object] = {}
     train = config.variant(name).train

@@ -1,6 +1,6 @@
-"""Everything that is known about one query: its positives, its negatives with their provenance, all verdicts.
+"""All data on a query: its positives, its negatives with provenance, all verdicts.
 
-Reads the artefacts that have names part by part; needs no Ray.
+Reads the named artefacts part by part, without Ray.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from raydr.store.artifact import Artifact
 
 
 def explain_query(places: Places, query_id: str, split: str = "train") -> QueryRecord:
-    """Collect what the artefacts of a working folder say of one query.
+    """Collect the data on a query from the artefacts of a working folder.
 
     Args:
-        places: of the working folder; the candidates and verdicts that have names are read.
-        query_id: the query.
-        split: which is meant if several splits have the query.
+        places: places of the working folder, whose named candidates and verdicts are read.
+        query_id: id of the query.
+        split: preferred split if several have the query.
 
     Raises:
         DataError: no split has the query.
@@ -60,13 +60,13 @@ def explain_query(places: Places, query_id: str, split: str = "train") -> QueryR
 
 
 def _find(data: Dataset, query_id: str, first: str) -> tuple[str, dict[str, Any]]:
-    """The split that has the query, and its row there; a query of several splits is shown as ``first`` has it."""
+    """Return the query's split and row; ``first`` is preferred if several splits have the query."""
     for split in sorted(data.splits, key=lambda name: name != first):
         for row in _rows(data.queries(split), query_id):
             return split, row
     raise DataError(
         f"no split of the data set at {data.artifact.folder} ({', '.join(data.splits)}) has a query {query_id!r}: "
-        "ids are in its queries, and in the first column of the source"
+        "see its queries, or the first column of the source, for ids"
     )
 
 
@@ -76,15 +76,15 @@ def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
 
 
 def dataset_of(places: Places) -> Dataset:
-    """What is trained on: the noisy data set if noise was injected."""
+    """Return the training data set: the noisy one if noise was injected."""
     noisy = places.pointer("dataset-noisy") is not None
     return Dataset(places.open("dataset-noisy" if noisy else "dataset", "dataset"))
 
 
 def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
-    """By kind the named candidates and verdicts of a data set, and the names of those of others.
+    """Return the named candidates and verdicts of a data set by kind, and the names of those of others.
 
-    To a data set belong its copies without the pairs that judges have dropped.
+    Copies of the data set without dropped pairs belong to it.
     """
     by_kind: dict[str, list[tuple[str, Artifact]]] = {"negatives": [], "verdicts": [], "dataset": []}
     seen: set[str] = set()

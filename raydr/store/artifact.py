@@ -1,9 +1,9 @@
-"""Artefacts: folders of parts with a manifest that says what they are and what they were made from.
+"""Artefacts: folders of parts with a manifest that records their identity and inputs.
 
-Life of an artefact: :func:`begin` compares the fingerprint of what is asked with what lies at the path. Complete
-and equal: the artefact is reused. Begun and equal: the missing parts are made. Different: an error names the
-fields that differ. Each finished part is recorded beside the data; :meth:`Building.finish` writes the manifest
-last, so an artefact without a manifest is never taken for a complete one.
+:func:`begin` compares the requested fingerprint with the artefact at the path. If it is complete and equal, it is
+reused. If it is partial and equal, the missing parts are made. If it differs, an error names the differing fields. Each
+finished part is recorded beside the data; :meth:`Building.finish` writes the manifest last, so that a folder without a
+manifest is never taken for complete.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DONE = ".done"
 
 
 class Artifact:
-    """A complete artefact, opened for reading; another process opens it once, for all tasks that get it."""
+    """A complete artefact, open for reading; another process opens it once for all tasks that receive it."""
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Artifact:
         """Open the artefact at ``path``.
 
         Raises:
-            ArtifactError: nothing is there, it is not complete, of another kind or of a newer format.
+            ArtifactError: it is missing, incomplete, of another kind or of a newer format.
         """
         folder = path if isinstance(path, Folder) else Folder(path)
         try:
@@ -83,24 +83,24 @@ class Artifact:
         return self.manifest.info
 
     def parts(self, under: str = "") -> list[str]:
-        """Names of the parts below ``under``, sorted."""
+        """Return the sorted names of the parts below ``under``."""
         prefix = f"{under.rstrip('/')}/" if under else ""
         return sorted(name for name in self.manifest.parts if name.startswith(prefix))
 
     def sizes(self, under: str = "") -> dict[str, int]:
-        """Rows of each part below ``under``, by its name."""
+        """Return the rows of each part below ``under``, by name."""
         return {name: self.manifest.parts[name].rows for name in self.parts(under)}
 
     def rows(self, under: str = "") -> int:
         return sum(self.sizes(under).values())
 
     def local(self, name: str) -> str:
-        """Return a local path of one part, which has the checksum that the manifest says.
+        """Return a local path of a part, after a check of its checksum.
 
-        It is read for that once for each content; of an object store's file that is the copy in the node's cache.
+        Each content is read once for the check; for an object store, as the copy in the node's cache.
 
         Raises:
-            ArtifactError: the part is missing, or another one.
+            ArtifactError: the part is missing or differs.
         """
         if self.folder.is_local:
             self._check_local(name, self.folder.path(name), self._check_size(name, self.folder.details(name)))
@@ -110,10 +110,10 @@ class Artifact:
             raise self._damaged(name, "gone") from None
 
     def local_folder(self) -> str:
-        """A local path of all parts, each checked as :meth:`local` does.
+        """Return a local path of all parts, each checked as in :meth:`local`.
 
         Raises:
-            ArtifactError: a part is missing, or another one.
+            ArtifactError: a part is missing or differs.
         """
         path, listing = self.folder.localize_all(), self.folder.listing()
         for name in self.manifest.parts:
@@ -121,10 +121,10 @@ class Artifact:
         return path
 
     def read_json(self, name: str) -> Any:
-        """The content of a part that is JSON.
+        """Read a JSON part.
 
         Raises:
-            ArtifactError: the part is missing, or another one.
+            ArtifactError: the part is missing or differs.
         """
         return json.loads(Path(self.local(name)).read_bytes())
 
@@ -141,7 +141,7 @@ class Artifact:
 
     def _damaged(self, name: str, actual: str) -> ArtifactError:
         return ArtifactError(
-            f"{self.folder.path(name)} has {actual}, the manifest says {self.manifest.parts[name].bytes} bytes: the "
+            f"{self.folder.path(name)} has {actual}, but its manifest has {self.manifest.parts[name].bytes} bytes: the "
             "artefact is damaged; make it again with --again"
         )
 
@@ -154,28 +154,28 @@ class Artifact:
 
     def _differs(self, name: str) -> ArtifactError:
         return DamagedError(
-            f"{self.folder.path(name)} does not have the checksum in the manifest: it was changed or damaged after it "
+            f"{self.folder.path(name)} differs from the checksum in the manifest: it was changed or damaged after it "
             f"was written; make it again: {COMMANDS.get(self.kind, 'the verb that made it')} with --again"
         )
 
     def doubtful(self, checksums: bool = True) -> list[str]:
-        """Return the parts that must be read to know that they are whole; one listing has all sizes.
+        """Return the parts whose bytes must be read for a check, after a check of all sizes by one listing.
 
-        Without ``checksums`` they are those of a file system, and those that an object store does not call what was
-        written, as after a copy.
+        Without ``checksums`` these are parts on file systems, and parts whose version on the object store changed, as
+        by a copy.
 
         Raises:
-            ArtifactError: names a part that is missing or has another size.
+            ArtifactError: a part is missing or has another size; the message names it.
         """
         listing, everything = self.folder.listing(), checksums or self.folder.is_local
         checked = {name: self._check_size(name, listing.get(name)) for name in self.parts()}
         return [name for name, details in checked.items() if everything or self._may_differ(name, details)]
 
     def verify(self, names: Sequence[str] | None = None) -> None:
-        """Read parts, all if None, and compare their checksums; those of an object store are not kept.
+        """Read parts (None: all) and compare their checksums; results of an object store are not cached.
 
         Raises:
-            ArtifactError: names a part that differs.
+            ArtifactError: a part differs; the message names it.
         """
         wanted = self.doubtful() if names is None else names
         side_by_side(lambda name: self._check_bytes(name, self.folder.checksum(name)), wanted)
@@ -183,27 +183,27 @@ class Artifact:
 
 @lru_cache(maxsize=64)
 def _arrived(folder: Folder, kind: str, digest: str, created: str) -> Artifact:
-    """Open an artefact that came from another process; once more only where it was made again."""
+    """Open an artefact of another process; reopen it only if it was made again."""
     return Artifact.open(folder, kind)
 
 
 class Building:
-    """An artefact being made: knows which parts are already there, collects the rest."""
+    """An artefact being made, with its finished parts."""
 
     def __init__(self, folder: Folder, identity: Identity, done: dict[str, Part]) -> None:
         self.folder = folder
         self.identity = identity
         self.done = done
-        #: Folders that only a resume needs; removed when the manifest is written.
+        #: Folders needed only for a resume; removed when the manifest is written.
         self.scratch: list[Folder] = []
 
     def record(self, name: str, part: Mapping[str, Any] | Part) -> None:
-        """Remember a finished part, on disk too, so that a resume does not make it again."""
+        """Record a finished part on disk, so that a resume does not repeat it."""
         record_part(self.folder, name, part)
         self.done[name] = Part.model_validate(dict(part))
 
     def record_files(self) -> None:
-        """Record every file of the folder that is no part yet: for artefacts of few files, such as a model's."""
+        """Record every other file of the folder as a part: for artefacts of few files, such as models."""
         for name in self.folder.files():
             if name != PLAN and not name.startswith(f"{DONE}/") and name not in self.done:
                 part = Part(rows=0, bytes=self.folder.size(name), checksum=self.folder.checksum(name))
@@ -217,7 +217,7 @@ class Building:
         run_config: dict[str, Any] | None = None,
         made_from: dict[str, str] | None = None,
     ) -> Artifact:
-        """Write the manifest and drop the records that only a resume needs."""
+        """Write the manifest and remove the records of a resume."""
         manifest = Manifest(
             identity=self.identity,
             fingerprint=self.identity.fingerprint,
@@ -237,14 +237,14 @@ class Building:
         return Artifact(self.folder, manifest)
 
     def _versions(self) -> dict[str, str]:
-        """What the object store says of the parts; a part that was just written has its file's version."""
+        """Return the versions of the parts on the object store; a part just written has its file's version."""
         if self.folder.is_local:
             return {}
         return {name: details.version for name, details in self.folder.listing().items() if name in self.done}
 
 
 def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> None:
-    """Write the record of a finished part; called by the worker that made it."""
+    """Write the record of a finished part, in the worker that made it."""
     record = part.model_dump() if isinstance(part, Part) else dict(part)
     folder.write_json(f"{DONE}/{name.replace('/', '%')}.json", record)
 
@@ -252,16 +252,16 @@ def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> No
 def write_and_record(
     folder: Folder, name: str, rows: int, write: Callable[[str], None], counts: Mapping[str, int] | None = None
 ) -> Part:
-    """Write one part atomically and leave its record for a resume; for workers."""
+    """Write a part atomically with its record for a resume, in a worker."""
     part = Part.model_validate({**write_part(folder, name, rows, write), "counts": dict(counts or {})})
     record_part(folder, name, part)
     return part
 
 
 def finished_parts(folder: Folder) -> dict[str, Part]:
-    """Return the parts recorded as finished whose files have the recorded checksum; others are removed.
+    """Return the recorded parts whose files have the recorded checksum; remove the others.
 
-    Of an object store's files the size is enough: it shows an upload once it is complete.
+    On object stores only the size is checked: an upload is visible only when complete.
     """
     listing = folder.listing()
 
@@ -285,19 +285,19 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
 
 @contextmanager
 def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> Iterator[Artifact | Building]:
-    """Start or go on making an artefact, or find it complete.
+    """Start or resume an artefact, or return it if it is complete.
 
     Args:
-        path: where it goes.
-        identity: what it is.
-        overwrite: replace something else that is there.
+        path: folder of the artefact.
+        identity: requested identity.
+        overwrite: replace another artefact there.
 
     Yields:
-        An :class:`Artifact` if a complete one with the same fingerprint is there (reuse it), else a
-        :class:`Building` whose ``done`` lists the parts that an interrupted run has left.
+        An :class:`Artifact` if it exists complete with the same fingerprint, else a :class:`Building` whose ``done``
+        lists the parts of an interrupted run.
 
     Raises:
-        FingerprintError: something else is at the path and ``overwrite`` is not set.
+        FingerprintError: another artefact is at the path and ``overwrite`` is False.
         BusyError: another process is making the same artefact.
     """
     folder = path if isinstance(path, Folder) else Folder(path)
@@ -317,7 +317,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
             if begun is None:
                 folder.remove()
             elif begun.fingerprint != identity.fingerprint:
-                # Where nothing was finished under the old plan, nothing is lost by starting over.
+                # Without finished parts, starting over loses nothing.
                 if folder.files(DONE) and not overwrite:
                     _check_same(folder, identity, begun)
                 folder.remove()
@@ -335,14 +335,14 @@ def _refuse_files_of_others(folder: Folder) -> None:
         ours = set()
     if others := sorted(set(folder.files()) - ours):
         raise ArtifactError(
-            f"{folder} holds files that raydr has not written ({others[0]}, ...): choose another output"
+            f"{folder} holds files that raydr did not write ({others[0]}, ...): choose another output folder"
         )
 
 
 def _check_same(folder: Folder, asked: Identity, there: Identity) -> None:
     if there.fingerprint != asked.fingerprint:
         raise FingerprintError(
-            f"the {there.kind} at {folder} was made differently from what is asked now:\n  "
+            f"the {there.kind} at {folder} has other settings than requested:\n  "
             + "\n  ".join(differences(there.model_dump(), asked.model_dump()))
             + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )

@@ -1,7 +1,7 @@
-"""Which files of this node were read and have the checksum that they should: once for each content of a file.
+"""Cache of verified files: each content of a file is read once for its checksum.
 
-Reading a large file twice would cost as much as the work on it. What was found whole is remembered in the node's cache
-by path, size and the times of the last changes.
+Reading a large file twice would cost as much as the work on it. Verified files are recorded in the node's cache by
+path, size and modification times.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from raydr.store.node_cache import node_cache
 
-#: What this process knows already, by path.
+#: Verified files of this process, by path.
 _seen: dict[str, str] = {}
 
 
 def note_content(path: str, checksum: str) -> None:
-    """Remember that a file, as it is now, has a checksum; nothing where the cache cannot be written."""
+    """Record a file's checksum; without effect if the cache is not writable."""
     absolute = os.path.abspath(path)
     version = _seen[absolute] = _version(absolute, checksum)
     mark = _mark(absolute)
@@ -27,12 +27,12 @@ def note_content(path: str, checksum: str) -> None:
         temporary.write_text(version)
         os.replace(temporary, mark)
     except OSError:
-        # It is read once more by the next process.
+        # The next process reads the file again.
         return
 
 
 def has_content(path: str, checksum: str) -> bool:
-    """Whether a file, as it is now, is known to have a checksum."""
+    """Return whether a file, in its current version, is recorded with a checksum."""
     absolute = os.path.abspath(path)
     version = _version(absolute, checksum)
     if _seen.get(absolute) == version:

@@ -1,8 +1,8 @@
 """Folders on any fsspec filesystem, with atomic publication of files.
 
-Local paths, ``s3://`` and ``gs://`` URLs are handled alike. A file is written under a temporary name and
-renamed, so that a reader sees either nothing or the whole of it. Libraries that need a real local path (memory
-mapping, FAISS, Hugging Face) get one from :meth:`Folder.localize`.
+Local paths, ``s3://`` and ``gs://`` URLs are handled alike. A file is written under a temporary name and renamed, so
+that readers never see a partial file. Libraries that need a local path (memory mapping, FAISS, Hugging Face) get it
+from :meth:`Folder.localize`.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ S = TypeVar("S")
 T = TypeVar("T")
 Record = TypeVar("Record", bound=BaseModel)
 
-#: Key of a small file's own checksum.
+#: Key of a JSON file's own checksum.
 _SEAL = "seal"
 _REMEDY = "remove it, and make what it belongs to again"
 
 _CHUNK = 1 << 20
-#: Files that are read, or asked for, at a time.
+#: Concurrent reads or requests.
 _REQUESTS = 32
-#: Between the name of a folder that was set aside and what tells it from others.
+#: Separates a set-aside folder's name from its unique suffix.
 ASIDE = ".aside-"
 
 
 def short_digest(*texts: str) -> str:
-    """A name for some texts: BLAKE2b, 32 hex digits."""
+    """Return BLAKE2b of texts, 32 hex digits."""
     return hashlib.blake2b("\n".join(texts).encode(), digest_size=16).hexdigest()
 
 
 def _seal(value: Mapping[str, Any]) -> str:
-    """Checksum of a value as its JSON says it, whatever the order of its keys."""
+    """Return the checksum of a value's JSON, independent of the order of keys."""
     return short_digest(json.dumps(value, sort_keys=True, ensure_ascii=True, default=str))
 
 
 @dataclass(frozen=True)
 class Folder:
-    """One folder; picklable, so that it can be handed to Ray workers.
+    """A folder; picklable for Ray workers.
 
     >>> folder = Folder(tempfile.mkdtemp()) / "runs"
     >>> folder.write_json("a.json", {"x": 1})
@@ -73,7 +73,7 @@ class Folder:
 
     @property
     def root(self) -> str:
-        """The path without its protocol; absolute for local folders."""
+        """Path without its protocol; absolute for local folders."""
         return resolve_url(self.url)[1]
 
     @property
@@ -81,7 +81,7 @@ class Folder:
         return isinstance(self.filesystem, LocalFileSystem)
 
     def absolute(self) -> Folder:
-        """The same folder by a path that holds in every process: workers have another working folder."""
+        """Return the folder by an absolute path: workers have another working directory."""
         return Folder(self.root) if self.is_local else self
 
     def __truediv__(self, name: str) -> Folder:
@@ -97,7 +97,7 @@ class Folder:
         return bool(self.filesystem.exists(self.path(name) if name else self.root))
 
     def details(self, name: str) -> FileDetails | None:
-        """Size and version of a file in one request; None if it is not there."""
+        """Return size and version of a file in one request; None if it is missing."""
         try:
             return FileDetails.of(self.filesystem.info(self.path(name)))
         except FileNotFoundError:
@@ -107,11 +107,11 @@ class Folder:
         return int(self.filesystem.size(self.path(name)))
 
     def last_written(self) -> float:
-        """When the newest file below was written, in seconds since 1970; 0 where there is none."""
+        """Return the time of the last write below, in seconds since 1970; 0 without files."""
         return max((self.filesystem.modified(self.path(name)).timestamp() for name in self.files()), default=0.0)
 
     def listing(self) -> dict[str, FileDetails]:
-        """Size and version of all files by name: one listing, where asking for each would take a request a file."""
+        """Return size and version of all files, by one listing instead of a request a file."""
         prefix = self.root.rstrip("/") + "/"
         infos = self.filesystem.find(self.root, detail=True)
         return {str(name).removeprefix(prefix): FileDetails.of(info) for name, info in infos.items()}
@@ -120,7 +120,7 @@ class Folder:
         return cast(IO[Any], self.filesystem.open(self.path(name), mode))
 
     def files(self, under: str = "") -> list[str]:
-        """Names of all files below, relative to this folder, sorted; temporary files are left out."""
+        """Return the sorted names of all files below, relative to this folder, without temporary files."""
         base = self.path(under) if under else self.root
         if not self.filesystem.exists(base):
             return []
@@ -129,7 +129,7 @@ class Folder:
         return sorted(name for name in names if ".tmp-" not in name)
 
     def remove(self, name: str = "") -> None:
-        """Remove a file or a folder; a local folder goes in one move, so that a process killed here leaves no half."""
+        """Remove a file or folder; a local folder is moved first, so that a killed process leaves no partial folder."""
         target = self.path(name) if name else self.root
         if not self.filesystem.exists(target):
             return
@@ -140,16 +140,16 @@ class Folder:
         self.filesystem.rm(target, recursive=True)
 
     def set_aside(self) -> None:
-        """Make room for the same thing made anew; a local folder is kept beside, an object store's is removed."""
+        """Make room for a new version: move a local folder aside, remove an object store's."""
         if not self.is_local:
             self.remove()
         elif Path(self.root).exists():
             os.replace(self.root, f"{self.root}{ASIDE}{uuid.uuid4().hex[:8]}")
 
     def remove_leftovers(self) -> None:
-        """Remove what processes that were killed have left of files and of this folder; for its only writer.
+        """Remove temporary files of killed processes; call only as the sole writer.
 
-        Object stores are left alone: what was not uploaded whole is not there.
+        Object stores have none: incomplete uploads are invisible.
         """
         if not self.is_local:
             return
@@ -163,9 +163,9 @@ class Folder:
     def read_json(self, name: str) -> Any:
         """
         Raises:
-            DamagedError: the file holds no JSON.
+            DamagedError: the file holds no valid JSON.
         """
-        # In one request: a file that is opened first may be another one when it is read.
+        # One request: between open and read the file may be replaced.
         content = self.filesystem.cat_file(self.path(name))
         try:
             return json.loads(content)
@@ -178,14 +178,14 @@ class Folder:
             Path(path).write_text(text + "\n", encoding="utf-8")
 
     def write_sealed(self, name: str, value: Mapping[str, Any]) -> None:
-        """As :meth:`write_json`, with a checksum of the value in it."""
+        """Write JSON as :meth:`write_json`, with a checksum of the value."""
         self.write_json(name, {**value, _SEAL: _seal(value)})
 
     def read_sealed(self, name: str) -> dict[str, Any]:
-        """What :meth:`write_sealed` wrote, or an object without a checksum, which people have written.
+        """Read JSON of :meth:`write_sealed`, or an object without a checksum, written by hand.
 
         Raises:
-            DamagedError: the file holds something else.
+            DamagedError: the content is invalid.
         """
         value = self.read_json(name)
         seal = value.pop(_SEAL, None) if isinstance(value, dict) else ""
@@ -194,35 +194,37 @@ class Folder:
         return dict(value)
 
     def read_record(self, name: str, kind: type[Record]) -> Record:
-        """As :meth:`read_sealed`, as a model of pydantic.
+        """Read JSON as :meth:`read_sealed`, as a pydantic model.
 
         Raises:
-            DamagedError: the file holds something else.
+            DamagedError: the content is invalid.
         """
         value = self.read_sealed(name)
         try:
             return kind.model_validate(value)
         except ValidationError as error:
-            raise DamagedError(f"{self.path(name)} holds no {kind.__name__} ({first_line(error)}): {_REMEDY}") from None
+            raise DamagedError(
+                f"{self.path(name)} is no valid {kind.__name__} ({first_line(error)}): {_REMEDY}"
+            ) from None
 
     def read_bytes(self, name: str, start: int, end: int) -> bytes:
         """Return a range of a file's bytes, in one request."""
         return bytes(self.filesystem.cat_file(self.path(name), start=start, end=end))
 
     def create_json(self, name: str, value: Any) -> None:
-        """Write a small file that must not be there yet; of several processes that try, one can.
+        """Create a small JSON file atomically; of concurrent processes only one succeeds.
 
         Raises:
-            FileExistsError: it is there.
+            FileExistsError: the file exists.
         """
         self.filesystem.pipe_file(self.path(name), json.dumps(value).encode(), mode="create")
 
     @contextmanager
     def publish(self, name: str) -> Iterator[str]:
-        """A local path to write to; what was written there appears as ``name``, whole, when the block ends.
+        """Yield a local path to write to; its content is published atomically as ``name`` when the block ends.
 
         Raises:
-            ArtifactError: the disk is full or the place cannot be written.
+            ArtifactError: the disk is full or the place is not writable.
         """
         with writing(self.path(name)):
             if self.is_local:
@@ -240,20 +242,20 @@ class Folder:
                 with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
                     temporary = Path(scratch) / Path(name).name
                     yield str(temporary)
-                    # An object store shows an upload only once it is complete.
+                    # An object store shows only complete uploads.
                     self.filesystem.put_file(str(temporary), self.path(name))
 
     def localize(self, name: str, checksum: str = "") -> str:
-        """Return a local path with the content of a file: itself if local, else a copy in the node's cache.
+        """Return a local path of a file's content: the file itself, or a copy in the node's cache.
 
         Args:
-            name: of the file.
-            checksum: of its bytes, where that is known: the store is then asked nothing for a copy that is there, and
-                a new copy is read once to compare it.
+            name: name of the file.
+            checksum: checksum of its bytes, if known: an existing copy then needs no request, and a new copy is read
+                once to compare it.
 
         Raises:
-            FileNotFoundError: the file is not there.
-            DamagedError: the file of an object store has another checksum.
+            FileNotFoundError: the file is missing.
+            DamagedError: the file on the object store has another checksum.
         """
         if self.is_local:
             return self.path(name)
@@ -264,24 +266,24 @@ class Folder:
             self.filesystem.get_file(path, str(copy))
             if checksum and Folder(str(copy.parent)).checksum(copy.name) != checksum:
                 copy.unlink()
-                raise DamagedError(f"{path} does not have the checksum {checksum}: {_REMEDY}")
+                raise DamagedError(f"{path} differs from the checksum {checksum}: {_REMEDY}")
 
         return fetched(f"{key}/{Path(name).name}", fetch)
 
     def localize_all(self) -> str:
-        """A local path of the whole folder: itself if local, else a copy in the node's cache."""
+        """Return a local path of the folder: the folder itself, or a copy in the node's cache."""
         if self.is_local:
             return self.root
         infos = self.filesystem.find(self.root, detail=True)
         if not infos:
             raise FileNotFoundError(f"there is nothing at {self}")
-        # By content: what was made again with the same settings may differ, and is at the same place.
+        # The key includes versions: an artefact made again may differ at the same place.
         versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(infos.items()))
         key = short_digest(self.url, *versions)
         return fetched(key, lambda copy: self.filesystem.get(self.root, str(copy), recursive=True))
 
     def has_content(self, name: str, checksum: str) -> bool:
-        """Whether a local file has a checksum; read once for each content of it."""
+        """Return whether a local file has a checksum; each content is read once."""
         path = self.path(name)
         if not has_content(path, checksum):
             if self.checksum(name) != checksum:
@@ -290,7 +292,7 @@ class Folder:
         return True
 
     def checksum(self, name: str) -> str:
-        """BLAKE2b of the file's bytes, 32 hex digits."""
+        """Return BLAKE2b of the file's bytes, 32 hex digits."""
         with self.open(name) as file:
             return _checksum(file)
 
@@ -303,16 +305,16 @@ def _checksum(file: IO[bytes]) -> str:
 
 
 def side_by_side(do: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """Return the results for many files: an object store takes 30 ms for each, whether others are asked or not."""
+    """Apply a function to many items concurrently: an object store takes about 30 ms a request."""
     with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="raydr-store") as threads:
         return list(threads.map(do, items))
 
 
 def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> dict[str, Any]:
-    """Write one file atomically and return its record for the manifest: rows, bytes, checksum."""
+    """Write a file atomically and return its manifest record: rows, bytes, checksum."""
     with folder.publish(name) as path:
         write(path)
-        # Of the local file: an object store would have to send it back.
+        # Checksum of the local file, to avoid a download from an object store.
         with open(path, "rb") as file:
             checksum, size = _checksum(file), os.path.getsize(path)
     if folder.is_local:
@@ -321,12 +323,12 @@ def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None
 
 
 def publish_files(folder: Folder, save: Callable[[Path], None], last: str = "") -> None:
-    """Write files locally with ``save``, and publish each of them.
+    """Write files locally with ``save``, and publish each.
 
     Args:
-        folder: on any file system.
-        save: writes into a local folder.
-        last: the file that comes last, so that the others are there when it is.
+        folder: folder on any file system.
+        save: writes files into a local folder.
+        last: file to publish last, so that its presence implies the others.
     """
     with ExitStack() as stack:
         with writing(f"temporary files (TMPDIR, {os.environ.get('TMPDIR', '/tmp')})"):

@@ -1,4 +1,4 @@
-"""What determines an artefact's content, and its hash."""
+"""Identity of an artefact, which determines its content, and its hash."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ FORMAT_VERSION = 1
 
 
 class Identity(Config):
-    """What determines an artefact's content; hashed into its fingerprint.
+    """Everything that determines an artefact's content; hashed into its fingerprint.
 
-    Paths, times and worker counts are left out on purpose: they do not change the content.
+    Paths, times and worker counts are excluded, since they do not change the content.
     """
 
     kind: str
     version: int = FORMAT_VERSION
-    """Raised by a stage whose output changes for the same config."""
+    """Version of a stage, raised when its output changes for the same config."""
 
     config: dict[str, Any] = {}
     inputs: dict[str, str] = {}
-    """Fingerprints of the artefacts and files it is made from, by role."""
+    """Fingerprints of input artefacts and files, by role."""
 
     @property
     def fingerprint(self) -> str:
@@ -39,13 +39,13 @@ class Identity(Config):
 
 
 def fingerprint_of(value: Any) -> str:
-    """BLAKE2b over canonical JSON, 32 hex digits."""
+    """Return BLAKE2b of canonical JSON, 32 hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings that differ, one line each, by their dotted keys."""
+    """Return the differing settings, a line each, by dotted keys."""
     old, new = flatten(before), flatten(now)
     absent = "(not there)"
     return [
@@ -56,7 +56,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one level with dotted keys."""
+    """Flatten nested dicts to dotted keys."""
     if not isinstance(value, Mapping) or not value:
         return {prefix: value}
     flat: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-#: Who makes what, by its kind.
+#: Command that makes each kind of artefact.
 COMMANDS = {
     "corpus": "raydr prepare",
     "dataset": "raydr prepare (raydr inject-noise where the config has inject_noise)",

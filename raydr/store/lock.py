@@ -1,9 +1,9 @@
-"""Leases: one process at a time on an object store, which has no locks.
+"""Locks of folders; on object stores, which have no locks, leases.
 
-The leases of a folder are numbered files beside it. Whoever writes the next number holds the folder: the store refuses
-to write a file that is already there (a conditional put), so that of several processes one wins. The holder says in its
-file until when, writes it again before then, and removes it at the end; a file whose time is over may be followed by
-the next number. Clocks of machines that share a store may differ by less than ``_LEASE_S - _RENEW_S`` seconds.
+Leases of a folder are numbered files beside it. The process that writes the next number holds the folder: a conditional
+put rejects existing files, so that a single process wins. The holder writes the expiry time into its file, renews it in
+time, and removes the file at the end. After an expired lease the next number may follow. Clocks of machines that share
+a store may differ by less than ``_LEASE_S - _RENEW_S`` seconds.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from raydr.component import Config
 from raydr.errors import ArtifactError, BusyError
 from raydr.store.folder import Folder
 
-#: Seconds that a lease holds, and after which its holder renews it.
+#: Duration of a lease, and its renewal interval, in seconds.
 _LEASE_S, _RENEW_S = 120.0, 20.0
 
 
 class Lease(Config):
-    """Who may write a folder, and until when."""
+    """Holder of a folder, and expiry of the lease."""
 
     holder: str
     """Machine and process."""
 
     expires: float
-    """Seconds since 1970."""
+    """Expiry, in seconds since 1970."""
 
 
 @contextmanager
 def hold_lease(folder: Folder) -> Iterator[None]:
-    """Be the only writer of a folder until the block ends.
+    """Hold the lease of a folder until the block ends.
 
     Raises:
-        BusyError: another process holds it; or the lease was lost while the block ran, for example because this
-            process was asleep.
-        ArtifactError: the place cannot be written.
+        BusyError: another process holds the lease; or the lease was lost within the block, for example because this
+            process was suspended.
+        ArtifactError: the place is not writable.
     """
     leases = _leases_of(folder)
     number, last = _newest(leases)
@@ -52,7 +52,7 @@ def hold_lease(folder: Folder) -> Iterator[None]:
     try:
         leases.create_json(own, _lease().model_dump())
     except FileExistsError:
-        raise BusyError(f"another raydr process has just begun to write {folder}: wait for it") from None
+        raise BusyError(f"another raydr process just started to write {folder}: wait for it") from None
     except OSError as error:
         raise ArtifactError(f"cannot write {leases.path(own)}: {error}") from error
     for name in leases.files():
@@ -66,19 +66,19 @@ def hold_lease(folder: Folder) -> Iterator[None]:
     finally:
         ended.set()
         renewing.join()
-        # Whoever slept past the end of its lease may have been followed: the other's file stays.
+        # After an expired lease another process may hold the next one, whose file stays.
         if _newest(leases)[0] != number + 1:
             lost.set()
         leases.remove(own)
     if lost.is_set():
         raise BusyError(
-            f"the lease of {folder} could not be renewed in time, and another process may be writing there: "
-            "the same command again goes on with what is there"
+            f"the lease of {folder} could not be renewed in time, and another process may be writing there: run the "
+            "same command again to resume"
         )
 
 
 def is_leased(folder: Folder) -> bool:
-    """Whether another process holds the folder now."""
+    """Return whether another process holds the lease."""
     lease = _newest(_leases_of(folder))[1]
     return lease is not None and lease.expires > time.time()
 
@@ -94,19 +94,19 @@ def _renew(leases: Folder, own: str, ended: threading.Event, lost: threading.Eve
             leases.write_json(own, lease.model_dump())
             expires = lease.expires
         except (OSError, ArtifactError):
-            # The store may be back before the lease is over.
+            # The store may recover before the lease expires.
             if time.time() > expires:
                 lost.set()
                 return
 
 
 def _newest(leases: Folder) -> tuple[int, Lease | None]:
-    """The highest number, and its lease; 0 and None where there was none."""
+    """Return the highest number and its lease; 0 and None without leases."""
     while names := leases.files():
         try:
             return int(names[-1].removesuffix(".json")), Lease.model_validate(leases.read_json(names[-1]))
         except FileNotFoundError:
-            # A newer holder has just removed it.
+            # A newer holder just removed the file.
             continue
     return 0, None
 
@@ -126,11 +126,11 @@ def _name(number: int) -> str:
 
 @contextmanager
 def only_writer(folder: Folder) -> Iterator[None]:
-    """Refuse a second process on the same output: by a lock of the file system, or a lease on an object store.
+    """Exclude other writers of a folder: by a file lock, or a lease on an object store.
 
     Raises:
-        BusyError: there is one.
-        ArtifactError: the place cannot be written.
+        BusyError: another process writes the folder.
+        ArtifactError: the place is not writable.
     """
     if not folder.is_local:
         with hold_lease(folder):
@@ -160,7 +160,7 @@ def only_writer(folder: Folder) -> Iterator[None]:
 
 
 def is_being_written(folder: Folder) -> bool:
-    """Whether another process holds the lock or the lease of a folder now."""
+    """Return whether another process holds the lock or lease of a folder."""
     if not folder.is_local:
         return is_leased(folder)
     lock = _lock_of(folder)

@@ -1,4 +1,4 @@
-"""What an artefact's manifest says: identity, parts with their checksums, what it was made from."""
+"""Manifest of an artefact: identity, parts with checksums, inputs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MANIFEST = "manifest.json"
 
 
 class Part(Config):
-    """One file of an artefact."""
+    """A file of an artefact."""
 
     rows: int
     bytes: int
     checksum: str
     counts: dict[str, int] = {}
-    """What was counted while it was made, so that a resumed stage need not make it again to know."""
+    """Counters of the part, so that a resumed stage need not make it again."""
 
 
 class Manifest(Config):
-    """The last file written into an artefact."""
+    """Last file written into an artefact."""
 
     identity: Identity
     fingerprint: str
@@ -30,19 +30,19 @@ class Manifest(Config):
     created: str
     parts: dict[str, Part]
     made_from: dict[str, str] = {}
-    """Digests of the contents of all that it was made from, nearest and farther, by fingerprint."""
+    """Content digests of all direct and indirect inputs, by fingerprint."""
 
     versions: dict[str, str] = {}
-    """What an object store said of each part when the manifest was written (an ETag, or a time): a part of which it
-    says something else was written since. Empty on a file system."""
+    """Version of each part on the object store when the manifest was written (an ETag or time): a part with another
+    version was written since. Empty on a file system."""
 
     info: dict[str, Any] = {}
-    """Counters and resolved settings, for people and for later stages."""
+    """Counters and resolved settings."""
 
     run_config: dict[str, Any] = {}
-    """The whole resolved run config, for provenance only."""
+    """Resolved run config, for provenance only."""
 
     @cached_property
     def digest(self) -> str:
-        """Of the contents: differs where the same thing was made again with other bytes."""
+        """Return a digest of the contents, which differs after a repetition with other bytes."""
         return fingerprint_of({name: part.checksum for name, part in self.parts.items()})

@@ -1,8 +1,7 @@
-"""What a node keeps of what it has fetched: files of object stores by their content, least recently used out first.
+"""Cache of a node: fetched files of object stores, evicted by least recent use.
 
-Each entry is a folder named after place and version of what it holds. An entry that was used within :data:`GRACE_S`
-stays whatever the limit: who was just given its path may not have opened it yet. What is open, or mapped, goes on being
-readable when its entry is removed.
+The key of an entry is a checksum, or a hash of place and version. An entry used within :data:`GRACE_S` is never
+evicted, since its user may not have opened it yet. Open or mapped files stay readable after eviction.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ from pathlib import Path
 
 from raydr.errors import ConfigError
 
-#: Seconds since its last use in which an entry is not removed.
+#: Seconds after the last use in which an entry is not evicted.
 GRACE_S = 900.0
-#: Seconds after which what a killed process has left of a fetch is removed.
+#: Seconds after which partial fetches of killed processes are removed.
 _LEFT_S = 3600.0
-#: Of the disk, unless ``RAYDR_CACHE_GIB`` says how much.
+#: Share of the disk, unless ``RAYDR_CACHE_GIB`` sets the size.
 _SHARE = 0.5
-#: Looking at all entries takes time: it is done when so much of the limit was fetched since the last look.
+#: Share of the limit that is fetched between two scans of all entries, which are slow.
 _LOOK_AT = 0.05
 _ENTRY = re.compile(r"[0-9a-f]{32}")
 
 
 class _Fetched:
-    """Bytes that this process has fetched since it last looked at the limit; at first it looks."""
+    """Bytes that this process fetched since its last scan; the first fetch scans."""
 
     since = float("inf")
 
 
 def node_cache() -> Path:
-    """The folder in which a node keeps what it has fetched and found out; ``RAYDR_CACHE`` says another one."""
+    """Return the folder of the cache: ``RAYDR_CACHE``, or a default."""
     return Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache"))
 
 
 def cache_limit(root: Path) -> int:
-    """Bytes that the cache may hold: ``RAYDR_CACHE_GIB``, or half of its disk.
+    """Return the size limit in bytes: ``RAYDR_CACHE_GIB``, or half of the disk.
 
     Raises:
-        ConfigError: the variable is no number above 0.
+        ConfigError: the variable is no positive number.
     """
     stated = os.environ.get("RAYDR_CACHE_GIB", "")
     if not stated:
@@ -60,10 +59,10 @@ def cache_limit(root: Path) -> int:
 
 
 def fetched(key: str, fetch: Callable[[Path], None]) -> str:
-    """The local path of an entry's content; fetched if it is not there.
+    """Return the local path of an entry, after a fetch if it is missing.
 
     Args:
-        key: of the entry, 32 hex digits, with the name of the file in it if the content is one.
+        key: key of the entry, 32 hex digits, followed by the file name if the content is a single file.
         fetch: writes the content to a path.
     """
     root, target = node_cache(), node_cache() / key
@@ -74,20 +73,20 @@ def fetched(key: str, fetch: Callable[[Path], None]) -> str:
         try:
             _mark_used(entry)
         except FileNotFoundError:
-            # Another process has emptied the cache since.
+            # Another process has evicted the entry.
             continue
-        # Looked at once more: from its mark on nobody removes the entry, but it may be a new and empty one.
+        # A second check: the mark protects the entry from now on, but may have recreated an empty folder.
         if target.exists():
             return str(target)
 
 
 def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> None:
-    """Fetch what is not there; of the processes of a node one does, and the others wait for it."""
+    """Fetch a missing entry in one process of the node; the others wait."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock = open(target.with_name(f"{target.name}.lock"), "w")  # noqa: SIM115
     except FileNotFoundError:
-        # The folder went before the lock was in it: tried again.
+        # The folder was removed before the lock was created: try again.
         return
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -101,19 +100,19 @@ def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> Non
         except FileNotFoundError:
             if target.parent.exists():
                 raise
-            # Another process has removed the folder, which was not used for long: tried again.
+            # Another process evicted the folder: try again.
             return
         _look(root, _size(target))
 
 
 def _mark_used(entry: Path) -> None:
-    # The clock of a file system stands still for some milliseconds, in which several entries may be used.
+    # File systems' clocks are coarse: several entries may be used within a tick.
     now = time.time_ns()
     os.utime(entry, ns=(now, now))
 
 
 def _look(root: Path, num_bytes: int) -> None:
-    """Empty the cache if enough was fetched to look at it."""
+    """Evict entries if enough was fetched since the last scan."""
     limit = cache_limit(root)
     _Fetched.since += num_bytes
     if _Fetched.since >= limit * _LOOK_AT:
@@ -122,15 +121,15 @@ def _look(root: Path, num_bytes: int) -> None:
 
 
 def empty_cache(root: Path, limit: int, now: float) -> list[str]:
-    """Remove the entries that were not used for longest until the others are within the limit, and leftovers.
+    """Evict the least recently used entries beyond the limit, and remove partial fetches.
 
     Args:
-        root: of the cache.
-        limit: bytes.
+        root: root of the cache.
+        limit: limit in bytes.
         now: seconds since 1970.
 
     Returns:
-        The names of the removed entries; none where another process is at it.
+        Names of the removed entries; empty if another process is evicting.
     """
     with open(root / "emptying.lock", "w") as lock:
         try:
@@ -147,7 +146,7 @@ def empty_cache(root: Path, limit: int, now: float) -> list[str]:
         for last, name, size in used:
             if held <= limit or now - last < GRACE_S:
                 break
-            # In one move, so that nobody is given half of it.
+            # A move is atomic, so that no process gets a partial entry.
             aside = root / f"{name}.tmp-{uuid.uuid4().hex[:8]}"
             os.replace(root / name, aside)
             _remove(aside)
@@ -164,7 +163,7 @@ def _size(path: Path) -> int:
 
 
 def _details(path: Path) -> os.stat_result | None:
-    """None if another process has moved or removed it since it was listed."""
+    """Return the status of an entry; None if another process has moved or removed it."""
     try:
         return path.lstat()
     except FileNotFoundError:
@@ -173,7 +172,7 @@ def _details(path: Path) -> os.stat_result | None:
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        # Another process may end a fetch in it meanwhile.
+        # Another process may finish a fetch in it meanwhile.
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The application of the command line: a verb's module is loaded when the verb is asked for."""
+"""Application of the command line, which loads a verb's module on use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raydr.version import __version__
 
 
 class _Verbs(TyperGroup):
-    """Lists the verbs without loading them: their modules, and all that these import, take seconds together."""
+    """Group that lists verbs without loading their modules, which takes seconds."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (two_words := " ".join(args[:2])) in VERBS:
@@ -51,7 +51,7 @@ def _options(
 
 
 def _ending(run: Callable[..., None]) -> Callable[..., None]:
-    """The command with raydr's own endings; Typer's would end after Ctrl-C without a word."""
+    """Wrap a command with raydr's exit messages; Typer exits silently after Ctrl-C."""
 
     @functools.wraps(run)
     def ended(*arguments: Any, **options: Any) -> None:
@@ -74,7 +74,7 @@ def load_command(verb: str) -> Any:
 
 
 def _listed() -> None:
-    """Stands for a verb where verbs are listed."""
+    """Placeholder of a verb in the list of verbs."""
 
 
 for _verb, (_, _sentence) in VERBS.items():
@@ -82,7 +82,7 @@ for _verb, (_, _sentence) in VERBS.items():
 
 
 def _check_machine() -> None:
-    """In a job on a cluster: does its machine have what the sender asked for?"""
+    """In a cluster job, check the machine against the requirements of the submitter."""
     if "RAYDR_REQUIRED_ENV" in os.environ:
         from raydr.ops.submit.request import check_required_variables
 
@@ -91,7 +91,7 @@ def _check_machine() -> None:
 
 def main() -> None:
     """Entry point."""
-    # Ray would start one of its own, with none of the config's settings, where a stage forgot to.
+    # Where a stage forgot to start Ray, Ray would start itself without the config's settings.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     with exit_status("command"):
         _check_machine()

@@ -1,4 +1,4 @@
-"""``raydr clean``: a file of pairs without the mismatched ones, in one command."""
+"""``raydr clean``: write files of pairs without the mismatched ones."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from raydr.verbs.command import DryRun, Overrides, Yes, overrides, takes_config
 if TYPE_CHECKING:
     from raydr.pipeline.findings import Noise
 
-#: Of the words that stand before the end of a file's name: rows that stay, and rows that go.
+#: Infixes of the names of written files, for kept and dropped rows.
 KEPT, DROPPED = "kept", "dropped"
-#: What a dropped row has besides its own columns.
+#: Additional column of dropped rows.
 P_WRONG = "p_wrong"
 _Rows = list[dict[str, Any]]
 
 
 @takes_config
 def clean(config: RunConfig, split: str = "", dry_run: bool = False) -> Noise | None:
-    """Find the mismatched pairs of files, and write each file without them, with the dropped rows beside it.
+    """Detect mismatched pairs in files; write each file without them, and the dropped rows beside it.
 
-    ``pairs.csv`` leads to ``pairs.kept.csv``, in the shape of the input, and to ``pairs.dropped.csv`` with the
-    probability of each dropped pair to be wrong. A config is asked for its judge ``npc`` and its section ``cross_fit``.
+    ``pairs.csv`` yields ``pairs.kept.csv``, in the format of the input, and ``pairs.dropped.csv`` with each dropped
+    pair's probability of being wrong. The config's judge ``npc`` and section ``cross_fit`` apply.
 
     Returns:
-        What was found; None in a dry run.
+        The detected noise; None in a dry run.
 
     Raises:
-        ConfigError: the data are no local files of pairs.
+        ConfigError: the data are not local files of pairs.
     """
     reader, split = config.data.reader, split or config.data.train_split
     if not isinstance(reader, PairsReader) or "://" in reader.path:
         raise ConfigError(
-            f"clean takes local files of pairs, and data.reader is {reader.name!r}: take raydr judge --judge npc, "
-            "which makes a data set, and raydr export"
+            f"clean reads local files of pairs, but data.reader is {reader.name!r}: use raydr judge --judge npc, which "
+            "makes a data set, and raydr export"
         )
     with open_session(config, dry_run=dry_run) as session:
         if dry_run:
@@ -73,12 +73,12 @@ def clean_command(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Find mismatched pairs, and write the file without them: FILE.kept.csv, and FILE.dropped.csv beside it.
+    """Detect mismatched pairs, and write the file without them: FILE.kept.csv, with FILE.dropped.csv beside it.
 
     Args:
-        config: a file of pairs; or the YAML file of a run.
-        split: split of a config whose files are cleaned; the training split if left out.
-        quick: ask the checkpoint as it is, in place of short trainings that have not seen the pairs.
+        config: file of pairs, or YAML file of a run.
+        split: split of a config whose files are cleaned; default: the training split.
+        quick: measure pairs with the checkpoint, without short trainings that have not seen them.
     """
     settings = [*overrides(set_, yes), *(["cross_fit.num_epochs=0"] if quick else [])]
     if not is_data(config):
@@ -86,7 +86,7 @@ def clean_command(
         return
     first = first_config(config)
     say(f"{config} is {first.what}")
-    # All pairs are judged: none is held out. `raydr prepare` of the same file holds some out, in a folder of its own.
+    # No pair is held out, so that all are judged; `raydr prepare` of the same file uses another folder.
     raw = first.raw | {"variants": {}, "data": {"reader": first.raw["data"]["reader"], "dev_split": ""}}
     raw["workdir"] = f"{first.raw['workdir']}-clean"
     for override in settings:
@@ -95,7 +95,7 @@ def clean_command(
 
 
 def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
-    """Write the kept and the dropped rows of a file."""
+    """Write the kept and dropped rows of a file."""
     wrong = dict(zip(noise.pair_ids, noise.table[P_WRONG], strict=True))
     flagged = {ids for ids, is_flagged in zip(noise.pair_ids, noise.table["flagged"], strict=True) if is_flagged}
     kept: _Rows = []
@@ -125,7 +125,7 @@ def _beside(path: str, word: str) -> str:
 
 
 def _write(rows: _Rows, path: str, like: str) -> None:
-    """Write rows in the format of a file."""
+    """Write rows in the format of the file ``like``."""
     kind = format_of(path)
     if kind == "parquet":
         schema = pq.read_schema(like)

@@ -1,4 +1,4 @@
-"""From a verb's function to its command: ``raydr VERB CONFIG --set KEY=VALUE`` and the function's own options."""
+"""Commands from functions of verbs: ``raydr VERB CONFIG --set KEY=VALUE`` and the function's options."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: From what a verb returns to the verb that acts on it, settings for that, and what for; None if nothing does.
+#: Returns the suggested next verb for a result, with settings and purpose; None if there is none.
 NextStep = Callable[[Any], tuple[str, list[str], str] | None]
 
 ConfigFile = Annotated[
     str,
-    typer.Argument(
-        metavar="CONFIG", help="YAML file that describes the run, or the name of one that comes with raydr."
-    ),
+    typer.Argument(metavar="CONFIG", help="YAML file of the run, or the name of a config that comes with raydr."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -40,23 +38,19 @@ Overrides = Annotated[
 ]
 Again = Annotated[
     bool,
-    typer.Option(
-        "--again", help="Make it anew; with other settings than before the names move, and the old artefacts stay."
-    ),
+    typer.Option("--again", help="Make it again; if settings changed, names move and the old artefacts stay."),
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Make it although the forecast of raydr plan is above plan.confirm_above.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be made, and why; make nothing.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say more of what is done, and why.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Run even if the forecast of raydr plan exceeds plan.confirm_above.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be made, and why; make nothing.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show details.")]
 Model = Annotated[
-    str, typer.Option("--model", help="Name of the model in the working folder; untrained is the checkpoint as it is.")
+    str, typer.Option("--model", help="Name of the model in the working folder; untrained is the bare checkpoint.")
 ]
-TrainSplit = Annotated[str, typer.Option("--split", help="Split of the data set; the training split if left out.")]
-TestSplit = Annotated[str, typer.Option("--split", help="Split of the data set; the first test split if left out.")]
+TrainSplit = Annotated[str, typer.Option("--split", help="Split of the data set; default: the training split.")]
+TestSplit = Annotated[str, typer.Option("--split", help="Split of the data set; default: the first test split.")]
 
 
-#: What people ask for next, once a verb has made something.
+#: Suggested next verb after a verb that made something.
 _NEXT = {
     "inject_noise": "train",
     "mine": "train",
@@ -72,7 +66,7 @@ _NEXT = {
 
 
 def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Concatenate[GivenConfig, P], T]:
-    """A verb of the Python API, called with a config in any form that :meth:`RunConfig.of` takes."""
+    """Wrap a verb so that its config may take any form of :meth:`RunConfig.of`."""
 
     @functools.wraps(verb)
     def called(config: GivenConfig, *arguments: P.args, **options: P.kwargs) -> T:
@@ -80,17 +74,17 @@ def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Conca
 
         return verb(RunConfig.of(config), *arguments, **options)
 
-    # That the config may be given by its name too is more than the type says.
+    # Names of configs are accepted beyond the declared type.
     return called  # type: ignore[return-value]
 
 
 def program(name: str) -> str:
-    """How a program of this environment is called from any shell."""
+    """Return the shell command of a program of this environment."""
     return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
 
 
-def tell_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
-    """The last line of a verb: the command that most people give after it, and what for."""
+def suggest_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
+    """Print the suggested next command and its purpose."""
     from raydr.console import say
 
     options = [part for override in set_ or [] for part in ("--set", override)]
@@ -100,15 +94,15 @@ def tell_next(verb: str, config: str, set_: list[str] | None, purpose: str = "")
 def command(
     function: Callable[..., Any], show: Callable[[Any], None] | None = None, then: NextStep | None = None
 ) -> Callable[..., None]:
-    """The command of a verb.
+    """Make the command of a verb.
 
     Args:
-        function: of the Python API; its first parameter is the config, its others become options.
-        show: prints what the function returns, where that is what was asked for.
-        then: says what acts on what the function returns, where that depends on it.
+        function: function of the Python API; its first parameter is the config, the others become options.
+        show: prints the result.
+        then: suggests the next verb for the result.
     """
     [_, *options] = inspect.signature(function).parameters
-    # Only what makes something asks; a verb may have a --yes of its own.
+    # Only verbs that make something need confirmation; other verbs may have their own --yes.
     asks = "dry_run" in options
 
     @functools.wraps(function)
@@ -122,9 +116,9 @@ def command(
         if result and then is not None:
             if step := then(result):
                 verb, more, purpose = step
-                tell_next(verb, config, [*(set_ or []), *more], purpose)
+                suggest_next(verb, config, [*(set_ or []), *more], purpose)
         elif result and function.__name__ in _NEXT:
-            tell_next(_NEXT[function.__name__], config, set_)
+            suggest_next(_NEXT[function.__name__], config, set_)
 
     keyword = Parameter.KEYWORD_ONLY
     parameters = [
@@ -133,12 +127,12 @@ def command(
         Parameter("set_", keyword, default=None, annotation=Overrides),
         *([Parameter("yes", keyword, default=False, annotation=Yes)] if asks else []),
     ]
-    # What comes after the first paragraph is for readers of the Python API.
+    # Later paragraphs are for readers of the Python API.
     return _read_by_typer(run, parameters, (inspect.getdoc(function) or "").partition("\n\n")[0])
 
 
 def own_command(function: Callable[..., None]) -> Callable[..., None]:
-    """The command of a verb that takes something else than the function of the Python API does."""
+    """Make the command of a verb whose arguments differ from its function's."""
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
@@ -149,12 +143,12 @@ def own_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def overrides(set_: list[str] | None, yes: bool) -> list[str]:
-    """The settings that a command line changes."""
+    """Return the settings that a command line overrides."""
     return [*(set_ or []), *(["plan.confirm_above=null"] if yes else [])]
 
 
 def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: str) -> Callable[..., None]:
-    """The command with these options, and ``-v``."""
+    """Return the command with these options and ``-v``."""
 
     @functools.wraps(run)
     def run_with_verbosity(verbose: bool = False, **options: Any) -> None:
@@ -165,7 +159,7 @@ def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: 
         run(**options)
 
     parameters = [*parameters, Parameter("verbose", Parameter.KEYWORD_ONLY, default=False, annotation=Verbose)]
-    # Typer reads both.
+    # Typer reads both attributes.
     run_with_verbosity.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run_with_verbosity.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     del run_with_verbosity.__wrapped__
@@ -174,11 +168,11 @@ def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: 
 
 
 def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Parameter]:
-    """Parameters as Typer reads them: an option is called as its parameter, and its docstring says what it is for.
+    """Return Typer parameters: each option takes its name and help from the function's parameter.
 
-    Where there is more to say, such as the least value of a number, the annotation says it.
+    Constraints, such as a minimum, come from the annotation.
     """
-    # Only these: the annotations of the others may need modules that take long to import.
+    # Annotations of other parameters may need slow imports.
     wanted = {name: function.__annotations__[name] for name in names}
     holder = type("Options", (), {"__annotations__": wanted, "__module__": function.__module__})
     hints = get_type_hints(holder, include_extras=True)
@@ -187,7 +181,7 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
 
     def described(name: str) -> Any:
         if get_origin(hints[name]) is not Annotated:
-            # Typer's own name of a flag would have a --no- beside it.
+            # Typer's default flag name would add --no-.
             return Annotated[hints[name], typer.Option(f"--{name.replace('_', '-')}", help=sentence(name))]
         type_, info = get_args(hints[name])
         info = copy.copy(info)
@@ -203,12 +197,12 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[list[int]]:
-    """SIGTERM ends the block as Ctrl-C does, where it would be over without a word; the list then holds its number."""
+def _handle_sigterm() -> Iterator[list[int]]:
+    """Handle SIGTERM like Ctrl-C within the block; the list then holds the signal's number."""
     signals = list[int]()
 
     def end(number: int, frame: Any) -> None:
-        # Ray raises an interrupt of its own in place of this one. A second signal does not wait.
+        # Ray may replace the interrupt by its own. A second signal does not wait.
         signals.append(number)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         raise KeyboardInterrupt
@@ -224,15 +218,15 @@ def _ended_by_sigterm() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _not_swallowed() -> Iterator[None]:
-    """An interrupt comes again where Python ignores it, as in a destructor that garbage collection calls."""
+def _repeat_ignored_interrupts() -> Iterator[None]:
+    """Repeat an interrupt that Python ignores, as in a destructor during garbage collection."""
     before = sys.unraisablehook
 
     def again(ignored: sys.UnraisableHookArgs) -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             before(ignored)
             return
-        # Not from here: this too is called where interrupts are ignored.
+        # An interrupt raised here would be ignored too.
         timer = threading.Timer(0.01, _thread.interrupt_main)
         timer.daemon = True
         timer.start()
@@ -245,8 +239,8 @@ def _not_swallowed() -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, the system, PyTorch or Ray says that there was no memory left; each has its own words."""
-    # The class of Ray's error is known without the import of Ray, which may not be loaded.
+    """Return whether Python, the system, PyTorch or Ray reports exhausted memory."""
+    # Compare Ray's error class by name, without importing Ray.
     named = isinstance(error, MemoryError) or "OutOfMemoryError" in {kind.__name__ for kind in type(error).__mro__}
     text = str(error).lower()
     return named or any(words in text for words in ("allocate memory", "out of memory", "bad_alloc"))
@@ -254,19 +248,19 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def exit_status(what: str) -> Iterator[None]:
-    """Run a block as a command.
+    """Run a block as a command, with its exit status.
 
     Args:
-        what: is to be done again after Ctrl-C or SIGTERM, ``command`` or ``job``.
+        what: what to repeat after Ctrl-C or SIGTERM, ``command`` or ``job``.
     """
-    # Ray's own progress bars and the tokenizers' fork warnings would drown what the commands say.
+    # Ray's progress bars and the tokenizers' fork warnings would hide the command's output.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     from raydr.errors import RaydrError
 
     signals = list[int]()
     try:
-        with _not_swallowed(), _ended_by_sigterm() as signals:
+        with _repeat_ignored_interrupts(), _handle_sigterm() as signals:
             yield
     except RaydrError as error:
         from raydr.console import prose
@@ -278,10 +272,10 @@ def exit_status(what: str) -> Iterator[None]:
             raise
         from raydr.console import prose
 
-        reason = " ".join(str(error).split())[-300:] or "no more could be had"
+        reason = " ".join(str(error).split())[-300:] or "allocation failed"
         prose(
-            f"error: memory has run out ({reason}). What is finished is kept. Less is held with smaller batches "
-            "(train.batch_size, encode.token_budget) and fewer workers (encode.max_actors, ray.num_cpus)",
+            f"error: out of memory ({reason}). Finished parts are kept. Use smaller batches "
+            "(train.batch_size, encode.token_budget) or fewer workers (encode.max_actors, ray.num_cpus)",
             "red",
         )
         sys.exit(1)
@@ -289,12 +283,12 @@ def exit_status(what: str) -> Iterator[None]:
         from raydr.console import prose
         from raydr.distributed.cluster import step_threads
 
-        # That would remove what is finished.
+        # --again would remove finished parts.
         without = " without --again" if "--again" in sys.argv else ""
         how, status = ("ended by SIGTERM", 143) if signals else ("interrupted", 130)
-        prose(f"{how}: what is finished is kept; the same {what}{without} goes on from there", "yellow")
+        prose(f"{how}: finished parts are kept; run the same {what}{without} to resume", "yellow")
         if step_threads():
-            # They cannot be ended otherwise, and to leave would be to wait for them; Ray's processes go with this one.
+            # Threads cannot be stopped, and exit would wait for them; Ray's processes end with this process.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)

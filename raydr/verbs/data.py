@@ -1,4 +1,4 @@
-"""Verbs of the data: ``prepare``, ``inspect``, ``inject-noise``, ``import-run``, ``import-vectors``, ``export``."""
+"""Data verbs: ``prepare``, ``inspect``, ``inject-noise``, ``import-run``, ``import-vectors``, ``export``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST
-from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, takes_config, tell_next
+from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, suggest_next, takes_config
 from raydr.verbs.retrieval import first_test_split
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @takes_config
 def prepare(config: RunConfig, again: bool = False, dry_run: bool = False) -> list[Artifact]:
-    """Read the raw files into a corpus and a data set, and put noise in on purpose if the config says so.
+    """Read raw files into a corpus and a data set, and inject noise if the config says so.
 
     Returns:
         The corpus and the data set.
@@ -55,20 +55,20 @@ def prepare_command(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Read raw files into a corpus and a data set; files without a config are looked at, and get one.
+    """Read raw files into a corpus and a data set; files without a config get a generated config.
 
     Args:
-        config: YAML file of a run; or a file or folder of data, which is looked at and gets a config.
+        config: YAML file of a run; or data, as a file or folder, for which a config is written.
     """
     if not is_data(config):
         if prepare(RunConfig.load(config, overrides(set_, yes)), again, dry_run):
-            tell_next("inspect", config, set_)
+            suggest_next("inspect", config, set_)
         return
     first = first_config(config)
     say(f"{config} is {first.what}")
     if held_out := first.raw["data"].get("hold_out"):
         shares = " and ".join(f"{share:.0%} for {split}" for split, share in held_out.items())
-        say(f"splits that it has not are held out of the training queries: {shares} (data.hold_out)")
+        say(f"missing splits are held out of the training queries: {shares} (data.hold_out)")
     if dry_run:
         say(f"{first.name}.yaml would be written:\n{first.text}")
         return
@@ -76,9 +76,9 @@ def prepare_command(
     say(f"config: {file}")
     prepare(RunConfig.load(file, overrides(set_, yes)), again)
     if first.trains:
-        say(f"the whole run, with its baselines and a page: raydr evaluate {file}")
+        say(f"the whole run, with baselines and a report: raydr evaluate {file}")
     else:
-        say(f"there is nothing to train on: raydr evaluate {file} --system bm25 --system untrained")
+        say(f"there are no training pairs: raydr evaluate {file} --system bm25 --system untrained")
 
 
 @takes_config
@@ -101,9 +101,9 @@ def inspect(config: RunConfig) -> InspectionReport:
 
 @takes_config
 def inject_noise(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> list[Artifact]:
-    """Put mismatched pairs or false negatives into the training split, as the section inject_noise says."""
+    """Inject mismatched pairs or false negatives into the training split, by the section inject_noise."""
     if config.inject_noise is None:
-        raise ConfigError("injecting noise needs a section inject_noise in the config, for example {share: 0.2}")
+        raise ConfigError("inject-noise needs a section inject_noise in the config, for example {share: 0.2}")
     with open_session(config, again, dry_run) as session:
         return session.make(session.recipe.dataset())
 
@@ -117,32 +117,32 @@ def import_run(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Take over a run of another program, such as Lucene's BM25, to mine candidates from or to compare with.
+    """Import a run of another program, such as Lucene's BM25, for mining or comparison.
 
     Args:
-        file: the run in TREC format, plain or .gz; local or a URL.
-        system: what the run is called: mine and evaluate take that name.
+        file: run in TREC format, plain or .gz; a local path or URL.
+        system: name of the run, for mine and evaluate.
 
     Raises:
-        ConfigError: the name is no name of a folder, or one that raydr gives to runs of its own.
+        ConfigError: the name is invalid or reserved.
     """
     own = {BM25, UNTRAINED, TRAINED, FUSED, *config.variants}
     if not NAME.fullmatch(system) or system in own:
         raise ConfigError(
-            f"{system!r} cannot be the name of a run of another program: expected letters, digits, '.', '_' and "
-            f"'-', and none of {', '.join(sorted(own))}"
+            f"system {system!r} is no valid name of an imported run: allowed are letters, digits, '.', '_' and '-', "
+            f"except {', '.join(sorted(own))}"
         )
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
         node = imported_run(file, split, system, config.data.skip_own_id)
         made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:
-            _warn_of_strangers(session, made[0])
+            _warn_of_unknown_passages(session, made[0])
         return made
 
 
-def _warn_of_strangers(session: Session, run: Artifact) -> None:
-    """Passages of another corpus would only show as measures near 0."""
+def _warn_of_unknown_passages(session: Session, run: Artifact) -> None:
+    """Warn of passages that are not in the corpus: measures near 0 would be the only sign."""
     import numpy as np
 
     if session.places.pointer("corpus") is None:
@@ -153,8 +153,8 @@ def _warn_of_strangers(session: Session, run: Artifact) -> None:
     if strange:
         warn(
             f"{len(strange):,} of the first {len(passage_ids):,} passages of the run are not in the corpus at "
-            f"{corpus.artifact.folder}, the first is {strange[0]!r}: they count as wrong. Are its ids those of this "
-            "corpus?"
+            f"{corpus.artifact.folder} (first: {strange[0]!r}) and count as wrong. Check that the run uses the ids of "
+            "this corpus."
         )
 
 
@@ -171,26 +171,26 @@ def import_vectors(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Take over vectors of any other embedder, to index, search, mine, judge and evaluate with them.
+    """Import vectors of another embedder, to index, search, mine, judge and evaluate with them.
 
     Args:
-        file: the vectors: .npy, .npz, .parquet or .faiss; local or a URL.
-        system: what the embedder is called: index, search, mine take it.
-        split: whose queries they are of; of passages if left out.
-        ids: file of their ids, one a line or .npy, where FILE has none.
-        queries: with FILE of passages, another with vectors of the queries of SPLIT, or of the first test split.
-        query_ids: file of their ids.
-        similarity: how the embedder's vectors are compared.
+        file: vectors: .npy, .npz, .parquet or .faiss; a local path or URL.
+        system: name of the embedder, for index, search and mine.
+        split: split of the queries; default: passages.
+        ids: file of ids, one a line or .npy, if FILE has none.
+        queries: with passages in FILE, a file of query vectors of SPLIT, by default the first test split.
+        query_ids: file of the queries' ids.
+        similarity: similarity of the vectors.
 
     Raises:
-        ConfigError: the name is no name of a folder, or one that raydr gives to systems of its own.
+        ConfigError: the name is invalid or reserved.
     """
     check_name(system, "system")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         recipe.dataset()
         if foreign.is_own(recipe.context, system):
-            raise ConfigError(f"there is a model called {system!r} in this run: call the embedder otherwise")
+            raise ConfigError(f"the run has a model called {system!r}: use another name for the embedder")
         sources = [(file, ids, "" if queries else split)]
         sources += [(queries, query_ids, split or first_test_split(config))] if queries else []
         return session.make(
@@ -216,23 +216,23 @@ def export(
     model: str = "",
     again: bool = False,
 ) -> Artifact:
-    """Write the data set, with mined and judged negatives, for other trainers; or a model, ready for the hub.
+    """Write the data set, with mined and judged negatives, for other trainers; or a model for the hub.
 
     Args:
         output: folder or file to write.
         format: format to write.
-        negatives: name or folder of mined or judged negatives; the data set's own if left out.
-        dataset: name or folder of a data set in place of the run's, e.g. dataset-npc, which raydr judge has made.
-        fold_whitespace: turn line breaks and tabs in texts into spaces (dpr, triples).
-        shape: what a row of sentence-transformers is; triplets where there are negatives, else pairs, if left out.
-        num_negatives: columns of negatives in a row of lists; 1 if left out.
-        model: a model of the run in place of the data set, with a model card.
-        again: replace what was exported with other settings.
+        negatives: name or folder of mined or judged negatives; default: the data set's own.
+        dataset: name or folder of another data set than the run's, e.g. dataset-npc of raydr judge.
+        fold_whitespace: replace line breaks and tabs in texts by spaces (dpr, triples).
+        shape: row of sentence-transformers; default: triplets with negatives, else pairs.
+        num_negatives: negative columns in a row of lists; default: 1.
+        model: export this model of the run, with a model card, instead of the data set.
+        again: replace an export with other settings.
     """
     places = Places.of(config.workdir)
     if model:
         if negatives or dataset or shape or num_negatives or fold_whitespace:
-            raise ConfigError("export --model writes a model: the options of data sets do not go with it")
+            raise ConfigError("export --model writes a model: leave out the options of data sets")
         return export_model(places, model, Folder(output).absolute(), again)
     noisy = config.inject_noise is not None
     corpus = places.open("corpus", "corpus")
@@ -254,7 +254,7 @@ def export(
 
 
 def _open(places: Places, name_or_folder: str, kind: str) -> Artifact:
-    """An artefact by its name in the working folder, or by its own folder."""
+    """Open an artefact by its name in the working folder, or by its folder."""
     folder = Folder(name_or_folder).absolute()
     if places.pointer(name_or_folder) is None and folder.exists(MANIFEST):
         return Artifact.open(folder, kind)

@@ -1,4 +1,4 @@
-"""Verbs of the evaluation: ``evaluate``, ``benchmark``, ``report``, and ``quickstart`` that ends in a report."""
+"""Evaluation verbs: ``evaluate``, ``benchmark``, ``report`` and ``quickstart``."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Evaluations(list["Artifact"]):
-    """Evaluations, one a split; shown as the table of their measures."""
+    """Evaluations of splits; shown as a table of measures."""
 
     def to_pandas(self) -> DataFrame:
-        """A row for each split, system and measure: mean, the ends of its interval, and the number of queries."""
+        """Return a row for each split, system and measure: mean, interval and number of queries."""
         import pandas as pd
 
         rows = [(result.split, summary) for result in map(load_result, self) for summary in result.summaries]
@@ -55,28 +55,28 @@ def evaluate(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> Evaluations:
-    """Run all that is missing, and evaluate the systems side by side, with intervals and paired tests.
+    """Make what is missing, and compare systems with intervals and paired tests.
 
-    Without systems named these are BM25, the untrained and the trained model, the variants, and runs of other programs.
-    SYSTEM@own, SYSTEM@split and SYSTEM@all are searched in other partitions than partition.search says.
+    Default systems are BM25, the untrained and trained model, variants and imported runs. SYSTEM@own, SYSTEM@split and
+    SYSTEM@all override partition.search.
 
     Args:
-        system: a system to evaluate, repeatable; every two are compared.
-        split: split of the data set; all test splits if left out.
+        system: system to evaluate, repeatable; each two are compared.
+        split: split of the data set; default: all test splits.
     """
     with open_session(config, again, dry_run) as session:
         return evaluate_in(session, [split] if split else config.data.test_splits, system)
 
 
 def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> Evaluations:
-    """Make the evaluations of some splits, and show them; where a system cannot be made, those of the others.
+    """Make and show the evaluations of splits; if a system fails, show those of the others.
 
     Raises:
-        ConfigError: there are none.
-        RaydrError: a system cannot be made.
+        ConfigError: there is no test split.
+        RaydrError: a system failed.
     """
     if not splits:
-        raise ConfigError("data.test_splits is empty: name a split with --split")
+        raise ConfigError("data.test_splits is empty: set it, or name a split with --split")
     recipe = session.recipe
     targets = [recipe.evaluation(split, systems or recipe.systems(split)) for split in splits]
     data = {"corpus", "dataset", "dataset-noisy"}
@@ -88,24 +88,24 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     for artifact in made:
         show_evaluation(artifact)
     if made:
-        _tell_of_equal_models(session)
+        _warn_of_equal_models(session)
     return Evaluations(made)
 
 
 def next_after_evaluate(made: Evaluations) -> tuple[str, list[str], str]:
-    """A diagnosis where the training has brought nothing, else the page of all results."""
+    """Suggest a diagnosis if training brought no gain, else the report."""
     result = load_result(made[0])
     measure = telling_measure([summary.measure for summary in result.summaries])
     mean = {summary.system: summary.mean for summary in result.summaries if summary.measure == measure}
     if TRAINED in mean and mean[TRAINED] <= mean.get(UNTRAINED, -1):
-        return "diagnose", [], f"{TRAINED} is no better than the checkpoint that it starts from"
+        return "diagnose", [], f"{TRAINED} is no better than its checkpoint"
     return "report", [], ""
 
 
 def _evaluate_others(session: Session, splits: list[str], systems: list[str] | None, error: RaydrError) -> None:
-    """Show the figures of the systems that can be made where one of several cannot be.
+    """Show the figures of the working systems after one has failed.
 
-    They are no evaluation that a name points to: that has all systems.
+    No name points to these evaluations, since they lack a system.
     """
     if isinstance(error, FingerprintError | ConfigError | ClusterError):
         return
@@ -128,8 +128,8 @@ def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> b
     return True
 
 
-def _tell_of_equal_models(session: Session) -> None:
-    """Say which of the models that were compared have the same weights: they are one system under several names."""
+def _warn_of_equal_models(session: Session) -> None:
+    """Warn of compared models with equal weights."""
     by_weights: dict[str, list[str]] = {}
     for name, node in session.recipe.names.items():
         if name.startswith("models/") and node.kind == "model" and session.inventory.manifest(node) is not None:
@@ -137,7 +137,7 @@ def _tell_of_equal_models(session: Session) -> None:
             by_weights.setdefault(weights or name, []).append(name.removeprefix("models/"))
     for names in by_weights.values():
         if len(names) > 1:
-            warn(f"{' and '.join(names)} have equal weights: they are one model, and their figures are the same")
+            warn(f"{' and '.join(names)} have equal weights, so their figures are equal")
 
 
 @takes_config
@@ -147,13 +147,13 @@ def benchmark(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Checked] | None:
-    """Measure systems on a benchmark (scifact, vaswani, cosqa, beir, or your own) beside what is known of it.
+    """Compare systems on a benchmark (scifact, vaswani, cosqa, beir, or your own) with known results.
 
     Args:
-        system: a system to measure, repeatable; those of benchmark.systems if left out.
+        system: system to measure, repeatable; default: benchmark.systems.
 
     Returns:
-        The known answers (section benchmark), each with the figure that was measured; none of a dry run.
+        The known results (section benchmark) with the measured figures; None in a dry run.
     """
     with open_session(config, again, dry_run) as session:
         made = evaluate_in(session, config.data.test_splits, system or config.benchmark.systems)
@@ -162,7 +162,7 @@ def benchmark(
 
 
 def show_benchmark(checked: list[Checked] | None) -> None:
-    """Print the known answers beside the figures; the command fails if one is not met."""
+    """Print known results beside measured figures; fail if a figure differs."""
     if checked is None:
         return
     answers = [(answer.known, answer.measured, answer.agrees) for answer in checked if answer.measured is not None]
@@ -178,7 +178,7 @@ def show_benchmark(checked: list[Checked] | None) -> None:
         for known, measured, agrees in answers
     ]
     if not rows:
-        say("no answer is known for these systems: nothing to check")
+        say("no results are known for these systems: nothing to compare")
         return
     show_table("known answers", ["system", "measure", "here", "known", "within", "agrees"], rows)
     for known, _, _ in answers:
@@ -189,20 +189,20 @@ def show_benchmark(checked: list[Checked] | None) -> None:
 
 @takes_config
 def report(config: RunConfig) -> str:
-    """Put training curves, detections, evaluations, audits and verdicts of the working folder on one HTML page.
+    """Write training curves, detections, evaluations, audits and verdicts of the working folder on an HTML page.
 
     Returns:
-        The page's path.
+        Path of the page.
     """
     return write_report(config, Places.of(config.workdir))
 
 
-#: The config of ``raydr quickstart`` without a file.
+#: Config of ``raydr quickstart`` without a file.
 DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
 
 
 def quickstart(config: GivenConfig = DEFAULT_CONFIG, again: bool = False, dry_run: bool = False) -> list[Artifact]:
-    """The whole run with its baselines; without a config, code search over installed Python packages."""
+    """Run everything with baselines; without a config, code search over installed Python packages."""
     config = RunConfig.of(config)
     with open_session(config, again, dry_run) as session:
         made = evaluate_in(session, config.data.test_splits)
@@ -218,16 +218,16 @@ def quickstart_command(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run the main job: prepare, train, encode, index, search, evaluate against BM25 and the untrained encoder.
+    """Run everything: prepare, train, encode, index, search, and compare with BM25 and the untrained encoder.
 
     Args:
-        config: YAML file or name of a run; code search over installed packages if none.
+        config: YAML file or name of a run; default: code search over installed packages.
     """
     quickstart(RunConfig.load(config or DEFAULT_CONFIG, set_), again, dry_run)
 
 
 def _show_detection(session: Session) -> None:
-    """How right the detector of mismatched pairs was, where noise was injected."""
+    """Show the quality of the detection of injected mismatched pairs."""
     if session.config.inject_noise is None:
         return
     rows = []
@@ -237,7 +237,7 @@ def _show_detection(session: Session) -> None:
             rows.append([name, detection["epoch"] + 1, *("" if value is None else f"{value:.3f}" for value in figures)])
     if rows:
         show_table(
-            "Detection of the mismatched training pairs, by the epoch it was made for",
+            "Detection of mismatched training pairs, by the epoch that uses it",
             ["training", "epoch", "share flagged", "precision", "recall", "AUROC"],
             rows,
         )
@@ -257,7 +257,7 @@ def _show_next_steps(session: Session) -> None:
         store = Store.of(config.tracking, root)
         place, uri = "", store.shown
         if not store.uri and set("?%#") & set(uri):
-            # No URI of such a path means the same to all that read it.
+            # A URI of such a path is not portable.
             place, uri = f"cd {shlex.quote(str(root))} && ", f"sqlite:///{DATABASE}"
         say(f"  {place}{program('mlflow')} ui --backend-store-uri {shlex.quote(uri)}")
     data = Dataset(session.places.open("dataset", "dataset"))

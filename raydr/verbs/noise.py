@@ -1,4 +1,4 @@
-"""Verbs of the noise: ``judge``, ``audit``, ``diagnose``, ``why`` and ``review``."""
+"""Noise verbs: ``judge``, ``audit``, ``diagnose``, ``why`` and ``review``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 if TYPE_CHECKING:
     from raydr.noise.decisions import Decisions
 
-#: In place of a judge's name: drop the pairs that were made noisy on purpose.
+#: Instead of a judge's name: drop pairs that were made noisy on purpose.
 TRUTH = "truth"
 
 
@@ -48,26 +48,26 @@ def judge(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Judge negatives and pairs, and write copies without what was found to be wrong.
+    """Judge negatives and pairs, and write copies without the wrong ones.
 
     Args:
         judge: run this judge (sieve, classifier, margin, guide, near_duplicate, consistency, npc,
             pair_classifier, language_model, language_model_negatives, calibrated, calibrated_negatives, people; truth
             keeps only pairs known to be clean) instead of those in the config; repeatable.
-        miner: whose candidates are judged, instead of negatives.miner.
+        miner: miner of the judged candidates, instead of negatives.miner.
 
     Returns:
-        The judged ``negatives``, and the ``dataset`` without the pairs that were dropped, whichever were judged.
+        The judged ``negatives`` and the ``dataset`` without dropped pairs, as far as judged.
 
     Raises:
-        ConfigError: no judge was named, or one cannot judge the split.
+        ConfigError: no judge is named, or a judge cannot judge the split.
     """
     split = split or config.data.train_split
     names = judge or [rule.name for rule in config.judge.judges]
     if not names:
-        raise ConfigError("no judge was named: list some in the section judge.judges, or give --judge NAME")
+        raise ConfigError("no judge is named: set judge.judges, or pass --judge NAME")
     if TRUTH in names and len(names) > 1:
-        raise ConfigError(f"judge {TRUTH} says all there is to say about pairs: use it alone")
+        raise ConfigError(f"judge {TRUTH} decides all pairs: use it without other judges")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         if TRUTH in names:
@@ -84,7 +84,7 @@ def judge(
 
 
 def next_after_judge(made: list[Artifact]) -> tuple[str, list[str], str] | None:
-    """The training on what the judges have left; None of pairs that are known to be clean."""
+    """Suggest training on the kept pairs; None for pairs known to be clean."""
     roles = [role.partition("/") for artifact in made for role in artifact.manifest.identity.inputs]
     names = list(dict.fromkeys(name for kind, _, name in roles if kind == "verdicts"))
     if not names:
@@ -92,7 +92,7 @@ def next_after_judge(made: list[Artifact]) -> tuple[str, list[str], str] | None:
     own = [rule["name"] for rule in made[0].manifest.run_config["judge"]["judges"]]
     settings = [] if own == names else [f"judge.judges=[{','.join(names)}]"]
     left = [artifact.info["judgments_after"] for artifact in made if "judgments_after" in artifact.info]
-    return "train", settings, f"to train on the {left[0]:,} pairs that are left" if left else "to train on what is left"
+    return "train", settings, f"to train on the {left[0]:,} kept pairs" if left else "to train on what is kept"
 
 
 @takes_config
@@ -105,30 +105,30 @@ def audit(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Estimate which pairs are mismatched: one page with the worst of them, and all of them as a table.
+    """Estimate which pairs are mismatched: a page with the worst pairs, and a table of all.
 
     Args:
-        model: model of the working folder; judge.model if it is there, else the untrained encoder.
+        model: model of the working folder; default: judge.model if it exists, else the untrained encoder.
         judges: judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide,
             near_duplicate, language_model, language_model_negatives, calibrated, calibrated_negatives, people), the
             first of pairs decides; those of the config, or npc, and margin where the config mines negatives.
-        quick: measure pairs by the checkpoint as it is, without training: a first answer, a little less sure.
+        quick: measure pairs with the checkpoint, without training: faster, less accurate.
 
     Raises:
-        ConfigError: a judge is unknown, or judges nothing.
+        ConfigError: a judge is unknown, or has nothing to judge.
     """
     names = [name.strip() for name in judges.split(",") if name.strip()]
     names = list(dict.fromkeys(names)) or [judge.name for judge in config.judge.judges]
     names = names or [PAIRS_JUDGE, *[NEGATIVES_JUDGE] * (config.negatives is not None)]
     if TRUTH in names:
-        raise ConfigError(f"{TRUTH} is no judge that could be audited: the truth is compared with where it is known")
+        raise ConfigError(f"{TRUTH} is no judge to audit: every judge is compared with the truth where it is known")
     with open_session(config, again, dry_run) as session:
         recipe, split = session.recipe, split or config.data.train_split
         asked = active_judges(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
         if quick:
             asked, model = [_without_training(judge) for judge in asked], UNTRAINED
         elif any(isinstance(judge.asks(config.judge), CrossFitted) for judge in asked):
-            say("audit: models are trained that have not seen the pairs; --quick asks the checkpoint as it is")
+            say("audit: trains models that have not seen the pairs; --quick uses the checkpoint instead")
         target = recipe.audit(asked, split, model or _default_model(session, asked))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
@@ -141,14 +141,14 @@ def audit(
 
 
 def _without_training(judge: Judge) -> Judge:
-    """The same judge, asking the retriever where it asks models that are trained for it."""
+    """Return the judge with the retriever in place of models trained for it."""
     if not isinstance(judge, NPC) or judge.margins == "model":
         return judge
     return judge.model_copy(update={"margins": "model", "detector": AnchoredDetector()})
 
 
 def next_after_audit(made: list[Artifact]) -> tuple[str, list[str], str]:
-    """The verb that acts on an audit, settings for it, and what for."""
+    """Return the verb that acts on an audit, its settings and its purpose."""
     pairs = load_result(made[0]).pairs
     if not pairs or pairs[0].reason:
         return "review", [], "to look at some"
@@ -162,7 +162,7 @@ def _default_model(session: Session, judges: Sequence[Judge]) -> str:
     if settings.model == UNTRAINED or session.places.pointer(f"models/{settings.model}") is not None:
         return settings.model
     if any(isinstance(judge.asks(settings), Retriever) for judge in judges):
-        say(f"audit: there is no model {settings.model!r} in {session.places.root}, the untrained encoder is asked")
+        say(f"audit: {session.places.root} has no model {settings.model!r}; using the untrained encoder")
     return UNTRAINED
 
 
@@ -174,19 +174,19 @@ def diagnose(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Look for what spoils a training, the likeliest cause first, with numbers and a remedy each.
+    """List what harms a training, the likeliest cause first, each with numbers and a remedy.
 
     Args:
-        model: the run's training, or one of its variants.
-        quick: train no models of folds to look for mismatched pairs, unless they are there.
+        model: training of the run, or of a variant.
+        quick: detect mismatched pairs only if the models of folds exist.
 
     Raises:
-        ConfigError: the model is none that the config trains.
+        ConfigError: the config trains no such model.
     """
     from raydr.artefacts.diagnosis import REPORT, show
 
     if model not in (own := [TRAINED, *config.variants]):
-        raise ConfigError(f"{model!r} is none of the trainings of this config: {', '.join(own)}")
+        raise ConfigError(f"{model!r} is no training of this config; allowed: {', '.join(own)}")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         margins = cross_fitting.margins(recipe.context, config.data.train_split)
@@ -194,9 +194,9 @@ def diagnose(
         folds, train = config.cross_fit, config.variant(model).train
         if folds.num_epochs and not (quick or there):
             say(
-                f"mismatched pairs are looked for by {folds.num_folds} short trainings that leave pairs out, "
+                f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "
                 f"{(folds.num_folds - 1) * folds.num_epochs} epochs of the data in all (the model has "
-                f"{train.num_epochs}); --quick leaves that out"
+                f"{train.num_epochs}); --quick skips them"
             )
         target = diagnosis(
             recipe.context.of(config.variant(model)),
@@ -213,7 +213,7 @@ def diagnose(
 
 
 def next_after_diagnose(made: list[Artifact]) -> tuple[str, list[str], str]:
-    """The run that compares the first fault's remedy with the training as it is, in this working folder or its own."""
+    """Suggest a run that compares the first remedy with the training, in this working folder or its own."""
     from raydr.artefacts.diagnosis import load_result
     from raydr.pages.diagnosis import trial_settings
 
@@ -221,12 +221,12 @@ def next_after_diagnose(made: list[Artifact]) -> tuple[str, list[str], str]:
     if not faults or not faults[0].settings:
         return "report", [], ""
     workdir = str(made[0].folder).rpartition("/store/")[0]
-    return "evaluate", trial_settings(faults[0], workdir), "to see what the first remedy brings"
+    return "evaluate", trial_settings(faults[0], workdir), "to test the first remedy"
 
 
 @takes_config
 def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryRecord:
-    """Show each negative of a query with its provenance and verdicts; opens what is there, and needs no Ray.
+    """Show each negative of a query with its provenance and verdicts. Reads existing artefacts, without Ray.
 
     Args:
         query_id: id of the query.
@@ -235,7 +235,7 @@ def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUER
 
 
 def show_why(story: QueryRecord) -> None:
-    """Print what is known."""
+    """Print the data on a query."""
     print_query(story, output())
 
 
@@ -249,23 +249,23 @@ def review(
     limit: Annotated[int, typer.Option(min=1)] = 500,
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8765,
 ) -> Decisions:
-    """Show pairs and candidates that judges doubt on a page of this machine, and keep what people decide.
+    """Show doubtful pairs and candidates on a local page, and record the decisions of people.
 
-    Opens what is there, and needs no Ray. Every decision is on disk before the page goes on. Ends with Ctrl-C.
+    Reads existing artefacts, without Ray. Each decision is on disk before the next page. Ctrl-C ends it.
 
     Args:
-        reviewer: your name; the page asks for it if left out.
-        order: what comes first: what is surest to be wrong, or what is most in doubt.
-        judges: whose verdicts; one judge of pairs and one of candidates.
+        reviewer: your name; the page asks for it by default.
+        order: what comes first: labels most surely wrong (worst), or most doubtful (informative).
+        judges: judges of the verdicts, one of pairs and one of candidates.
         limit: pairs and candidates in the list, at most.
-        port: of this machine; any free one with 0.
+        port: local port; 0 for any free port.
 
     Returns:
-        All that was decided, by whomever and whenever.
+        All decisions in the file.
 
     Raises:
-        ConfigError: the decisions would lie on an object store, or the port is taken.
-        ArtifactError: no judge has said anything of the split.
+        ConfigError: the file of decisions is not local, or the port is taken.
+        ArtifactError: the split has no verdicts.
     """
     from pathlib import Path
     from urllib.parse import urlencode
@@ -275,19 +275,19 @@ def review(
     assert isinstance(people, People)
     file = people.decisions(places.root.url)
     if "://" in file:
-        raise ConfigError(f"decisions go into a local file, not to {file}: judge.judges=[{{name: people, file: FILE}}]")
+        raise ConfigError(f"decisions need a local file, got {file}: set judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
     verdicts = find_verdicts(places, split, [judge.name for judge in config.judge.judges], named)
     state = Review(Path(file), split, verdicts, [], order)
     before = state.decisions()
     if before.is_torn:
-        warn(f"the last line of {file} has no end: it is no decision, and goes when the next is written")
+        warn(f"the last line of {file} is incomplete: it is ignored, and overwritten by the next decision")
     state.queue = queue(places, verdicts, split, order, before, limit)
     with listen(port) as bound:
         names = ", ".join(judged.name for judged in verdicts)
         say(f"{len(state.queue):,} pairs and candidates of {names}, {order} first")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
-        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser of this machine; Ctrl-C ends")
+        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser on this machine; Ctrl-C ends")
         serve(state, bound)
     after = state.decisions()
     written = {"lines written": len(after.lines) - len(before.lines), "decisions": len(after.standing())}
@@ -295,5 +295,5 @@ def review(
     for finding in state.findings(after):
         say(f"  {finding}")
     if people not in config.judge.judges:
-        say("  to train on what was decided, list people in judge.judges")
+        say("  to train on the decisions, list people in judge.judges")
     return after

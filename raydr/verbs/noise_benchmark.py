@@ -1,4 +1,4 @@
-"""``raydr benchmark noise``: methods that find wrong labels, measured on sets that people have judged."""
+"""``raydr benchmark noise``: compare methods that detect wrong labels on sets with human judgments."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from raydr.noise.labelled import read_labelled, read_scores
 from raydr.pages.noise_benchmark import RECORD, SetFigures, markdown, records, source_rows, terminal_rows
 from raydr.pipeline.noise_benchmark import benchmark_set
 
-#: The files that the command writes.
+#: Files that the command writes.
 CSV, JSON, PAGE = "figures.csv", "figures.json", "page.md"
 _OUT = "work/noise-benchmark"
-#: In tokens: code and forum posts are longer than the passages of the default.
+#: Token limits: code and forum posts are longer than the default passage.
 _QUERY_LENGTH, _PASSAGE_LENGTH = 64, 256
 
 
@@ -39,21 +39,21 @@ def benchmark_noise(
     samples: int = 1000,
     seed: int = 0,
 ) -> list[SetFigures]:
-    """Measure methods that find wrong labels, on labelled sets.
+    """Compare methods that detect wrong labels on labelled sets.
 
     Args:
-        pairs: sets whose pairs are taken as right, see :func:`raydr.noise.labelled.read_labelled`.
-        candidates: sets whose rows are taken as negatives but for the first right row of each query.
+        pairs: sets whose pairs are taken for right, see :func:`raydr.noise.labelled.read_labelled`.
+        candidates: sets whose rows are taken for negatives, except the first right row of each query.
         scores: files of further methods, by name, see :func:`raydr.noise.labelled.read_scores`.
-        model: the encoder that all methods start from.
-        query_length, passage_length: tokens that it reads.
-        out: folder of the files that are written, and of artefacts while they are needed.
-        samples: of the bootstrap.
-        seed: of all draws.
+        model: encoder that all methods start from.
+        query_length, passage_length: token limits of the encoder.
+        out: folder of the results, and of the artefacts while they are needed.
+        samples: number of bootstrap samples.
+        seed: seed of all draws.
 
     Raises:
-        DataError: a set or a file of scores cannot be used.
-        ConfigError: no set is named, or two have one name.
+        DataError: a set or a file of scores is invalid.
+        ConfigError: no set is named, or two sets share a name.
     """
     for sets in (pairs, candidates):
         if isinstance(sets, str | Path) or not isinstance(sets, Sequence):
@@ -85,21 +85,21 @@ def benchmark_noise_command(
     samples: Annotated[int, typer.Option("--samples", min=100)] = 1000,
     seed: int = 0,
 ) -> None:
-    """Measure methods that find wrong labels, on sets that people have judged.
+    """Compare methods that detect wrong labels on sets with human judgments.
 
     A set is a file of rows with query, passage, label (0 or 1) and perhaps source; a folder of such files; or a BEIR
     folder whose judgments are labels.
 
     Args:
-        pairs: sets whose pairs are taken as right.
-        candidates: a set whose rows are taken as negatives, but for the first right row of each query; repeatable.
+        pairs: sets whose pairs are taken for right.
+        candidates: a set whose rows are taken for negatives, except the first right row of each query; repeatable.
         scores: a further method, as a file of rows with query, passage and score, the most suspicious highest.
         model: encoder that all methods start from.
-        query_length: tokens of a query that it reads.
-        passage_length: tokens of a passage that it reads.
-        out: folder for the figures.
-        samples: of the bootstrap.
-        seed: of all draws.
+        query_length: token limit of queries.
+        passage_length: token limit of passages.
+        out: folder of the results.
+        samples: number of bootstrap samples.
+        seed: seed of all draws.
     """
     named = dict(_named(entry) for entry in scores or [])
     lengths = {"query_length": query_length, "passage_length": passage_length}

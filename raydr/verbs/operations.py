@@ -1,4 +1,4 @@
-"""Verbs of the operation: ``plan``, ``doctor``, ``submit``, ``settings`` and ``gc``."""
+"""Operations verbs: ``plan``, ``doctor``, ``submit``, ``settings`` and ``gc``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def plan(
     config: RunConfig,
     refresh: bool = False,
 ) -> Forecast:
-    """Try the model on some of the prepared texts, and say what every stage takes: time, memory, disk, money.
+    """Try the model on a sample of the texts, and forecast time, memory, disk and cost of every stage.
 
     Args:
-        refresh: plan the refresh rounds instead of one training and its evaluation.
+        refresh: plan refresh rounds instead of a training and its evaluation.
     """
     from raydr.ops.plan.run import run_plan
 
@@ -45,7 +45,7 @@ def plan(
 
 
 def doctor(config: GivenConfig | None = None) -> list[Finding]:
-    """Check this machine, and with a config what the run needs; prints a table and returns what was found."""
+    """Check this machine, and with a config the needs of the run; print and return the findings."""
     findings = examine(None if config is None else RunConfig.of(config))
     show(findings)
     return findings
@@ -55,12 +55,12 @@ def doctor_command(
     config: Annotated[str, typer.Argument(metavar="[CONFIG]")] = "",
     set_: Overrides = None,
 ) -> None:
-    """Check versions, FAISS, GPUs, memory, disks, Ray, storage and MLflow, and say what to do.
+    """Check versions, FAISS, GPUs, memory, disks, Ray, storage and MLflow, and suggest fixes.
 
-    Ends with 1 if something is broken.
+    Exits with 1 if a check fails.
 
     Args:
-        config: YAML file of a run: its storage, Ray, MLflow and data are tried.
+        config: YAML file of a run whose storage, Ray, MLflow and data are checked.
     """
     if any_broken(doctor(RunConfig.load(config, set_) if config else None)):
         raise typer.Exit(1)
@@ -80,24 +80,24 @@ def submit(
     """Run a verb as a job on a Ray cluster, through Ray's Job API.
 
     Args:
-        config: the run's YAML file, in the working directory.
-        verb: of the command line.
-        arguments: of the verb, as on the command line.
+        config: YAML file of the run, in the working directory.
+        verb: verb of the command line.
+        arguments: arguments of the verb, as on the command line.
         overrides: ``key.path=value``, as for ``--set``.
-        sent: the files and variables that go with the job.
-        address: Ray's dashboard; that of ``RAY_API_SERVER_ADDRESS``, else of this machine, if empty.
+        sent: files and variables of the job.
+        address: Ray's dashboard; default: ``RAY_API_SERVER_ADDRESS``, else this machine.
         submission_id: name of the job.
-        resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory``.
-        wait: write the job's log to standard output until it is over.
+        resources: resources of the job's own process: ``num_cpus``, ``num_gpus``, ``memory``.
+        wait: write the job's log to standard output until it ends.
 
     Raises:
-        ConfigError: something is wrong with the request; nothing was sent.
-        ClusterError: the cluster cannot be reached or refuses the job.
+        ConfigError: the request is invalid; nothing was sent.
+        ClusterError: the cluster is unreachable or rejects the job.
     """
     if not isinstance(config, str | Path):
         raise ConfigError(
-            f"submit sends a file: the config is a {type(config).__name__}; expected the path of a YAML file in the "
-            "working directory, or the name of one that comes with raydr"
+            f"submit needs a file, but the config is a {type(config).__name__}; expected the path of a YAML file in "
+            "the working directory, or the name of a config that comes with raydr"
         )
     request = build_request(str(config), verb, arguments, overrides or [], sent, submission_id)
     job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
@@ -121,23 +121,23 @@ def submit_command(
     set_: Overrides = None,
     again: Again = False,
 ) -> None:
-    """Run a verb as a job on a Ray cluster, follow its log, and end with its exit status.
+    """Run a verb as a job on a Ray cluster, follow its log, and exit with its status.
 
     raydr submit runs/nq.yaml train --set train.num_workers=8 -- --name npc
 
     Args:
-        verb: what the job does: train, encode, refresh, ...
+        verb: verb of the job: train, encode, refresh, ...
         options: options of the verb, after --.
-        address: Ray's dashboard; RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265, if left out.
+        address: Ray's dashboard; default: RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265.
         working_dir: folder whose files are sent with the job.
         runtime_env: YAML file with more of Ray's runtime environment, such as pip.
         env: a variable for the job, not a secret; repeatable.
         require_env: a variable, secret or not, that the cluster must have; repeatable.
         python: interpreter on the cluster that has Ray and raydr's dependencies.
-        submission_id: name of the job; made up if left out.
+        submission_id: name of the job; default: generated.
         entrypoint_num_cpus: CPUs reserved for the job's own process.
         entrypoint_memory: memory reserved for the job's own process, in bytes.
-        wait: follow the log to the end and end with the job's exit status.
+        wait: follow the log to the end and exit with the job's status.
     """
     arguments = [*(options or []), *(["--again"] if again else [])]
     _check_command(verb, config, [*arguments, *(part for override in set_ or [] for part in ("--set", override))])
@@ -148,13 +148,13 @@ def submit_command(
         try:
             job = follow(job)
         except KeyboardInterrupt:
-            _say_that_it_goes_on(job)
+            _report_continuing_job(job)
             raise typer.Exit(130) from None
     raise typer.Exit(exit_status(job))
 
 
 def _check_command(verb: str, config: str, arguments: list[str]) -> None:
-    """Read the verb's options here, so that a wrong one is told before anything is sent."""
+    """Check the verb's options before anything is sent."""
     allowed = [name for name in VERBS if name != "submit"]
     if verb not in allowed:
         raise typer.BadParameter(f"{verb!r} is no verb; allowed: {', '.join(allowed)}", param_hint="VERB")
@@ -167,7 +167,7 @@ def _variables(assignments: list[str]) -> dict[str, str]:
         name, separator, value = assignment.partition("=")
         if not separator or not name:
             raise typer.BadParameter(
-                f"takes NAME=VALUE, got {assignment!r}; to ask for a variable of the cluster use --require-env "
+                f"takes NAME=VALUE, got {assignment!r}; to require a variable on the cluster use --require-env "
                 f"{assignment}",
                 param_hint="--env",
             )
@@ -175,27 +175,27 @@ def _variables(assignments: list[str]) -> dict[str, str]:
     return variables
 
 
-def _say_that_it_goes_on(job: SubmittedJob) -> None:
-    console.print(f"\nno longer following job {job.submission_id}; it goes on", style="yellow", markup=False)
+def _report_continuing_job(job: SubmittedJob) -> None:
+    console.print(f"\nno longer following job {job.submission_id}; it continues", style="yellow", markup=False)
     for purpose in ("log", "stop"):
         console.print(f"  {purpose + ':':<6}{job.commands[purpose]}", markup=False)
 
 
 def settings(part: str = "") -> list[SettingGroup]:
-    """What a config may hold, in groups: key, type, default and meaning.
+    """List the settings of a config in groups: key, type, default and meaning.
 
     Args:
-        part: only keys, and kinds of components, that this is a part of.
+        part: part of the listed keys, or of kinds of components.
 
     Raises:
-        ConfigError: nothing is called so.
+        ConfigError: no name contains the part.
 
     >>> settings("first_rank")[0].settings[0].key
     'negatives.first_rank'
     """
     groups = find_settings(list_settings(RunConfig), part)
     if not groups:
-        raise ConfigError(f"no setting or component has {part!r} in its name: raydr settings lists them all")
+        raise ConfigError(f"no setting or component has {part!r} in its name: see raydr settings for all")
     return groups
 
 
@@ -206,7 +206,7 @@ def settings_command(
     """List the settings of a run: key, type, default and meaning.
 
     Args:
-        part: only keys, and kinds of components, that this is a part of.
+        part: part of the listed keys, or of kinds of components.
         markdown: print the page docs/settings.md.
     """
     groups = settings(part)
@@ -226,13 +226,13 @@ def gc(
     yes: bool = False,
     min_age_minutes: Annotated[float, typer.Option(min=0)] = MIN_AGE_MINUTES,
 ) -> list[Garbage]:
-    """List the artefacts that no name reaches, were set aside or were left unfinished, and remove them with --yes.
+    """List artefacts that no name reaches, were set aside or are unfinished; remove them with --yes.
 
-    What a running command reads or makes is spared.
+    Artefacts that a running command reads or makes are spared.
 
     Args:
-        yes: remove them; without it they are only listed.
-        min_age_minutes: spare what was written within that time.
+        yes: remove them; default: only list.
+        min_age_minutes: spare artefacts written within this time.
     """
     places = Places.of(config.workdir)
     garbage = remove_garbage(places, min_age_minutes) if yes else find_garbage(places, min_age_minutes)
@@ -240,7 +240,7 @@ def gc(
         say(f"  {entry.folder}: {entry.num_bytes / 1e6:,.1f} MB, {entry.why}")
     total = sum(entry.num_bytes for entry in garbage) / 1e6
     done = "removed" if yes else "--yes removes them"
-    spared = f"; what was written within {min_age_minutes:g} minutes is spared" if min_age_minutes else ""
+    spared = f"; artefacts written within {min_age_minutes:g} minutes are spared" if min_age_minutes else ""
     say(
         f"{counted(len(garbage), 'artefact')}, {total:,.1f} MB: {done}{spared}"
         if garbage

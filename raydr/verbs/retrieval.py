@@ -1,4 +1,4 @@
-"""Verbs of the retrieval: ``encode``, ``index``, ``mine``, ``search``, ``rerank`` and ``fuse``."""
+"""Retrieval verbs: ``encode``, ``index``, ``mine``, ``search``, ``rerank`` and ``fuse``."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def encode(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Encode the corpus, or the queries of a split; goes on where an interrupted run was.
+    """Encode the corpus, or the queries of a split; resume an interrupted run.
 
     Args:
-        split: encode the queries of this split; the corpus if left out.
+        split: split whose queries are encoded; default: the corpus.
     """
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
@@ -61,21 +61,21 @@ def mine(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Find candidate hard negatives: the best passages of a run that are not known positives.
+    """Mine candidate hard negatives: the best passages of a run that are not known positives.
 
     Args:
-        miner: whose run is mined, instead of negatives.miner; or source, or bm25.
+        miner: system whose run is mined, instead of negatives.miner; or source, or bm25.
     """
     with open_session(config, again, dry_run) as session:
         return session.make(session.recipe.candidates(split or config.data.train_split, miner))
 
 
 def show_hits(query: str, hits: Sequence[Hit]) -> None:
-    """The passages found for one query, readably: rank, score, id, title and the beginning of the text."""
+    """Print the hits of a query: rank, score, id, title and beginning of the text."""
     out = output()
     out.print(Text(shown(query), style="bold"))
     if not hits:
-        out.print("nothing found: the corpus has no word of it")
+        out.print("no hits: the corpus has no word of the query")
     for hit in hits:
         head = Text.assemble(
             (f"{hit.rank:>3}. ", "bold"), f"{hit.score:.3f}  ", (hit.passage_id, "dim"), "  ", shown(hit.title)
@@ -97,29 +97,29 @@ def search(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Search the queries of a split, or a text given on the command line.
+    """Search the queries of a split, or a text.
 
     Args:
-        text: search this text and print the top passages.
+        text: query; its top passages are printed.
         model: name of the model in the working folder; or bm25, or fused (raydr fuse).
         top_k: passages to print for TEXT.
-        rerank: order what is found for TEXT by rerank.model, as raydr rerank does runs.
-        partition: search TEXT among the passages of this one.
+        rerank: rerank the hits of TEXT by rerank.model, as raydr rerank does for runs.
+        partition: search TEXT among the passages of this partition.
         trec: also write the run in TREC format to this file.
 
     Raises:
-        ConfigError: a text and a split were given, or the text is empty.
+        ConfigError: both a text and a split are set, or the text is empty.
     """
     if text is not None:
         if split or trec:
-            raise ConfigError(f"a text ({text!r:.50}) and {'--split' if split else '--trec'} were given: leave one out")
+            raise ConfigError(f"got a text ({text!r:.50}) and {'--split' if split else '--trec'}: leave one out")
 
         show_hits(text, search_text(config, text, model, top_k, rerank, partition))
         return []
     if partition:
-        raise ConfigError("--partition goes with a text; where a split's queries are searched says partition.search")
+        raise ConfigError("--partition needs a text; for the queries of a split set partition.search")
     if rerank:
-        raise ConfigError(f"--rerank goes with a text; raydr rerank CONFIG --system {model} reranks a run")
+        raise ConfigError(f"--rerank needs a text; raydr rerank CONFIG --system {model} reranks a run")
 
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
@@ -127,7 +127,7 @@ def search(
 
 
 def _make_run(session: Session, run: Node, system: str, trec: str) -> list[Artifact]:
-    """Make a run, and write it as a TREC file too where that is asked for."""
+    """Make a run, and write it as a TREC file if requested."""
     made = session.make(run)
     if trec and made:
         folder, _, name = trec.rpartition("/")
@@ -146,24 +146,24 @@ def search_text(
     rerank: bool = False,
     partition: str = "",
 ) -> list[Hit]:
-    """The passages that a model finds for one text; opens what is there, and needs no Ray.
+    """Search for a text. Reads existing artefacts, without Ray.
 
     Args:
-        config: the run.
+        config: config of the run.
         text: the query.
-        model: the retriever, ``bm25``, or ``fused``.
-        top_k: passages.
-        rerank: the best of the first ``rerank.depth``, by ``rerank.model``; on the CPU in float32.
-        partition: where they are looked for; everywhere if empty.
+        model: retriever, ``bm25``, or ``fused``.
+        top_k: number of passages.
+        rerank: rerank the first ``rerank.depth`` hits by ``rerank.model``, on the CPU in float32.
+        partition: partition to search; empty: all.
 
     Raises:
-        ConfigError: the text is none, or is empty, there is no such partition, or the model is a cross-encoder.
-        ArtifactError: there is no model of that name, no index of it, no fused run, or no model that reranks.
+        ConfigError: the text is no string or empty, the partition is unknown, or the model is a cross-encoder.
+        ArtifactError: the model, its index, the fused run, or the reranking model does not exist.
     """
     if not isinstance(text, str):
-        raise ConfigError(f"search_text takes one text, got a {type(text).__name__}: call it for each of them")
+        raise ConfigError(f"search_text takes a str, got a {type(text).__name__}: call it for each text")
     if not text.strip():
-        raise ConfigError("the text is empty: give some text to search for")
+        raise ConfigError("the text is empty: pass a query")
     places = Places.of(config.workdir)
     if not rerank:
         return _find(config, places, text, model, top_k, partition)
@@ -177,7 +177,7 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
     from raydr.indexing.searcher import Searcher, bm25_hits, fuse_hits
 
     if model == FUSED:
-        # As the run was made: the weights may have been chosen on dev.
+        # The run's weights may have been chosen on dev.
         run = places.open(f"runs/{first_test_split(config)}/{FUSED}", "run")
         weights, made_with = run.info["weights"], run.manifest.identity.config
         settings = FuseConfig.model_validate(made_with.get("settings", {}))
@@ -189,10 +189,10 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
         return bm25_hits(opened, Corpus(places.open("corpus", "corpus")), text, top_k, partition)
     check_retriever(model)
     if places.pointer(f"models/{model}") is None and places.pointer(vectors_name(model)) is not None:
-        raise ConfigError(f"{model} is there as vectors, and nothing encodes a text as it does: give --split")
+        raise ConfigError(f"{model} exists only as imported vectors, so it cannot encode a text: pass --split")
     saved = places.open(f"models/{model}", "model")
     if places.pointer(f"index/{model}") is None:
-        raise ArtifactError(f"there is no index of {model} in {places.root}: raydr index --model {model} makes it")
+        raise ArtifactError(f"{places.root} has no index of {model}: make it with raydr index --model {model}")
     searcher = Searcher.open(
         places.open(f"index/{model}", "index"),
         places.open("corpus", "corpus"),
@@ -211,13 +211,13 @@ def _open_scorer(places: Places, name: str) -> PairScorer:
 
 
 def first_test_split(config: RunConfig) -> str:
-    """The split that is meant where none is named.
+    """Return the default split.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no test split.
     """
     if not config.data.test_splits:
-        raise ConfigError("data.test_splits is empty: name a split with --split")
+        raise ConfigError("data.test_splits is empty: set it, or name a split with --split")
     return config.data.test_splits[0]
 
 
@@ -231,11 +231,11 @@ def rerank(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Rerank the run of a system; the new one is called SYSTEM+MODEL, and evaluate compares it with the others.
+    """Rerank a system's run; evaluate compares the new run, SYSTEM+MODEL, with the others.
 
     Args:
-        system: whose run is reranked: a model's, bm25, or that of another program.
-        by: which model reranks, instead of rerank.model: ranker, or a retriever's name.
+        system: system whose run is reranked: a model, bm25, or an imported run.
+        by: reranking model, instead of rerank.model: ranker, or a retriever's name.
         trec: also write the run in TREC format to this file.
     """
     split = split or first_test_split(config)
@@ -244,10 +244,10 @@ def rerank(
         run = session.recipe.reranked(split, system, by)
         ranker = session.recipe.names.get(f"models/{by}")
         if ranker is not None and session.inventory.state(ranker) != "done":
-            say(f"rerank: there is no {by} yet, it is trained first; --by {TRAINED} takes the retriever in its place")
+            say(f"rerank: training {by}, which does not exist yet; --by {TRAINED} reranks by the retriever instead")
         made = _make_run(session, run, f"{system}+{by}", trec)
         for remark in session.inventory.open(ranker).info.get("remarks", []) if made and ranker is not None else []:
-            warn(f"{remark}; the reranked run is not likely to be better than {system}'s")
+            warn(f"{remark}; the reranked run is unlikely to be better than {system}'s")
         return made
 
 
@@ -259,7 +259,7 @@ def fuse(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Fuse the runs of several systems (section fuse) by ranks or scores; evaluate compares it with the others.
+    """Fuse runs of several systems (section fuse) by ranks or scores; evaluate compares the result.
 
     Args:
         trec: also write the run in TREC format to this file.

@@ -1,4 +1,4 @@
-"""Verbs of the training: ``train``, ``refresh`` and ``tune``."""
+"""Training verbs: ``train``, ``refresh`` and ``tune``."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def train(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> list[Artifact]:
-    """Train the dual encoder, or the ranker; what it needs is made first, and an interrupted training goes on.
+    """Train the dual encoder, or the ranker, after its inputs; resume an interrupted training.
 
     Args:
-        name: name of the model; that of a variant trains that variant, ranker or ranker-X the cross-encoder.
-        negatives: folder of a negatives artefact in place of what is mined and judged.
-        dataset: folder of a dataset artefact in place of the run's, e.g. a judged one.
+        name: name of the model; a variant's name trains that variant, ranker or ranker-X the cross-encoder.
+        negatives: folder of a negatives artefact, instead of mined and judged negatives.
+        dataset: folder of a dataset artefact, e.g. a judged one, instead of the run's.
 
     Raises:
-        ConfigError: the name is no name of a folder, or one that raydr gives to something else.
+        ConfigError: the name is invalid or reserved.
     """
     if name in (BM25, UNTRAINED, SOURCE):
-        raise ConfigError(f"--name {name}: raydr calls something else so; give the model another name")
+        raise ConfigError(f"--name {name} is reserved: choose another name for the model")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         inputs = (
@@ -54,7 +54,7 @@ def train(
 
 @takes_config
 def refresh(config: RunConfig, again: Again = False, dry_run: DryRun = False) -> RefreshOutcome | None:
-    """Refresh rounds: train, encode, index, search, mine, judge, train again; killed, the same command goes on."""
+    """Run refresh rounds: train, encode, index, search, mine, judge, train again. Resumes after a kill."""
     with open_session(config, again, dry_run) as session:
         return run_refresh(session)
 
@@ -68,22 +68,22 @@ def tune(
     again: bool = False,
     dry_run: bool = False,
 ) -> TuneOutcome | None:
-    """Search over settings of the training with Ray Tune; a search that was killed goes on.
+    """Search over training settings with Ray Tune; resume after a kill.
 
     Args:
-        config: the run; as it is, it is the first trial.
-        space: a space file, the name of one that comes with raydr, or its content.
-        name: of the search in the working folder; that of the file if empty.
-        space_overrides: ``key.path=value`` for settings of the space file.
-        again: replace a search that was done differently.
-        dry_run: only say what would be searched and made.
+        config: config of the run; also the first trial.
+        space: path, shipped name, or content of a space file.
+        name: name of the search in the working folder; empty: that of the file.
+        space_overrides: ``key.path=value`` overrides of the space file.
+        again: replace a search with other settings.
+        dry_run: only list what would be searched and made.
 
     Returns:
-        The ``search`` artefact, its trials, and how the best compares with the default; None in a dry run.
+        The ``search`` artefact, its trials, and the best trial compared with the default; None in a dry run.
     """
     from raydr.tuning.run import run_tune
 
-    # Ray gives each trial a working folder of its own.
+    # Ray changes each trial's working directory.
     config = config.from_anywhere()
     plan = open_plan(config, space, name, space_overrides or [])
     with open_session(config, again, dry_run, dashboard=plan.nested) as session:
@@ -99,11 +99,11 @@ def tune_command(
     again: Again = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Search over settings of the training; a search that was killed goes on with the same command.
+    """Search over training settings; the same command resumes after a kill.
 
     Args:
-        space: space file, or the name of one that comes with raydr: npc, ccr, joint, ...
-        name: name of the search; that of the space file if left out.
+        space: space file, or the name of a shipped one: npc, ccr, joint, ...
+        name: name of the search; default: that of the space file.
         set_space: override a setting of the space file, e.g. search.num_trials=12 or scheduler.name=none; repeatable.
     """
     tune(RunConfig.load(config, set_), space, name, set_space, again, dry_run)

@@ -63,27 +63,29 @@ def test_the_command_line_finds_the_same_in_a_file(noise: raydr.Noise, tmp_path:
     corpus, data = Corpus(places.open("corpus", "corpus")), StoredDataset(places.open("dataset", "dataset"))
     passages = corpus.texts(corpus.rows_of(ids["passage_id"].tolist())).texts
     queries = query_texts(data, "train", ids["query_id"].tolist())
-    found = {(query, passage): p for query, passage, p in zip(queries, passages, probability_N, strict=True)}
+    probability = {(query, passage): p for query, passage, p in zip(queries, passages, probability_N, strict=True)}
     table = noise.table
     expected = {
         (query, passage): p
         for query, passage, p in zip(table["query"], table["passage"], table["p_wrong"], strict=True)
     }
-    assert found == pytest.approx(expected)
+    assert probability == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "form",
     [
         lambda pairs: [{"query": query, "positive": passage} for query, passage in pairs],
         lambda pairs: pd.DataFrame(pairs, columns=["query", "positive"], index=range(7, 7 + len(pairs))),
-        lambda pairs: Dataset.from_dict({"query": [one for one, _ in pairs], "positive": [one for _, one in pairs]}),
+        lambda pairs: Dataset.from_dict(
+            {"query": [text for text, _ in pairs], "positive": [text for _, text in pairs]}
+        ),
     ],
 )
 def test_equal_pairs_in_another_form_are_the_same_artefact(
-    given: Any, noise: raydr.Noise, tiny_checkpoint: str, workdir: Path
+    form: Any, noise: raydr.Noise, tiny_checkpoint: str, workdir: Path
 ) -> None:
-    pairs = given(make_pairs())
+    pairs = form(make_pairs())
     again = raydr.find_noise(pairs, model=tiny_checkpoint, workdir=workdir, settings=SMALL)
     assert again.verdicts.fingerprint == noise.verdicts.fingerprint
     pd.testing.assert_frame_equal(again.table, noise.table)
@@ -99,14 +101,14 @@ def flagging(noise: raydr.Noise, rows: list[int]) -> raydr.Noise:
 def test_flagged_pairs_leave_whatever_they_are_held_in(noise: raydr.Noise) -> None:
     pairs = make_pairs()
     without = [pair for at, pair in enumerate(pairs) if at not in (0, 5, 59)]
-    found = flagging(noise, [0, 5, 59])
-    assert found.drop_from(pairs) == without
+    flagged = flagging(noise, [0, 5, 59])
+    assert flagged.drop_from(pairs) == without
     frame = pd.DataFrame(pairs, columns=["question", "passage"]).assign(more=range(60))
-    assert found.drop_from(frame).to_records(index=False).tolist() == [
+    assert flagged.drop_from(frame).to_records(index=False).tolist() == [
         (*pairs[at], at) for at in range(60) if at not in (0, 5, 59)
     ]
-    dataset = Dataset.from_dict({"anchor": [one for one, _ in pairs], "positive": [one for _, one in pairs]})
-    kept = found.drop_from(dataset)
+    dataset = Dataset.from_dict({"anchor": [text for text, _ in pairs], "positive": [text for _, text in pairs]})
+    kept = flagged.drop_from(dataset)
     assert isinstance(kept, Dataset)
     assert list(zip(kept["anchor"], kept["positive"], strict=True)) == without
 
@@ -147,14 +149,14 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
 ) -> None:
     pairs = make_pairs(20)
     candidates = [(pairs[0][0], f"{pairs[0][1]} 1"), (pairs[1][0], pairs[7][1])]
-    found = raydr.find_false_negatives(
+    negatives = raydr.find_false_negatives(
         pairs, candidates, judge="margin", model=tiny_checkpoint, workdir=tmp_path, settings=SMALL
     )
-    assert list(found.table.columns) == ["query", "passage", "positive", "score", "flagged", "why"]
-    assert set(zip(found.table["query"], found.table["passage"], strict=True)) == set(candidates)
-    assert found.table["score"].is_monotonic_decreasing
-    assert f"flags {found.flagged.shape[0]} of 2 candidates" in found.summary()
-    with pytest.raises(DataError, match="candidates, row 1: its query is none of the pairs: 'who'"):
+    assert list(negatives.table.columns) == ["query", "passage", "positive", "score", "flagged", "why"]
+    assert set(zip(negatives.table["query"], negatives.table["passage"], strict=True)) == set(candidates)
+    assert negatives.table["score"].is_monotonic_decreasing
+    assert f"flags {negatives.flagged.shape[0]} of 2 candidates" in negatives.summary()
+    with pytest.raises(DataError, match="candidates, row 1: the query is not among the pairs: 'who'"):
         raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
 
 

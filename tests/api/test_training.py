@@ -82,6 +82,6 @@ def test_a_config_in_place_of_pairs_is_the_verb(tmp_path: Path) -> None:
     for config in (raydr.RunConfig.parse(raw), raw, tmp_path / "run.yaml"):
         with pytest.raises(raydr.errors.RaydrError, match="nowhere"):
             raydr.train(config, name="other", dry_run=True)
-    with pytest.raises(ConfigError, match="raydr.train of pairs does not take name"):
+    with pytest.raises(ConfigError, match="raydr.train with pairs does not take name"):
         raydr.train(make_pairs(), name="other")
     assert not Places.of(str(tmp_path)).names()

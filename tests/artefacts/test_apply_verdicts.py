@@ -130,7 +130,7 @@ def test_a_dropped_pair_is_never_a_negative_of_its_query(inputs: JudgeInputs, tm
     # Here p11 and p12 are two positives of q11, and q10 has one.
     judgments = [("q10", "p10"), ("q11", "p11"), ("q11", "p12"), ("q11", "s11")]
     tables = {
-        "queries": {"train": [{"query_id": one, "text": one} for one in ("q10", "q11")]},
+        "queries": {"train": [{"query_id": query_id, "text": query_id} for query_id in ("q10", "q11")]},
         "qrels": {"train": [{"query_id": query, "passage_id": passage} for query, passage in judgments]},
     }
     data = make_dataset(tmp_path / "dataset", corpus, tables)

@@ -124,16 +124,16 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
         negatives=None,
         earlier=verdicts["consistency"],
     )
-    given = {name: verdicts[name] for name in ("consistency", "npc", "margin")}
+    chosen = {name: verdicts[name] for name in ("consistency", "npc", "margin")}
     # npc comes after nobody.
-    made = audited(tmp_path / "audit", inputs, given | {"pair_classifier": again}, inputs.negatives)
+    made = audited(tmp_path / "audit", inputs, chosen | {"pair_classifier": again}, inputs.negatives)
     first, second = (
         {
             row["query_id"]: row["action"]
-            for name in one.parts("verdicts")
-            for row in read_parquet(one.local(name)).to_pylist()
+            for name in artifact.parts("verdicts")
+            for row in read_parquet(artifact.local(name)).to_pylist()
         }
-        for one in (verdicts["consistency"], again)
+        for artifact in (verdicts["consistency"], again)
     )
     flagged = {query_id for query_id, action in (first | second).items() if action == "drop"}
     assert 0 < len(flagged) < sum(action == "drop" for action in first.values())
@@ -144,8 +144,8 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
 
 def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: Artifact) -> None:
     result = load_result(made)
-    assert [one.judge for one in result.pairs] == ["npc", "consistency"]
-    assert [one.judge for one in result.negatives] == ["margin", "guide"]
+    assert [findings.judge for findings in result.pairs] == ["npc", "consistency"]
+    assert [findings.judge for findings in result.negatives] == ["margin", "guide"]
     npc, margin = verdicts["npc"], verdicts["margin"]
     pairs = [row for name in npc.parts("verdicts") for row in read_parquet(npc.local(name)).to_pylist()]
     suspected = {row["query_id"] for row in pairs if row["action"] == "drop"}
@@ -156,14 +156,14 @@ def test_shares_are_those_of_the_verdicts(verdicts: dict[str, Artifact], made: A
     negatives = [row for name in margin.parts("verdicts") for row in read_parquet(margin.local(name)).to_pylist()]
     flagged = [row for row in negatives if row["action"] == "drop"]
     trusted = [row for row in flagged if row["query_id"] not in suspected]
-    found = result.negatives[0]
-    assert (found.num_flagged, found.num_candidates) == (len(trusted), (NUM_QUERIES - len(suspected)) * DEPTH)
-    assert found.num_queries == NUM_QUERIES - len(suspected)
+    findings = result.negatives[0]
+    assert (findings.num_flagged, findings.num_candidates) == (len(trusted), (NUM_QUERIES - len(suspected)) * DEPTH)
+    assert findings.num_queries == NUM_QUERIES - len(suspected)
     by_query = [row["query_id"] for row in trusted]
-    assert found.num_queries_flagged == len(set(by_query))
+    assert findings.num_queries_flagged == len(set(by_query))
     # Each planted s.. sits at rank 2.
-    assert found.num_flagged_in_top_10 == len(trusted)
-    assert made.info["false_negative_share.margin"] == found.share_flagged
+    assert findings.num_flagged_in_top_10 == len(trusted)
+    assert made.info["false_negative_share.margin"] == findings.share_flagged
 
 
 def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made: Artifact) -> None:
@@ -180,7 +180,7 @@ def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made:
     probability = np.array([row["probability"] for row in kept])
     assert load_result(made).pairs[0].mean_probability == pytest.approx(float(probability.mean()))
     assert npc.info["detection"]["calibration_error"] is not None
-    assert sum(one["count"] for one in npc.info["detection"]["bins"]) == NUM_QUERIES
+    assert sum(bin_["count"] for bin_ in npc.info["detection"]["bins"]) == NUM_QUERIES
 
 
 def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annotation(made: Artifact) -> None:
@@ -194,8 +194,8 @@ def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annota
     for text in (
         "Most suspicious pairs, by npc",
         "the true passage, replaced on purpose",
-        "in truth noise",
-        "found by bm25, round 0, rank",
+        "injected noise",
+        "mined by bm25, round 0, rank",
         "candidate, suspicious",
     ):
         assert text in page
@@ -208,19 +208,22 @@ def test_all_flagged_pairs_are_a_table_the_surest_first(verdicts: dict[str, Arti
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == FLAGGED_COLUMNS
     npc = verdicts["npc"]
-    said = {
+    shares = {
         (row["query_id"], row["passage_id"]): row["action"]
         for name in npc.parts("verdicts")
         for row in read_parquet(npc.local(name)).to_pylist()
     }
-    dropped = {pair for pair, action in said.items() if action == "drop"}
+    dropped = {pair for pair, action in shares.items() if action == "drop"}
     assert {(row["query_id"], row["passage_id"]) for row in rows} == dropped
     assert len(rows) == len(dropped) == made.manifest.parts["flagged.csv"].rows
     sure = [float(row["p"]) for row in rows]
     assert sure == sorted(sure, reverse=True)
     assert all(row["query"] and row["passage"] for row in rows)
     assert all(
-        re.match(r"npc: perplexity [\d.]+; among random passages .* (also flagged|kept) by", row["why"]) for row in rows
+        re.match(
+            r"npc: perplexity [\d.]+; P\(this passage among random passages\) .* (also flagged|kept) by", row["why"]
+        )
+        for row in rows
     )
 
 
@@ -259,21 +262,21 @@ def test_a_pair_is_found_again_in_the_file_that_it_came_from(tmp_path: Path) -> 
         split="train", train_split="train", seed=0, answers=EvaluateConfig(), rows_are_pairs=True,
     )  # fmt: skip
     with open(made.local("flagged.csv"), encoding="utf-8", newline="") as file:
-        found = {row["query"]: (row["source"], row["line"], row["passage"]) for row in csv.DictReader(file)}
-    assert found["a query"] == ("pairs.csv", "2", "its passage")
-    assert found["another"] == ("pairs.csv", "3", "quoted\nover lines")
-    assert [found[query][1] for query in ("third", "fourth")] == ["", ""]
+        places = {row["query"]: (row["source"], row["line"], row["passage"]) for row in csv.DictReader(file)}
+    assert places["a query"] == ("pairs.csv", "2", "its passage")
+    assert places["another"] == ("pairs.csv", "3", "quoted\nover lines")
+    assert [places[query][1] for query in ("third", "fourth")] == ["", ""]
 
 
 def test_the_figures_can_be_read_back_and_shown(made: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
     raw = json.loads(made.folder.open("summary.json").read())
     assert AuditResult.model_validate(raw).model_dump(mode="json") == raw
     show(made)
-    said = capsys.readouterr().err
-    for title in ("mismatched pairs", "false negatives, without queries that npc suspects", "against the truth"):
-        assert title in said
-    assert "are probably wrong, by npc. Its probabilities expect" in said
-    assert "flagged.csv" in said
+    output = capsys.readouterr().err
+    for title in ("mismatched pairs", "false negatives, without queries that npc flags", "against the truth"):
+        assert title in output
+    assert "are probably wrong, by npc. Its probabilities expect" in output
+    assert "flagged.csv" in output
 
 
 def test_an_interrupted_audit_goes_on_to_the_same_parts(
@@ -293,14 +296,14 @@ def test_the_worst_are_the_highest_scores_with_who_agrees() -> None:
         [("q1", "a", 3.0, True), ("q1", "b", 9.0, True), ("q2", "a", 5.0, True), ("q3", "c", 9.9, False)]
     )
     sieve = verdicts_of([("q1", "b", 0.1, True), ("q2", "a", -1.0, False)])
-    found = worst_first(margin[margin["flagged"]], {"sieve": sieve})
-    assert found[["query_id", "passage_id"]].to_numpy().tolist() == [["q1", "b"], ["q2", "a"], ["q1", "a"]]
-    assert found["flagged_by"].tolist() == [["sieve"], [], []]
-    assert found["kept_by"].tolist() == [[], ["sieve"], []]
+    worst = worst_first(margin[margin["flagged"]], {"sieve": sieve})
+    assert worst[["query_id", "passage_id"]].to_numpy().tolist() == [["q1", "b"], ["q2", "a"], ["q1", "a"]]
+    assert worst["flagged_by"].tolist() == [["sieve"], [], []]
+    assert worst["kept_by"].tolist() == [[], ["sieve"], []]
 
 
 def test_pairs_alone_need_no_candidates(inputs: JudgeInputs, verdicts: dict[str, Artifact], tmp_path: Path) -> None:
     result = load_result(audited(tmp_path / "audit", inputs, {"npc": verdicts["npc"]}))
     assert result.negatives == []
-    with pytest.raises(ConfigError, match="needs the verdicts of at least one judge"):
+    with pytest.raises(ConfigError, match="needs verdicts of at least one judge"):
         audited(tmp_path / "nothing", inputs, {})

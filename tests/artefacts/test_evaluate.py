@@ -56,7 +56,7 @@ def run_with_positive_at(
         if rank is not None:
             ids = [f"p{10 + other}" for other in range(6)]
             ids.insert(rank - 1, f"p{at}")
-            rows += [(QUERIES[at], one, float(-position)) for position, one in enumerate(ids)]
+            rows += [(QUERIES[at], passage_id, float(-position)) for position, passage_id in enumerate(ids)]
     return run_of(path, rows + (extra or []))
 
 
@@ -96,7 +96,9 @@ def test_measures_are_trec_evals_on_the_judgments_as_they_came(
     qrels = {
         "q0": {"p0": 1, "gone": 2, "p1": 0}, "q1": {"p1": 3, "blank": 1}, "q2": {"gone": 1}, "q3": {"titled": 1},
     }  # fmt: skip
-    (source / "queries.jsonl").write_text("".join(json.dumps({"_id": one, "text": one}) + "\n" for one in qrels))
+    (source / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": query_id, "text": query_id}) + "\n" for query_id in qrels)
+    )
     lines = [f"{query}\t{passage}\t{grade}" for query, of in qrels.items() for passage, grade in of.items()]
     (source / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(lines) + "\n")
     reader = {"name": "beir", "path": str(source)}
@@ -108,13 +110,14 @@ def test_measures_are_trec_evals_on_the_judgments_as_they_came(
     assert Dataset(dataset).qrels("dev").num_rows == 4
     ranking = {query: ["p0", "p1", "titled", "p2", "p3"] for query in qrels}
     made_run = run_of(
-        tmp_path / "run", [(query, one, -float(at)) for query in ranking for at, one in enumerate(ranking[query])]
+        tmp_path / "run",
+        [(query, passage, -float(at)) for query in ranking for at, passage in enumerate(ranking[query])],
     )
     measures = {"R@5": "recall_5", "nDCG@5": "ndcg_cut_5", "AP": "map", "RR@5": "recip_rank"}
     made = evaluation_of(
         (dataset, corpus), {"a": made_run}, tmp_path / "out", measures=list(measures), answer_cutoffs=[]
     )
-    scores = {query: {one: -float(at) for at, one in enumerate(ranking[query])} for query in qrels}
+    scores = {query: {passage: -float(at) for at, passage in enumerate(ranking[query])} for query in qrels}
     theirs = pytrec_eval.RelevanceEvaluator(qrels, set(measures.values())).evaluate(scores)
     means = list(made.info["means"]["a"].values())
     expected = [np.mean([of[name] for of in theirs.values()]) for name in measures.values()]
@@ -128,7 +131,7 @@ def test_figures_and_files(data: Data, pool: Pool, tmp_path: Path, capsys: pytes
     second = run_with_positive_at(tmp_path / "b", [1] * 8)
     made = evaluation_of(data, {"a/1": first, "b": second}, tmp_path / "out", pool)
     result = load_result(made)
-    means = {(one.system, one.measure): (one.mean, one.num_queries) for one in result.summaries}
+    means = {(summary.system, summary.measure): (summary.mean, summary.num_queries) for summary in result.summaries}
     ranks = np.array([1, 2, 3, 4, 5, 6, np.inf, 1])
     assert means["a/1", "RR@10"] == (pytest.approx(np.mean(1 / ranks)), 8)
     assert means["a/1", "recall@5 (qrels)"] == (6 / 8, 8)
@@ -137,7 +140,7 @@ def test_figures_and_files(data: Data, pool: Pool, tmp_path: Path, capsys: pytes
     assert means["b", "recall@1 (qrels)"] == (1.0, 8)
     assert made.info["means"]["a/1"]["RR@10"] == means["a/1", "RR@10"][0]
     assert result.counts["a/1"] == {"judged": 8, "without_results": 1, "with_answers": 4, "in_run_but_not_in_split": 1}
-    best = next(one for one in result.comparisons if one.measure == "recall@1 (qrels)")
+    best = next(comparison for comparison in result.comparisons if comparison.measure == "recall@1 (qrels)")
     assert (best.baseline, best.system, best.wins, best.losses, best.ties) == ("a/1", "b", 6, 0, 2)
 
     values = pd.read_parquet(tmp_path / "out" / "per_query.parquet")
@@ -170,8 +173,8 @@ def test_figures_do_not_depend_on_the_parts_of_the_run(data: Data, tmp_path: Pat
         evaluation_of(data, {"s": run_of(tmp_path / f"parts{size}", ranked_rows(), size)}, tmp_path / f"out{size}")
         for size in (1, 8)
     ]
-    one, other = (load_result(evaluation) for evaluation in made)
-    assert one == other
+    alone, other = (load_result(evaluation) for evaluation in made)
+    assert alone == other
     assert len({evaluation.manifest.parts["per_query.parquet"].checksum for evaluation in made}) == 1
 
 
@@ -300,13 +303,13 @@ def test_accuracies_of_linking_by_world_and_category(
         {"recall@3 (qrels)": 4 / 6, "accuracy": 2 / 6, "accuracy, macro": (1 / 2 + 1 / 4) / 2}
     )
     result = load_result(evaluation)
-    found = {(one.measure, one.group): (one.mean, one.num_queries) for one in result.groups}
+    group_values = {(group.measure, group.group): (group.mean, group.num_queries) for group in result.groups}
     label = "accuracy, normalised (top 3)"
-    assert found[label, "micro"] == (pytest.approx(2 / 4), 4)
-    assert found[label, "macro"] == (pytest.approx((1 / 1 + 1 / 3) / 2), 4)
-    assert found["recall@3 (qrels)", "macro"] == (pytest.approx((1 / 2 + 3 / 4) / 2), 6)
-    assert found["recall@3 (qrels)", "HIGH"] == (pytest.approx(3 / 3), 3)
-    assert found["accuracy", "b"] == (pytest.approx(1 / 4), 4)
+    assert group_values[label, "micro"] == (pytest.approx(2 / 4), 4)
+    assert group_values[label, "macro"] == (pytest.approx((1 / 1 + 1 / 3) / 2), 4)
+    assert group_values["recall@3 (qrels)", "macro"] == (pytest.approx((1 / 2 + 3 / 4) / 2), 6)
+    assert group_values["recall@3 (qrels)", "HIGH"] == (pytest.approx(3 / 3), 3)
+    assert group_values["accuracy", "b"] == (pytest.approx(1 / 4), 4)
     show(evaluation)
     printed = capsys.readouterr().err
     assert "dense by category" in printed

@@ -30,7 +30,7 @@ def test_a_text_is_cut_where_the_model_stops_reading(tiny_checkpoint: str, prefi
     # The prefix may take all the room.
     longer = [at for at, text in enumerate(short) if text]
     for at in longer:
-        rows = [one.ids[one.offsets[at] : one.offsets[at + 1]].tolist() for one in (before, after)]
+        rows = [table.ids[table.offsets[at] : table.offsets[at + 1]].tolist() for table in (before, after)]
         assert rows[0] == rows[1]
     assert longer or (prefix and max_length < 9)
     assert after.num_truncated == 0 or not longer

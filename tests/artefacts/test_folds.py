@@ -29,17 +29,17 @@ def test_passages_that_a_fold_judges_are_left_out_of_kept_pairs_too(tmp_path: Pa
         return artefacts.make_dataset(tmp_path / name, corpus, tables).artifact
 
     every = dataset("every", pairs)
-    given = (every, corpus.artifact)
-    folds = make(tmp_path / "folds", "folds", cut_folds, *given, split="train", num_folds=2, seed=0)
-    of_all = make(tmp_path / "all", "dataset", leave_fold_out, *given, folds, split="train", fold=0)
+    inputs = (every, corpus.artifact)
+    folds = make(tmp_path / "folds", "folds", cut_folds, *inputs, split="train", num_folds=2, seed=0)
+    of_all = make(tmp_path / "all", "dataset", leave_fold_out, *inputs, folds, split="train", fold=0)
     trained = set(pairs_of(Dataset(of_all).qrels("train")))
     judged = {passage_id for query_id, passage_id in pairs if (query_id, passage_id) not in trained}
     assert "p0" in judged
     # A judge drops the pairs of that passage in fold 0 and keeps those of fold 1: its model still must not know it.
-    mine = {query_id for query_id, passage_id in pairs if passage_id != "p0"} & {one for one, _ in trained}
+    mine = {query_id for query_id, passage_id in pairs if passage_id != "p0"} & {query_id for query_id, _ in trained}
     kept = [pair for pair in pairs if pair[1] != "p0" or pair[0] > "q06"]
     some = make(
-        tmp_path / "some", "dataset", leave_fold_out, *given, folds, dataset("kept", kept), split="train", fold=0
+        tmp_path / "some", "dataset", leave_fold_out, *inputs, folds, dataset("kept", kept), split="train", fold=0
     )
     left = set(pairs_of(Dataset(some).qrels("train")))
     assert left == trained & set(kept)

@@ -26,24 +26,28 @@ PASSAGES = [f"p{at:02d}" for at in range(NUM_QUERIES)]
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     folder = tmp_path_factory.mktemp("fuse")
-    corpus = make_corpus(folder / "corpus", [{"passage_id": one, "text": f"text {one}"} for one in PASSAGES])
-    queries = [{"query_id": one, "text": one} for one in QUERY_IDS]
-    pairs = [{"query_id": one, "passage_id": passage} for one, passage in zip(QUERY_IDS, PASSAGES, strict=True)]
+    corpus = make_corpus(
+        folder / "corpus", [{"passage_id": passage, "text": f"text {passage}"} for passage in PASSAGES]
+    )
+    queries = [{"query_id": query_id, "text": query_id} for query_id in QUERY_IDS]
+    pairs = [
+        {"query_id": query_id, "passage_id": passage} for query_id, passage in zip(QUERY_IDS, PASSAGES, strict=True)
+    ]
     return make_dataset(folder / "dataset", corpus, {"queries": {"dev": queries}, "qrels": {"dev": pairs}}).artifact
 
 
 def runs_of(folder: Path, queries_per_part: tuple[int, int] = (5, 9)) -> dict[str, Artifact]:
     """Of a system that knows the even queries and one that knows the others."""
     rng = np.random.default_rng(0)
-    found = {}
+    runs = {}
     for number, (name, size) in enumerate(zip(("even", "odd"), queries_per_part, strict=True)):
         rows = []
         for at, query_id in enumerate(QUERY_IDS):
-            others = [PASSAGES[one] for one in rng.permutation(NUM_QUERIES)[:8] if one != at]
+            others = [PASSAGES[place] for place in rng.permutation(NUM_QUERIES)[:8] if place != at]
             order = [PASSAGES[at], *others] if at % 2 == number else [*others, PASSAGES[at]]
-            rows += [(query_id, one, float(20 - rank)) for rank, one in enumerate(order)]
-        found[name] = Artifact.open(make_run(folder / f"{name}-{size}", rows, size), KIND)
-    return found
+            rows += [(query_id, passage, float(20 - rank)) for rank, passage in enumerate(order)]
+        runs[name] = Artifact.open(make_run(folder / f"{name}-{size}", rows, size), KIND)
+    return runs
 
 
 def refuse(dataset: Artifact, runs: dict[str, Artifact], output: Path, pool: Pool | None = None) -> Artifact:
@@ -78,7 +82,7 @@ def test_weights_of_a_split_are_those_that_are_best_there(dataset: Artifact, tmp
     chosen = make(
         tmp_path / "weights", WEIGHTS, choose_fusion_weights, dataset, runs, settings=settings, split="dev"
     )  # fmt: skip
-    tried = {tuple(one["weights"]): one["mean"] for one in chosen.folder.read_json("tried.json")["tried"]}
+    tried = {tuple(mixture["weights"]): mixture["mean"] for mixture in chosen.folder.read_json("tried.json")["tried"]}
     assert len(tried) == 11
     assert chosen.info["value"] == max(tried.values()) == tried[tuple(chosen.info["weights"])]
     assert chosen.info["alone"] == {"even": tried[1.0, 0.0], "odd": tried[0.0, 1.0]}
@@ -92,10 +96,10 @@ def test_weights_of_a_split_are_those_that_are_best_there(dataset: Artifact, tmp
 def test_a_run_of_other_queries_is_named_and_one_of_fewer_said(dataset: Artifact, tmp_path: Path, capsys: Any) -> None:
     runs = runs_of(tmp_path)
     strangers = Artifact.open(make_run(tmp_path / "strangers", [("x9", "p01", 1.0)]), KIND)
-    told = r"the run of 'lucene' at .*strangers has no passage for any query of split 'dev'"
-    with pytest.raises(DataError, match=told):
+    message = r"the run of 'lucene' at .*strangers has no passage for any query of split 'dev'"
+    with pytest.raises(DataError, match=message):
         refuse(dataset, {"even": runs["even"], "lucene": strangers}, tmp_path / "out")
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         make(
             tmp_path / "w", WEIGHTS, choose_fusion_weights, dataset, {"even": runs["even"], "lucene": strangers},
             settings=FuseConfig(systems=["even", "lucene"], weights="dev"), split="dev",

@@ -54,7 +54,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 def run(
     inputs: JudgeInputs, rule: Judge, output: Path, model: bool = True, pool: Pool | None = None, **changes: Any
 ) -> Artifact:
-    given = {
+    arguments = {
         "judge": rule,
         "split": "train",
         "seed": 0,
@@ -62,7 +62,7 @@ def run(
         "scoring": inputs.scoring if model else None,
         "negatives": inputs.negatives if rule.subject == "negatives" else None,
     }
-    return make(output, "verdicts", judge_labels, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
+    return make(output, "verdicts", judge_labels, inputs.dataset, inputs.corpus, pool=pool, **arguments | changes)
 
 
 def verdicts_of(made: Artifact) -> pa.Table:
@@ -75,20 +75,20 @@ def reference_scores(inputs: JudgeInputs, pairs: list[tuple[str, str]]) -> dict[
     data, corpus = Dataset(inputs.dataset), Corpus(inputs.corpus)
     queries = data.queries("train")
     texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
-    found = {}
+    scores = {}
     for query_id, passage_id in pairs:
         passage = corpus.texts(corpus.rows_of([passage_id]))
         score = scorer.score([texts[query_id]], passage, np.array([0]), np.array([0]))
-        found[query_id, passage_id] = float(score[0])
-    return found
+        scores[query_id, passage_id] = float(score[0])
+    return scores
 
 
 def test_queries_of_a_range_are_whole_and_each_is_in_one_range() -> None:
     ids = ["b", "a", "b", "c", "a", "d"]
     table = pa.table({"query_id": ids, "row": list(range(6))})
     ranges = [candidates_of(table, start, start + 2) for start in (0, 2, 4)]
-    assert [found.query_ids for found in ranges] == [["b", "a"], ["c"], ["d"]]
-    assert [found.table["row"].to_pylist() for found in ranges] == [[0, 2, 1, 4], [3], [5]]
+    assert [part.query_ids for part in ranges] == [["b", "a"], ["c"], ["d"]]
+    assert [part.table["row"].to_pylist() for part in ranges] == [[0, 2, 1, 4], [3], [5]]
     assert ranges[0].offsets.tolist() == [0, 2, 4]
     assert ranges[0].only(np.array([False, True])).table["row"].to_pylist() == [1, 4]
 
@@ -138,10 +138,12 @@ def test_near_duplicates_are_compared_with_the_positive_they_are_most_like(input
     # To a tiny model with random weights all texts are alike.
     rule = NearDuplicate(likeness=0.99, margin=0.01)
     made = run(replace(inputs, negatives=judged), rule, tmp_path / "near")
-    found = verdicts_of(made).to_pylist()
+    verdict_rows = verdicts_of(made).to_pylist()
     scorer = DualEncoderScorer(inputs.model.folder.root, "float32", "cpu", 4096)
     corpus, qrels = Corpus(inputs.corpus), Dataset(inputs.dataset).qrels("train")
-    positives = {query_id: [one] for query_id, one in zip(*(qrels[at].to_pylist() for at in (0, 1)), strict=True)}
+    positives = {
+        query_id: [positive] for query_id, positive in zip(*(qrels[at].to_pylist() for at in (0, 1)), strict=True)
+    }
     positives["q07"].append("s07")
 
     def likeness(first: str, second: str) -> float:
@@ -151,16 +153,16 @@ def test_near_duplicates_are_compared_with_the_positive_they_are_most_like(input
             vectors.append(scorer.encode("passage", texts.titles, texts.texts)[0])
         return float(vectors[0] @ vectors[1])
 
-    for row in (one for one in found if one["query_id"] in ("q03", "q07")):
+    for row in (verdict for verdict in verdict_rows if verdict["query_id"] in ("q03", "q07")):
         query_id, passage_id = row["query_id"], row["passage_id"]
         known = positives[query_id]
-        scores = reference_scores(inputs, [(query_id, one) for one in (passage_id, *known)])
-        best = max(scores[query_id, one] for one in known)
+        scores = reference_scores(inputs, [(query_id, other) for other in (passage_id, *known)])
+        best = max(scores[query_id, other] for other in known)
         excess = scores[query_id, passage_id] - (best - 0.01 * abs(best))
-        expected = min(max(likeness(one, passage_id) for one in known) - 0.99, excess)
+        expected = min(max(likeness(other, passage_id) for other in known) - 0.99, excess)
         assert row["score"] == pytest.approx(expected, abs=1e-4)
         assert row["action"] == ("drop" if expected > 0 else "keep")
-    assert {row["action"] for row in found} == {"drop", "keep"}
+    assert {row["action"] for row in verdict_rows} == {"drop", "keep"}
     # What says the same as a right positive is most like it.
     assert made.info["detection"]["auroc"] > 0.8
 
@@ -178,15 +180,15 @@ def test_a_later_judge_judges_what_is_left_and_counts_relabelled_passages_as_pos
     ]
     judged = make_negatives(tmp_path / "judged", inputs.dataset.fingerprint, [first, second])
     made = run(replace(inputs, negatives=judged), Margin(mode="absolute", margin=0.0), tmp_path / "margin")
-    given = {(row["query_id"], row["passage_id"]): row["score"] for row in verdicts_of(made).to_pylist()}
+    score_of = {(row["query_id"], row["passage_id"]): row["score"] for row in verdicts_of(made).to_pylist()}
     left = [(row["query_id"], row["passage_id"]) for row in second if "action" not in row]
-    assert given.keys() == set(left)
+    assert score_of.keys() == set(left)
     # The pair of q15 is mismatched: its best positive is the relabelled passage.
     mine = [pair for pair in left if pair[0] == "q15"]
     scores = reference_scores(inputs, [*mine, ("q15", "s15"), ("q15", "p02")])
     assert scores["q15", "s15"] > scores["q15", "p02"]
     for pair in mine:
-        assert given[pair] == pytest.approx(scores[pair] - scores["q15", "s15"], abs=1e-4)
+        assert score_of[pair] == pytest.approx(scores[pair] - scores["q15", "s15"], abs=1e-4)
 
 
 def test_an_interrupted_judging_makes_the_missing_part_again(inputs: JudgeInputs, tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ def test_miner_scores_are_read_and_queries_without_a_positive_score_are_counted(
     assert (made.info["unjudged"], made.info["drop"], made.info["queries"]) == (DEPTH, 2 * 29, 29)
     bare = [row | {"score": None} for row in negatives_of(3)]
     unscored = make_negatives(tmp_path / "unscored", "x", [bare])
-    with pytest.raises(DataError, match=r"6 of 6 candidates have none, the first is passage 'p06' of query 'q03'"):
+    with pytest.raises(DataError, match=r"6 of 6 candidates have none; the first is passage 'p06' of query 'q03'"):
         run(inputs, Margin(), tmp_path / "v", model=False, negatives=unscored)
 
 
@@ -275,9 +277,9 @@ def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> No
     output = tmp_path / "verdicts"
     with pytest.raises(ConfigError, match="judge margin judges negatives and needs negatives"):
         run(inputs, Margin(), output, negatives=None)
-    with pytest.raises(ConfigError, match="judge npc judges pairs and takes no negatives"):
+    with pytest.raises(ConfigError, match="judge npc judges pairs and cannot judge negatives"):
         run(inputs, NPC(), output, negatives=inputs.negatives)
-    with pytest.raises(ConfigError, match="judge guide reads a guide and needs a model"):
+    with pytest.raises(ConfigError, match="judge guide needs a model: it reads a guide"):
         run(inputs, Guide(), output, model=False)
     with pytest.raises(ConfigError, match="judge classifier needs a cross-encoder"):
         run(inputs, Classifier(), output)

@@ -50,10 +50,10 @@ def test_pairs_that_people_decided_have_verdicts_and_no_others(
         label(inputs, "pairs", "q03", "p04"): True,
     }
     made = run(inputs, People(), tmp_path / "v", model=False, pool=pool, settled=settled)
-    found = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
-    assert found == [("q00", "p17", "drop", True), ("q01", "p01", "keep", False)]
+    rows = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
+    assert rows == [("q00", "p17", "drop", True), ("q01", "p01", "keep", False)]
     assert (made.info["decided"], made.info["verdicts"], made.info["detection"]["precision"]) == (4, 2, 1.0)
-    assert "2 decisions are on pairs, candidates or texts that are not here" in capsys.readouterr().err
+    assert "2 decisions are on pairs, candidates or texts that no longer exist" in capsys.readouterr().err
     npc = make_verdicts(
         tmp_path / "npc",
         "pairs",
@@ -83,14 +83,14 @@ def test_candidates_that_people_decided_have_verdicts(inputs: JudgeInputs, tmp_p
         label(inputs, "negatives", "q20", "p01"): True,
     }
     made = run(inputs, PeopleNegatives(), tmp_path / "v", model=False, settled=settled)
-    found = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
-    assert found == [("q01", "s01", "drop", True), ("q20", "s20", "keep", True)]
+    rows = [(row["query_id"], row["passage_id"], row["action"], row["truth"]) for row in verdicts_of(made).to_pylist()]
+    assert rows == [("q01", "s01", "drop", True), ("q20", "s20", "keep", True)]
 
 
 def test_nobody_has_decided_anything(inputs: JudgeInputs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = run(inputs, People(), tmp_path / "v", model=False, settled={})
     assert made.info["verdicts"] == 0
-    assert "people have decided on no pairs of split train: raydr review asks them" in capsys.readouterr().err
+    assert "no pairs of split train have a decision: raydr review collects decisions" in capsys.readouterr().err
 
 
 def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(
@@ -103,22 +103,22 @@ def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(
     worst = sorted(range(len(pairs)), key=lambda at: -evidence_N[at])[:12]
     settled = {label(inputs, "pairs", *pairs[at]): at in worst[:9] for at in worst}
     settled[label(inputs, "pairs", *pairs[0])._replace(texts="0" * 16)] = True
-    given = {"model": False, "pool": pool, "earlier": ranks}
-    made = run(inputs, Calibrated(after="consistency"), tmp_path / "v", settled=settled, **given)
+    options = {"model": False, "pool": pool, "earlier": ranks}
+    made = run(inputs, Calibrated(after="consistency"), tmp_path / "v", settled=settled, **options)
     wrong_D = np.array([at in worst[:9] for at in worst])
-    found = estimate_quality(evidence_N, evidence_N > 0, np.array(worst), wrong_D)
+    quality = estimate_quality(evidence_N, evidence_N > 0, np.array(worst), wrong_D)
     assert (made.info["detector"]["num_decided"], made.info["after"]) == (12, "consistency")
-    assert made.info["detector"]["shift"] == pytest.approx(found.shift, abs=1e-6)
+    assert made.info["detector"]["shift"] == pytest.approx(quality.shift, abs=1e-6)
     table = verdicts_of(made)
     assert list(pairs_of(table)) == pairs
-    expected_N = 1 / (1 + np.exp(-(found.shift + found.slope * evidence_N)))
+    expected_N = 1 / (1 + np.exp(-(quality.shift + quality.slope * evidence_N)))
     np.testing.assert_allclose(table["score"].to_numpy(), expected_N, atol=1e-5)
     assert table["action"].to_pylist() == ["drop" if wrong > 0.5 else "keep" for wrong in expected_N]
     assert made.info["drop"] > ranks.info["drop"]
     # Without decisions it is that judge.
-    plain = run(inputs, Calibrated(after="consistency"), tmp_path / "w", settled={}, **given)
+    plain = run(inputs, Calibrated(after="consistency"), tmp_path / "w", settled={}, **options)
     assert (verdicts_of(plain)["score"].to_numpy() > 0.5).tolist() == (evidence_N > 1e-9).tolist()
-    assert "goes by what consistency says alone: people have decided on nothing" in capsys.readouterr().err
+    assert "repeats the verdicts of consistency: no decision concerns its verdicts" in capsys.readouterr().err
 
 
 def test_people_correct_a_judge_of_candidates_too(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:

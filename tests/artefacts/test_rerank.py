@@ -51,14 +51,14 @@ def rerun(
     inputs: JudgeInputs, ranked: Artifact, model: Artifact, output: Path, pool: Pool | None = None, **changes: Any
 ) -> Artifact:
     settings = EncodeConfig()
-    given = {
+    arguments = {
         "split": "train",
         "depth": 5,
         "system": "a+b",
         "settings": settings,
         "arithmetic": FLOAT32,
     }
-    return make(output, KIND, rerank, ranked, model, inputs.dataset, inputs.corpus, pool=pool, **given | changes)
+    return make(output, KIND, rerank, ranked, model, inputs.dataset, inputs.corpus, pool=pool, **arguments | changes)
 
 
 def rows_of(run: Artifact) -> list[dict[str, Any]]:

@@ -114,8 +114,8 @@ def test_import_ignores_the_rank_column_as_trec_eval_does_and_reads_gz(tmp_path:
         (b"q1 Q0 a 1 inf t\n", r"a\.run:1: the score is 'inf'"),
         (b"q1 Q0 a 1 1_0 t\n", r"a\.run:1: the score is '1_0'"),
         (b"q1 Q0 a 1 True t\n", r"a\.run:1: the score is 'True'"),
-        (b"q1 Q0 a 1 1 t\nq2 Q0 a 1 1 t\nq1 Q0 b 2 1 t\n", r"a\.run:3: query 'q1' was there before"),
-        (b"q1 Q0 a 1 2 t\nq1 Q0 a 2 1 t\n", r"a\.run.*passage 'a' is there twice"),
+        (b"q1 Q0 a 1 1 t\nq2 Q0 a 1 1 t\nq1 Q0 b 2 1 t\n", r"a\.run:3: the lines of query 'q1' are not consecutive"),
+        (b"q1 Q0 a 1 2 t\nq1 Q0 a 2 1 t\n", r"a\.run.*passage 'a' occurs twice"),
         (b"q1 Q0 \xff 1 2 t\n", r"a\.run:1: not valid UTF-8"),
         (b"\n", r"a\.run is empty"),
     ],
@@ -132,7 +132,7 @@ def test_truncated_gz_and_missing_file(tmp_path: Path) -> None:
     (tmp_path / "a.run.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"a\.run\.gz: the compressed file breaks off after line \d+"):
         imported_from(tmp_path / "a.run.gz", tmp_path / "imported")
-    with pytest.raises(DataError, match="there is no run file"):
+    with pytest.raises(DataError, match="does not exist; expected lines"):
         imported_from(tmp_path / "b.run", tmp_path / "imported2")
 
 
@@ -148,7 +148,9 @@ def test_changed_file_is_not_mixed_up_with_the_one_imported_before(tmp_path: Pat
 
 def test_ids_keep_the_spaces_of_unicode_in_a_trec_file(tmp_path: Path) -> None:
     ids = ["a\u00a0b", "\u2028c", "d\u0085", "e\u3000f"]
-    run = Run.open(make_run(tmp_path / "run", [("q\u00a01", one, -float(at)) for at, one in enumerate(ids)]))
+    run = Run.open(
+        make_run(tmp_path / "run", [("q\u00a01", passage_id, -float(at)) for at, passage_id in enumerate(ids)])
+    )
     export_trec(run, Folder(str(tmp_path)), "a.run")
     [again] = Run(imported_from(tmp_path / "a.run", tmp_path / "imported")).parts()
     assert again["passage_id"].to_pylist() == ids

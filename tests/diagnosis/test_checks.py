@@ -18,8 +18,8 @@ RNG = np.random.default_rng(0)
 NUM = 400
 
 
-def found(values: np.ndarray) -> np.ndarray:
-    """Reciprocal ranks that go with some qualities."""
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Round to reciprocal ranks in [0, 1]."""
     return np.clip(np.round(values, 1), 0.0, 1.0)
 
 
@@ -37,12 +37,12 @@ HEALTHY = Evidence(
     num_ranked=2400,
     num_passages=5000,
     held_out={
-        "bm25": found(START + 0.05),
-        "bm25, texts cut": found(START + 0.04),
-        "untrained": found(START),
-        "trained": found(START + RNG.normal(0.1, 0.2, NUM)),
+        "bm25": ranks(START + 0.05),
+        "bm25, texts cut": ranks(START + 0.04),
+        "untrained": ranks(START),
+        "trained": ranks(START + RNG.normal(0.1, 0.2, NUM)),
     },
-    training={"untrained": found(START), "trained": found(START + 0.3)},
+    training={"untrained": ranks(START), "trained": ranks(START + 0.3)},
     p_held_out={"bm25": RIGHT, "untrained": RNG.beta(0.1, 8, NUM), "cross-fitted": RNG.beta(0.1, 8, NUM)},
     p_training={"bm25": RNG.beta(0.1, 8, NUM), "untrained": RIGHT, "cross-fitted": RNG.beta(0.1, 8, NUM)},
     similarities={"untrained": COSINES_QC, "trained": COSINES_QC},
@@ -63,8 +63,8 @@ HALF = {reader: np.where(np.arange(NUM) % 2, p, RNG.uniform(size=NUM)) for reade
 HALF_OF_ALL = {
     reader: np.where(np.arange(NUM) % 2, p, RNG.uniform(size=NUM)) for reader, p in HEALTHY.p_held_out.items()
 }
-WORSE = HEALTHY.training | {"trained": found(START * 0.3)}
-SAME = HEALTHY.training | {"trained": found(START + 0.001)}
+WORSE = HEALTHY.training | {"trained": ranks(START * 0.3)}
+SAME = HEALTHY.training | {"trained": ranks(START + 0.001)}
 NOBODY = dict.fromkeys(("bm25", "untrained", "trained"), UNIFORM)
 #: No step too many: nothing is learnt, and nothing gained.
 STILL = {"training": SAME, "held_out": HEALTHY.held_out | SAME}
@@ -73,11 +73,11 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "half of all pairs": ("mismatched_pairs", {"p_training": HALF, "p_held_out": HALF_OF_ALL}),
     "judgments of dev": (
         "mismatched_pairs",
-        {"p_held_out": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, found(START * 0))},
+        {"p_held_out": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, ranks(START * 0))},
     ),
     "ids of another corpus, or texts that are damaged": (
         "mismatched_pairs",
-        {"p_held_out": NOBODY, "p_training": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, found(START * 0))},
+        {"p_held_out": NOBODY, "p_training": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, ranks(START * 0))},
     ),
     "second positives": (
         "false_negatives",
@@ -101,7 +101,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "two directions": ("collapsed_vectors", {"vectors_PD": VECTORS_PD[:, :2] @ RNG.normal(size=(2, 64))}),
     "four tokens": (
         "truncation",
-        {"held_out": HEALTHY.held_out | {"bm25, texts cut": found(START * 0.2)}},
+        {"held_out": HEALTHY.held_out | {"bm25, texts cut": ranks(START * 0.2)}},
     ),
     "three steps": ("too_few_steps", {"training": SAME, "num_steps": 3, "held_out": HEALTHY.held_out | SAME}),
     "a steep curve": ("too_few_steps", {"num_steps": 20, "dev": (0.2, 0.5)}),
@@ -109,14 +109,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "frozen layers, random weights": ("too_few_steps", STILL),
     "other queries than trained on": (
         "forgetting",
-        {"held_out": HEALTHY.held_out | {"trained": found(START * 0.6)}},
+        {"held_out": HEALTHY.held_out | {"trained": ranks(START * 0.6)}},
     ),
 }
 
 
 def test_nothing_is_wrong_with_what_is_healthy() -> None:
     diagnosis = diagnose(HEALTHY)
-    assert [(one.check, one.found) for one in diagnosis.faults] == []
+    assert [(finding.check, finding.observation) for finding in diagnosis.faults] == []
     assert diagnosis.missing == {}
     assert len(diagnosis.findings) == 11
     assert list(diagnosis.gains) == ["bm25", "trained"]
@@ -126,13 +126,16 @@ def test_nothing_is_wrong_with_what_is_healthy() -> None:
 def test_a_fault_is_named_first(fault: str) -> None:
     check, changes = FAULTS[fault]
     diagnosis = diagnose(replace(HEALTHY, **changes))
-    assert [one.check for one in diagnosis.faults][:1] == [check]
+    assert [finding.check for finding in diagnosis.faults][:1] == [check]
     assert diagnosis.faults[0].remedy
     # Settings that a config takes.
     RunConfig.load("example", diagnosis.faults[0].settings)
     trial = trial_settings(diagnosis.faults[0], "work")
-    remedied, is_variant = RunConfig.load("example", trial), not any(one.startswith("workdir=") for one in trial)
-    assert is_variant == all(one.startswith("train.") for one in diagnosis.faults[0].settings)
+    remedied, is_variant = (
+        RunConfig.load("example", trial),
+        not any(override.startswith("workdir=") for override in trial),
+    )
+    assert is_variant == all(setting.startswith("train.") for setting in diagnosis.faults[0].settings)
     assert (remedied.train == RunConfig.load("example").train) or not is_variant
     assert not diagnosis.faults[0].settings or remedied.variant("remedy") != RunConfig.load("example")
     assert Diagnosis.from_json(json.loads(json.dumps(diagnosis.to_json()))) == diagnosis
@@ -169,13 +172,15 @@ INNOCENT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("innocent", INNOCENT)
 def test_what_looks_bad_and_is_not_is_left_alone(innocent: str) -> None:
-    assert [(one.check, one.found) for one in diagnose(replace(HEALTHY, **INNOCENT[innocent])).faults] == []
+    assert [
+        (finding.check, finding.observation) for finding in diagnose(replace(HEALTHY, **INNOCENT[innocent])).faults
+    ] == []
 
 
 def test_causes_stand_before_what_they_lead_to() -> None:
     wrong = {"p_training": HALF, "training": SAME, "num_steps": 3, "held_out": HEALTHY.held_out | WORSE}
     diagnosis = diagnose(replace(HEALTHY, **wrong))
-    assert [one.check for one in diagnosis.faults] == ["mismatched_pairs", "too_few_steps", "forgetting"]
+    assert [finding.check for finding in diagnosis.faults] == ["mismatched_pairs", "too_few_steps", "forgetting"]
     assert diagnosis.faults[2].severity > diagnosis.faults[0].severity
 
 
@@ -196,14 +201,16 @@ def test_wrong_judgments_are_looked_for_where_they_are() -> None:
     changes: dict[str, dict[str, Any]] = {"train": {"p_training": HALF}, "dev": {"p_held_out": HALF}}
     for split, change in changes.items():
         [fault] = diagnose(replace(HEALTHY, **change)).faults
-        assert ("of the training pairs suit" in fault.found.split(",")[0]) == (split == "train")
+        assert ("of the training pairs suit" in fault.observation.split(",")[0]) == (split == "train")
         assert ("judgments of dev" in fault.remedy) == (split == "dev")
 
 
 def test_a_cut_that_loses_nothing_is_not_said_to_fall() -> None:
-    held_out = HEALTHY.held_out | {"bm25, texts cut": found(START + 0.06)}
-    [truncation] = [one for one in diagnose(replace(HEALTHY, held_out=held_out)).findings if one.check == "truncation"]
+    held_out = HEALTHY.held_out | {"bm25, texts cut": ranks(START + 0.06)}
+    [truncation] = [
+        finding for finding in diagnose(replace(HEALTHY, held_out=held_out)).findings if finding.check == "truncation"
+    ]
     assert truncation.level == "ok"
-    assert "falls" not in truncation.found
+    assert "falls" not in truncation.observation
     means = [f"{held_out[reader].mean():.3f} over" for reader in ("bm25", "bm25, texts cut")]
-    assert all(one in truncation.found for one in means)
+    assert all(mean in truncation.observation for mean in means)

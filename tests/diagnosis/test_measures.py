@@ -14,12 +14,12 @@ def test_reciprocal_ranks_are_those_of_ir_measures() -> None:
     scores_QP = rng.normal(size=(60, 40))
     positive_QP = rng.uniform(size=(60, 40)) < 0.05
     positive_QP[np.arange(60), rng.integers(40, size=60)] = True
-    qrels = {f"q{at}": {f"p{one}": 1 for one in np.flatnonzero(row_P)} for at, row_P in enumerate(positive_QP)}
-    ranking = {f"q{at}": [f"p{one}" for one in np.argsort(-row_P)] for at, row_P in enumerate(scores_QP)}
+    qrels = {f"q{at}": {f"p{row}": 1 for row in np.flatnonzero(row_P)} for at, row_P in enumerate(positive_QP)}
+    ranking = {f"q{at}": [f"p{row}" for row in np.argsort(-row_P)] for at, row_P in enumerate(scores_QP)}
     expected = score_queries(parse_measures(["RR@10"]), qrels, ranking)["RR@10"]
-    found = reciprocal_ranks(scores_QP, positive_QP)
-    np.testing.assert_allclose(found, [expected[f"q{at}"] for at in range(60)])
-    assert 0 < np.mean(found == 0) < 1
+    ranks = reciprocal_ranks(scores_QP, positive_QP)
+    np.testing.assert_allclose(ranks, [expected[f"q{at}"] for at in range(60)])
+    assert 0 < np.mean(ranks == 0) < 1
 
 
 def test_a_model_that_cannot_tell_finds_nothing_wherever_the_positive_stands() -> None:

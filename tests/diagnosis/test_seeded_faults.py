@@ -43,8 +43,8 @@ class World:
             self.passages[f"filler{at}"] = " ".join(self.rng.choice(SPOKEN, 14, replace=False))
 
     def query_about(self, words: list[str]) -> str:
-        said = self.rng.choice(words, 9, replace=False).tolist()
-        return " ".join(said[:7] + [SYNONYM[word] for word in said[7:]])
+        sentence = self.rng.choice(words, 9, replace=False).tolist()
+        return " ".join(sentence[:7] + [SYNONYM[word] for word in sentence[7:]])
 
     def write(self, folder: Path) -> Path:
         (folder / "qrels").mkdir(parents=True)
@@ -89,7 +89,9 @@ def leaked(world: World) -> None:
 
 def dangling(world: World) -> None:
     pairs = world.qrels["test"]
-    world.qrels["test"] = [(query_id, f"gone-{at}" if at % 2 else one) for at, (query_id, one) in enumerate(pairs)]
+    world.qrels["test"] = [
+        (query_id, f"gone-{at}" if at % 2 else passage_id) for at, (query_id, passage_id) in enumerate(pairs)
+    ]
 
 
 def healthy(world: World) -> None:
@@ -140,13 +142,13 @@ def diagnosed(tiny_checkpoint: str, tmp_path: Path) -> Callable[..., list[str]]:
         world = World(seed)
         change(world)
         train = {"num_epochs": 5, "batch_size": 16, "num_hard_negatives": 0, "optimizer": {"learning_rate": 5e-3}}
-        given = {"seed": seed, "negatives": None, "ray": {"in_process_rows": 10_000}} | sections
-        given["train"] = train | sections.get("train", {})
-        config = RunConfig.parse(small_run(world.write(tmp_path / "data"), tiny_checkpoint, tmp_path / "w", **given))
+        settings = {"seed": seed, "negatives": None, "ray": {"in_process_rows": 10_000}} | sections
+        settings["train"] = train | sections.get("train", {})
+        config = RunConfig.parse(small_run(world.write(tmp_path / "data"), tiny_checkpoint, tmp_path / "w", **settings))
         [artifact] = raydr.diagnose(config, quick=quick)
-        found = load_result(artifact)
-        assert found.num_queries == SIZES["dev"]
-        return [f"{one.check}: {one.found}" for one in found.faults]
+        result = load_result(artifact)
+        assert result.num_queries == SIZES["dev"]
+        return [f"{fault.check}: {fault.observation}" for fault in result.faults]
 
     return run
 
@@ -155,7 +157,7 @@ def diagnosed(tiny_checkpoint: str, tmp_path: Path) -> Callable[..., list[str]]:
 def test_a_seeded_fault_is_named_first(diagnosed: Callable[..., list[str]], fault: str) -> None:
     change, sections, check = FAULTS[fault]
     faults = diagnosed(change, sections)
-    assert [one.partition(":")[0] for one in faults[:1]] == [check], faults
+    assert [line.partition(":")[0] for line in faults[:1]] == [check], faults
 
 
 @pytest.mark.parametrize("settings", HEALTHY)

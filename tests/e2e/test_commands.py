@@ -50,7 +50,7 @@ def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_
     here = ["--set", "train.num_epochs=80"]
     stopped = leave_in_training(config_file, tmp_path / "work", signal.SIGINT, here)
     assert stopped.returncode == 130
-    assert "the same command goes on from there" in stopped.stderr
+    assert "run the same command to resume" in stopped.stderr
     leave_in_training(config_file, tmp_path / "work", signal.SIGKILL, here)
     goes_on(config_file, here)
     again = raydr("quickstart", str(config_file), *here)

@@ -125,7 +125,7 @@ def test_a_search_is_killed_goes_on_and_is_confirmed(files):
 
     again = finish(tune)
     assert again.returncode == 0, again.stderr
-    assert "nothing to make: everything is there" in again.stderr
+    assert "nothing to make: all artefacts exist" in again.stderr
     # It is the model that its config trains by itself.
     same = finish(raydr("train", study.local("best.yaml"), "--dry-run"))
     assert "nothing to make" in same.stderr

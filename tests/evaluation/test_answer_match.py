@@ -21,7 +21,7 @@ def reference_has_answer(answers: list[str], text: str) -> bool:
     )
 
     def words(value: str) -> list[str]:
-        return [found.group().lower() for found in pattern.finditer(unicodedata.normalize("NFD", value))]
+        return [match.group().lower() for match in pattern.finditer(unicodedata.normalize("NFD", value))]
 
     tokens = words(text)
     for answer in answers:

@@ -33,13 +33,17 @@ def test_difference_wins_losses_ties_and_holm() -> None:
 
 def test_every_pair_is_tested_and_corrected_for_all_of_them() -> None:
     values_of = {name: {"AP": values(at, 0.1 * at), "RR": values(at + 9, 0.1)} for at, name in enumerate("abcd")}
-    found = compare(values_of, *SETTINGS, every_pair=True)
-    pairs = [(one.baseline, one.system) for one in found if one.measure == "RR"]
+    comparisons = compare(values_of, *SETTINGS, every_pair=True)
+    pairs = [(comparison.baseline, comparison.system) for comparison in comparisons if comparison.measure == "RR"]
     assert pairs == [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")]
     for measure in ("AP", "RR"):
-        of_measure = [one for one in found if one.measure == measure]
-        assert [one.p_holm for one in of_measure] == holm([one.p for one in of_measure])
-    last = next(one for one in found if (one.measure, one.baseline, one.system) == ("AP", "c", "d"))
+        of_measure = [comparison for comparison in comparisons if comparison.measure == measure]
+        assert [comparison.p_holm for comparison in of_measure] == holm([comparison.p for comparison in of_measure])
+    last = next(
+        comparison
+        for comparison in comparisons
+        if (comparison.measure, comparison.baseline, comparison.system) == ("AP", "c", "d")
+    )
     mean = {name: np.mean(list(of["AP"].values())) for name, of in values_of.items()}
     assert last.difference == pytest.approx(mean["d"] - mean["c"])
     [alone] = compare({name: values_of[name] for name in "cd"}, *SETTINGS)[:1]
@@ -50,10 +54,10 @@ def test_every_pair_is_tested_and_corrected_for_all_of_them() -> None:
 def test_measures_over_different_queries_are_kept_apart() -> None:
     all_queries, few = values(1, 0.3), values(2, 0.3, num=10)
     per_query = {name: {"AP": all_queries, "accuracy@1 (answer)": few} for name in ("a", "b")}
-    found = {(one.system, one.measure): one for one in summarize(per_query, *SETTINGS)}
-    assert found["a", "AP"].num_queries == 60
-    assert found["b", "accuracy@1 (answer)"].num_queries == 10
-    assert found["a", "AP"].mean == pytest.approx(np.mean(list(all_queries.values())))
+    summaries = {(summary.system, summary.measure): summary for summary in summarize(per_query, *SETTINGS)}
+    assert summaries["a", "AP"].num_queries == 60
+    assert summaries["b", "accuracy@1 (answer)"].num_queries == 10
+    assert summaries["a", "AP"].mean == pytest.approx(np.mean(list(all_queries.values())))
 
 
 @pytest.mark.invariant
@@ -72,6 +76,6 @@ def test_systems_scored_on_other_queries_are_refused() -> None:
 def test_systems_are_compared_query_by_query_in_whatever_order_they_come() -> None:
     base = values(4, 0.2)
     better = {query_id: value + 0.01 for query_id, value in reversed(base.items())}
-    [found] = compare({"base": {"AP": base}, "better": {"AP": better}}, *SETTINGS)
-    assert (found.wins, found.losses, found.ties) == (60, 0, 0)
-    assert found.low == pytest.approx(found.high) == pytest.approx(0.01)
+    [comparison] = compare({"base": {"AP": base}, "better": {"AP": better}}, *SETTINGS)
+    assert (comparison.wins, comparison.losses, comparison.ties) == (60, 0, 0)
+    assert comparison.low == pytest.approx(comparison.high) == pytest.approx(0.01)

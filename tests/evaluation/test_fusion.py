@@ -29,13 +29,13 @@ def test_ranks_are_fused_as_the_paper_says() -> None:
     for _ in range(20):
         lists = some_lists(3)
         sums: dict[str, float] = {}
-        for one in lists:
-            for rank, passage_id in enumerate(one.passage_ids, start=1):
+        for ranked in lists:
+            for rank, passage_id in enumerate(ranked.passage_ids, start=1):
                 sums[passage_id] = sums.get(passage_id, 0.0) + 1.0 / (60 + rank)
-        found, scores = Evidence.of(lists, "ranks", 60).best(equal_weights(3), 100)
-        assert sorted(found) == sorted(sums)
+        passage_ids, scores = Evidence.of(lists, "ranks", 60).best(equal_weights(3), 100)
+        assert sorted(passage_ids) == sorted(sums)
         # The same up to a constant, in the same order.
-        np.testing.assert_allclose(scores, [sums[one] * 61 / 3 for one in found], rtol=1e-6)
+        np.testing.assert_allclose(scores, [sums[fused_id] * 61 / 3 for fused_id in passage_ids], rtol=1e-6)
         assert scores.tolist() == sorted(scores.tolist(), reverse=True)
 
 
@@ -80,17 +80,17 @@ def test_the_mixture_that_is_best_on_dev_is_chosen_and_of_equal_ones_the_most_ev
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"systems": ["bm25"]}, "at least 2"),
-        ({"systems": ["bm25", "bm25"]}, "bm25 is there more than once"),
-        ({"systems": ["bm25", "fused+ranker"]}, "cannot be one of them"),
-        ({"weights": [0.5, 0.3, 0.2]}, r"not one for each of \['bm25', 'trained'\]"),
-        ({"weights": [0, 0]}, "with one above 0"),
-        ({"systems": list("abcde"), "weights": "dev"}, "at most 4 systems, there are 5"),
+        ({"systems": ["bm25", "bm25"]}, "bm25 is listed more than once"),
+        ({"systems": ["bm25", "fused+ranker"]}, "cannot be an input"),
+        ({"weights": [0.5, 0.3, 0.2]}, r"a number for each of \['bm25', 'trained'\]"),
+        ({"weights": [0, 0]}, "at least one above 0"),
+        ({"systems": list("abcde"), "weights": "dev"}, "at most 4 systems, got 5"),
         ({"measure": "bleu"}, "bleu"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, object], told: str) -> None:
-    with pytest.raises((ConfigError, ValueError), match=told):
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises((ConfigError, ValueError), match=message):
         FuseConfig.model_validate(settings)

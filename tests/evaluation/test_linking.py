@@ -45,20 +45,20 @@ def test_accuracies_are_those_of_the_authors(seed: int) -> None:
         "unnormalised": unnormalised["accuracy"],
         "normalised": next(iter(normalised(first, among, DEPTH).values())),
     }
-    found = {(one.measure, one.group): one.mean for one in group_means("s", measures, {"partition": worlds})}
+    means = {(group.measure, group.group): group.mean for group in group_means("s", measures, {"partition": worlds})}
     expected = reference(ranks, worlds)
-    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert {key: means[key] for key in expected} == pytest.approx(expected)
     assert np.mean(list(unnormalised[MACRO_ACCURACY].values())) == pytest.approx(expected["unnormalised", "macro"])
     for world in set(worlds.values()) - {"lost"}:
         own = [name for name in names if worlds[name] == world]
         recall = np.mean([among[name] for name in own])
-        assert found["unnormalised", world] == pytest.approx(found.get(("normalised", world), 0.0) * recall)
-    assert ("normalised", "lost") not in found
+        assert means["unnormalised", world] == pytest.approx(means.get(("normalised", world), 0.0) * recall)
+    assert ("normalised", "lost") not in means
 
 
 def test_categories_have_no_macro_mean_and_queries_without_groups_none_at_all() -> None:
     values = {"a": 1.0, "b": 0.0, "c": 1.0}
     rows = list(group_means("s", {"R@1": values}, {"category": {"a": "x", "b": "x", "c": "y"}}))
-    assert [(one.group, one.mean, one.num_queries) for one in rows] == [("micro", 2 / 3, 3), ("x", 0.5, 2), ("y", 1, 1)]
+    assert [(row.group, row.mean, row.num_queries) for row in rows] == [("micro", 2 / 3, 3), ("x", 0.5, 2), ("y", 1, 1)]
     assert not list(group_means("s", {"R@1": values}, {}))
     assert MACRO_ACCURACY not in accuracies(values, {})

@@ -23,20 +23,20 @@ def random_case(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[st
     qrels, run = {}, {}
     for at in range(25):
         judged = rng.choice(passages, size=int(rng.integers(1, 9)), replace=False)
-        qrels[f"q{at}"] = {str(one): int(rng.integers(0, 4)) for one in judged}
+        qrels[f"q{at}"] = {str(passage): int(rng.integers(0, 4)) for passage in judged}
         ranked = rng.choice(passages, size=int(rng.integers(1, 50)), replace=False)
-        run[f"q{at}"] = {str(one): float(rng.integers(0, 6)) / 2 for one in ranked}
+        run[f"q{at}"] = {str(passage): float(rng.integers(0, 6)) / 2 for passage in ranked}
     return qrels, run
 
 
 def as_ranking(run: dict[str, dict[str, float]]) -> dict[str, list[str]]:
-    rows = [(query_id, one, score) for query_id, scores in run.items() for one, score in scores.items()]
+    rows = [(query_id, passage_id, score) for query_id, scores in run.items() for passage_id, score in scores.items()]
     table = rank_rows(*(pa.array(column) for column in zip(*rows, strict=True)))
     return {query_id: part["passage_id"].to_pylist() for query_id, part in by_query(table).items()}
 
 
 def reference(name: str, judged: dict[str, int], ranked: list[str]) -> float:
-    gains = [judged.get(one, 0) for one in ranked]
+    gains = [judged.get(passage_id, 0) for passage_id in ranked]
     num_relevant = sum(grade > 0 for grade in judged.values())
     kind, _, cutoff = name.partition("@")
     top = gains[: int(cutoff)] if cutoff else gains

@@ -76,7 +76,7 @@ def test_comparisons_tested_together_get_what_each_gets_alone() -> None:
     rng = np.random.default_rng(4)
     few = np.where(np.arange(40) < 6, 1.0, 0.0)
     together = np.column_stack([rng.normal(0.2, 1, 40), few, np.zeros(40), rng.normal(0, 1, 40)])
-    alone = [randomization_test(one, 1000, seed=3) for one in together.T]
+    alone = [randomization_test(column, 1000, seed=3) for column in together.T]
     assert randomization_tests(together, 1000, seed=3) == pytest.approx(alone, abs=1e-12)
     assert alone[1:3] == [2 / 2**6, 1.0]
 

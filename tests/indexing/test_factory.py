@@ -37,9 +37,11 @@ def test_settings_reach_the_index_inside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"), [([], r"pip install faiss-cpu"), (["faiss-cpu", "faiss-gpu"], "uninstall")]
+    ("distributions", "words"), [([], r"pip install faiss-cpu"), (["faiss-cpu", "faiss-gpu"], "uninstall")]
 )
-def test_none_or_two_faiss_say_what_to_do(monkeypatch: pytest.MonkeyPatch, found: list[str], words: str) -> None:
-    monkeypatch.setattr(backend, "installed", lambda: found)
+def test_none_or_two_faiss_say_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, distributions: list[str], words: str
+) -> None:
+    monkeypatch.setattr(backend, "installed", lambda: distributions)
     with pytest.raises(backend.FaissError, match=words):
         backend.load_faiss()

@@ -16,9 +16,9 @@ def test_equal_scores_are_ordered_by_row() -> None:
 
 
 def test_an_unfilled_place_is_last_and_has_no_score() -> None:
-    found = best(np.array([[9.0, -4.0]], dtype=np.float32), np.array([[-1, 6]]), 2)
-    assert found.rows.tolist() == [[6, -1]]
-    assert found.scores.tolist() == [[-4.0, -np.inf]]
+    top = best(np.array([[9.0, -4.0]], dtype=np.float32), np.array([[-1, 6]]), 2)
+    assert top.rows.tolist() == [[6, -1]]
+    assert top.scores.tolist() == [[-4.0, -np.inf]]
 
 
 @pytest.mark.invariant
@@ -42,9 +42,9 @@ def test_ranks_are_those_of_trec_eval() -> None:
     rng = np.random.default_rng(3)
     scores = rng.integers(0, 6, size=(12, 40)).astype(np.float32)
     rows = np.where(rng.random((12, 40)) < 0.1, -1, rng.permuted(np.broadcast_to(np.arange(40), (12, 40)), axis=1))
-    found = best(scores, rows, 25)
-    filled = found.rows >= 0
+    top = best(scores, rows, 25)
+    filled = top.rows >= 0
     queries = pa.array([f"q{at}" for at in range(12)])
-    passages = pa.array([f"p{row}" for row in found.rows[filled]])
+    passages = pa.array([f"p{row}" for row in top.rows[filled]])
     owners = queries.take(pa.array(np.nonzero(filled)[0]))
-    assert rank_top_rows(queries, passages, found).equals(rank_rows(owners, passages, pa.array(found.scores[filled])))
+    assert rank_top_rows(queries, passages, top).equals(rank_rows(owners, passages, pa.array(top.scores[filled])))

@@ -25,11 +25,11 @@ def test_ties_at_the_cut_are_settled_by_row(factory: str, top_k: int) -> None:
     index.add(passages)
     scores = queries @ passages.T
     expected = best(scores, np.broadcast_to(np.arange(300), scores.shape), top_k)
-    found = search_index(index, queries, top_k)
-    assert found.rows.shape == (40, top_k)
-    np.testing.assert_array_equal(found.rows[:, :300], expected.rows)
-    np.testing.assert_array_equal(found.scores[:, :300], expected.scores)
-    assert (found.rows[:, 300:] == -1).all()
+    top = search_index(index, queries, top_k)
+    assert top.rows.shape == (40, top_k)
+    np.testing.assert_array_equal(top.rows[:, :300], expected.rows)
+    np.testing.assert_array_equal(top.scores[:, :300], expected.scores)
+    assert (top.rows[:, 300:] == -1).all()
 
 
 def test_a_collapsed_encoder_does_not_fetch_the_corpus() -> None:
@@ -44,15 +44,15 @@ def test_a_collapsed_encoder_does_not_fetch_the_corpus() -> None:
             widths.append(width)
             return index.search(queries, width)
 
-    found = search_index(Watched(), np.ones((3, 4), dtype=np.float32), 10)
-    assert (found.scores == 4).all()
+    top = search_index(Watched(), np.ones((3, 4), dtype=np.float32), 10)
+    assert (top.scores == 4).all()
     assert max(widths) == TIE_LIMIT + 10
 
 
 def test_an_empty_shard_finds_nothing() -> None:
-    found = search_index(make_index("Flat", 4), np.ones((2, 4), dtype=np.float32), 3)
-    assert (found.rows == -1).all()
-    assert np.isneginf(found.scores).all()
+    top = search_index(make_index("Flat", 4), np.ones((2, 4), dtype=np.float32), 3)
+    assert (top.rows == -1).all()
+    assert np.isneginf(top.scores).all()
 
 
 class MadeShards:
@@ -89,9 +89,9 @@ def test_threads_that_share_the_queries_find_what_one_finds(factory: str, num_qu
     shards = cast(IndexShards, MadeShards(factory))
     expected = ShardSearcher(shards, [0, 1], SearchConfig(nprobe=4), num_threads=1).search(queries, 20)
     for num_threads in (2, 3):
-        found = ShardSearcher(shards, [0, 1], SearchConfig(nprobe=4), num_threads).search(queries, 20)
-        np.testing.assert_array_equal(found.rows, expected.rows)
-        np.testing.assert_array_equal(found.scores, expected.scores)
+        top = ShardSearcher(shards, [0, 1], SearchConfig(nprobe=4), num_threads).search(queries, 20)
+        np.testing.assert_array_equal(top.rows, expected.rows)
+        np.testing.assert_array_equal(top.scores, expected.scores)
 
 
 def test_a_small_batch_is_a_matrix_product_too() -> None:

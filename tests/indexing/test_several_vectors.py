@@ -52,8 +52,8 @@ def brute(name: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:
             for query in torch.from_numpy(QUERIES[name]).float()
         ]
     ).astype(np.float32)
-    found = best(scores, np.broadcast_to(np.arange(300), scores.shape), top_k)
-    return found.scores, found.rows
+    top = best(scores, np.broadcast_to(np.arange(300), scores.shape), top_k)
+    return top.scores, top.rows
 
 
 @pytest.mark.invariant
@@ -62,12 +62,12 @@ def brute(name: str, top_k: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("block_vectors", [1, 50, 200_000])
 def test_exact_search_is_scoring_every_pair(name: str, block_vectors: int, device: str) -> None:
     passages = half(name, device, block_vectors)
-    found = search_index(passages, QUERIES[name].astype(np.float32), 10)
+    top = search_index(passages, QUERIES[name].astype(np.float32), 10)
     scores, rows = brute(name, 10)
-    np.testing.assert_allclose(found.scores, scores, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(top.scores, scores, rtol=1e-5, atol=1e-5)
     if name != "genpoly":
         # Sums of integers, so equal scores are equal.
-        np.testing.assert_array_equal(found.rows, rows)
+        np.testing.assert_array_equal(top.rows, rows)
 
 
 @pytest.mark.invariant
@@ -82,10 +82,10 @@ def test_candidates_that_cover_all_give_the_exact_search(name: str, factory: str
         index.nprobe = 4
     searcher = CandidateSearch(index, half(name, block_vectors=100), len(vectors), 300, num_threads)
     queries, before = QUERIES[name].astype(np.float32), torch.get_num_threads()
-    found = search_index(searcher, queries, 10)
+    top = search_index(searcher, queries, 10)
     scores, rows = brute(name, 10)
-    np.testing.assert_array_equal(found.rows, rows)
-    np.testing.assert_array_equal(found.scores, scores)
+    np.testing.assert_array_equal(top.rows, rows)
+    np.testing.assert_array_equal(top.scores, scores)
     # A query that is asked alone is shared among the threads, which compute alone and leave the others their teams.
     lone = search_index(searcher, queries[3:4], 10)
     np.testing.assert_array_equal(lone.rows[0], rows[3])
@@ -100,17 +100,17 @@ def test_fewer_candidates_have_their_exact_scores(name: str) -> None:
     index.add(PASSAGES.vectors_TD.astype(np.float32))
     exact = half(name)
     queries = QUERIES[name].astype(np.float32)
-    found = search_index(CandidateSearch(index, exact, num_nearest=3, num_candidates=300), queries, 300)
+    top = search_index(CandidateSearch(index, exact, num_nearest=3, num_candidates=300), queries, 300)
     scores, rows = brute(name, 300)
-    num_found = (found.rows >= 0).sum(axis=1)
+    num_found = (top.rows >= 0).sum(axis=1)
     assert 0 < num_found.max() < 300
-    assert np.isneginf(found.scores[found.rows < 0]).all()
+    assert np.isneginf(top.scores[top.rows < 0]).all()
     for at in range(len(queries)):
         expected = dict(zip(rows[at].tolist(), scores[at].tolist(), strict=True))
-        kept = found.rows[at, : num_found[at]]
-        assert found.scores[at, : num_found[at]].tolist() == [expected[int(row)] for row in kept]
+        kept = top.rows[at, : num_found[at]]
+        assert top.scores[at, : num_found[at]].tolist() == [expected[int(row)] for row in kept]
         # The nearest vector of all is the best passage's, where one vector decides.
-        assert name != "multi" or found.scores[at, 0] == scores[at, 0]
+        assert name != "multi" or top.scores[at, 0] == scores[at, 0]
 
 
 @pytest.mark.invariant
@@ -126,10 +126,10 @@ def test_candidates_are_the_best_by_what_was_found(num_nearest: int) -> None:
     exact = TorchSets(PASSAGES.lengths, HalfVectors(pieces(), "cpu"), score_of("sum_of_max"))
     searcher = CandidateSearch(index, exact, num_nearest, num_candidates=4)
     text = np.repeat(np.arange(300), PASSAGES.lengths)
-    for query, found in zip(queries, searcher._candidates(queries), strict=True):
+    for query, candidates in zip(queries, searcher._candidates(queries), strict=True):
         estimates: dict[int, float] = {}
-        for one in query[query.any(axis=1)]:
-            products = vectors @ one
+        for vector in query[query.any(axis=1)]:
+            products = vectors @ vector
             nearest = np.argsort(-products)[:num_nearest]
             floor = products[nearest].min()
             best: dict[int, float] = {}
@@ -138,7 +138,7 @@ def test_candidates_are_the_best_by_what_was_found(num_nearest: int) -> None:
             for row, above in best.items():
                 estimates[row] = estimates.get(row, 0.0) + above
         expected = sorted(estimates, key=lambda row: -estimates[row])[:4]
-        assert found.tolist() == sorted(expected)
+        assert candidates.tolist() == sorted(expected)
 
 
 @pytest.mark.invariant
@@ -154,7 +154,7 @@ def test_codes_are_scored_as_the_vectors_that_they_stand_for(name: str, factory:
     assert isinstance(held, ResidualBytes) == (factory == "IVF4,SQ8")
     passages = TorchSets(PASSAGES.lengths, held, score_of(name), block_vectors=50)
     queries = QUERIES[name].astype(np.float32)
-    found = search_index(CandidateSearch(index, passages, len(vectors), 300), queries, 10)
+    top = search_index(CandidateSearch(index, passages, len(vectors), 300), queries, 10)
     if factory.startswith("IVF"):
         index.make_direct_map()
     decoded = VectorSets(index.reconstruct_batch(np.arange(len(vectors))), PASSAGES.offsets)
@@ -163,7 +163,7 @@ def test_codes_are_scored_as_the_vectors_that_they_stand_for(name: str, factory:
         own = decoded.vectors_TD[PASSAGES.offsets[row] : PASSAGES.offsets[row + 1]]
         padded[row, : len(own)] = own
     expected = score_of(name).all_pairs(torch.from_numpy(queries), torch.from_numpy(padded)).numpy()
-    np.testing.assert_allclose(found.scores, -np.sort(-expected, axis=1)[:, :10], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1)[:, :10], rtol=1e-4, atol=1e-4)
 
 
 def test_sets_are_cut_taken_and_padded() -> None:

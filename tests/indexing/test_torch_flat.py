@@ -24,9 +24,9 @@ def test_pytorch_finds_what_faiss_finds(factory: str, top_k: int, device: str) -
     queries = integer_vectors(40, 4, seed=2).astype(np.float32)
     expected = search_index(index, queries, top_k)
     for score_bytes in (40 * 4 * 37, 2**20):
-        found = search_index(TorchFlat.of_index(index, Dual(), device, score_bytes), queries, top_k)
-        np.testing.assert_array_equal(found.rows, expected.rows)
-        np.testing.assert_array_equal(found.scores, expected.scores)
+        top = search_index(TorchFlat.of_index(index, Dual(), device, score_bytes), queries, top_k)
+        np.testing.assert_array_equal(top.rows, expected.rows)
+        np.testing.assert_array_equal(top.scores, expected.scores)
 
 
 @pytest.mark.invariant
@@ -45,8 +45,8 @@ def test_scores_of_real_numbers_are_close_and_queries_are_not_rounded(device: st
 
 
 def test_an_empty_shard_finds_nothing() -> None:
-    found = search_index(TorchFlat.of_index(make_index("Flat", 4), Dual(), "cpu"), np.ones((2, 4), dtype=np.float32), 3)
-    assert (found.rows == -1).all()
+    top = search_index(TorchFlat.of_index(make_index("Flat", 4), Dual(), "cpu"), np.ones((2, 4), dtype=np.float32), 3)
+    assert (top.rows == -1).all()
 
 
 def test_vectors_are_held_in_half_precision() -> None:

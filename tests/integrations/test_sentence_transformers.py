@@ -65,9 +65,10 @@ def both(tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path) -> Bo
     [batch] = next(batches.epoch(0, 0))
     corpus = batches.corpus
     row_of = {
-        int(one): row for row, one in enumerate(corpus.content_hashes(torch.arange(len(corpus)).numpy()).view("int64"))
+        int(digest): row
+        for row, digest in enumerate(corpus.content_hashes(torch.arange(len(corpus)).numpy()).view("int64"))
     }
-    texts = corpus.texts(np.array([row_of[one] for one in batch.passage_hash_P.tolist()]))
+    texts = corpus.texts(np.array([row_of[digest] for digest in batch.passage_hash_P.tolist()]))
     passages = [f"{title} {text}" for title, text in zip(texts.titles, texts.texts, strict=True)]
     queries = [batches.examples.texts[at] for at in batch.query_rows]
     group = len(passages) // len(queries)
@@ -109,11 +110,11 @@ def test_the_noisy_pair_loss_and_its_teacher_are_those_of_raydr_after_a_step(
     both.trainer.model.eval()
     labels = None if clean is None else torch.tensor(clean)
     for _ in range(3):
-        expected, found = own(both, loss, 0, clean), theirs(both.features(), labels)
-        assert found.item() == pytest.approx(expected.item(), abs=1e-5)
+        expected, actual = own(both, loss, 0, clean), theirs(both.features(), labels)
+        assert actual.item() == pytest.approx(expected.item(), abs=1e-5)
         both.step(expected, both.trainer.model)
         teacher.update(both.trainer.model)
-        both.step(found, both.theirs)
+        both.step(actual, both.theirs)
     assert theirs.num_steps == 2
 
 
@@ -121,7 +122,7 @@ def test_copies_of_the_positive_and_further_positives_are_no_negatives(both: Bot
     queries, passages = ["red river", "blue city", "red river"], ["old map", "old map", "new map"]
     features = [both.theirs.tokenize(queries), both.theirs.tokenize(passages)]
     loss = RobustContrastiveLoss(both.theirs, steps_per_epoch=1, loss=RCL(beta=BetaSchedule(final=0.0)))
-    query_3D, passage_3D = (both.theirs.encode(one, convert_to_tensor=True) for one in (queries, passages))
+    query_3D, passage_3D = (both.theirs.encode(texts, convert_to_tensor=True) for texts in (queries, passages))
     scores_33 = 20 * torch.nn.functional.normalize(query_3D) @ torch.nn.functional.normalize(passage_3D).T
     # The first and the last query have two positives, the second one a copy of its own.
     expected = torch.tensor([0.0, torch.logsumexp(scores_33[1, 1:], 0) - scores_33[1, 1], 0.0]).mean()
@@ -129,7 +130,7 @@ def test_copies_of_the_positive_and_further_positives_are_no_negatives(both: Bot
 
 
 def test_what_cannot_be_given_is_refused(both: Both) -> None:
-    with pytest.raises(ConfigError, match="'ar2' reads more than pairs"):
+    with pytest.raises(ConfigError, match="'ar2' needs more than pairs"):
         ContrastiveLoss(both.theirs, AR2(), steps_per_epoch=3)
     with pytest.raises(ConfigError, match="steps_per_epoch is 0"):
         NoisyPairLoss(both.theirs, steps_per_epoch=0)
@@ -153,7 +154,7 @@ def test_the_trainer_learns_with_flags_and_only_its_own_model_is_saved(both: Bot
     flagged = add_flags(dataset, noise)
     assert flagged["label"][:] == [0, 1, 1, 0, 1, 1, 1, 1]
     assert add_flags(dataset, noise, "posterior")["label"][:3] == pytest.approx([0.1, 0.8, 0.9])
-    with pytest.raises(ConfigError, match="a column 'label' already"):
+    with pytest.raises(ConfigError, match="already has a column 'label'"):
         add_flags(flagged, noise)
     arguments = SentenceTransformerTrainingArguments(
         str(tmp_path / "out"),

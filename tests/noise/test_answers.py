@@ -19,7 +19,7 @@ from raydr.store.folder import Folder
 
 def completion(content: str | None, *tokens: tuple[str, dict[str, float]]) -> str:
     listed = [
-        {"token": token, "top_logprobs": [{"token": one, "logprob": math.log(p)} for one, p in likely.items()]}
+        {"token": token, "top_logprobs": [{"token": answer, "logprob": math.log(p)} for answer, p in likely.items()]}
         for token, likely in tokens
     ]
     choice = {"message": {"content": content}, "logprobs": {"content": listed} if listed else None}

@@ -32,36 +32,36 @@ def result_of(pairs: list[PairFindings], negatives: list[NegativeFindings] | Non
 
 
 def test_the_headline_says_how_many_and_how_sure() -> None:
-    found = pairs_of(num_expected=450.0, num_expected_flagged=412.8)
-    assert result_of([found]).headline == (
+    findings = pairs_of(num_expected=450.0, num_expected_flagged=412.8)
+    assert result_of([findings]).headline == (
         "430 of 1,215 pairs (35.4%) are probably wrong, by npc. Its probabilities expect 96% of these to be wrong, and "
-        "about 37 more among the pairs that it keeps."
+        "about 37 wrong ones among the pairs it keeps."
     )
-    assert "--set train.loss=npc" in result_of([found]).advice("my.yaml")
+    assert "--set train.loss=npc" in result_of([findings]).advice("my.yaml")
     known = pairs_of(detection={"precision": 0.83, "recall": None})
-    assert result_of([known]).headline.endswith("Against the pairs that were mismatched on purpose: precision 0.83.")
+    assert result_of([known]).headline.endswith("On pairs mismatched on purpose: precision 0.83.")
 
 
 def test_where_no_pair_is_flagged_no_share_of_these_is_given() -> None:
-    found = pairs_of(num_flagged=0, num_expected=3.0, num_expected_flagged=0.0)
-    assert found.sentences.endswith(
-        "(0.0%) are probably wrong, by npc. Its probabilities expect about 3 more among the pairs that it keeps."
+    findings = pairs_of(num_flagged=0, num_expected=3.0, num_expected_flagged=0.0)
+    assert findings.sentences.endswith(
+        "(0.0%) are probably wrong, by npc. Its probabilities expect about 3 wrong ones among the pairs it keeps."
     )
-    assert "train on all of them" in result_of([found]).advice("my.yaml")
+    assert "train on all of them" in result_of([findings]).advice("my.yaml")
 
 
 def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     """Where half was mismatched an audit said 0.0 %."""
-    told = pairs_of(num_judged=40, num_flagged=0, reason="the two groups are too close")
+    findings = pairs_of(num_judged=40, num_flagged=0, reason="the two groups are too close")
     flags_none = pairs_of(num_judged=40, num_flagged=0)
-    assert (told.share_flagged, flags_none.share_flagged) == (None, 0.0)
-    result = result_of([told, flags_none])
+    assert (findings.share_flagged, flags_none.share_flagged) == (None, 0.0)
+    result = result_of([findings, flags_none])
     _, rows = pair_rows(result)
     assert [row[2:4] for row in rows] == [["inconclusive", "–"], ["0", "0.0%"]]
     assert "mismatched_share.npc" in result_of([flags_none]).numbers
-    assert "mismatched_share.npc" not in result_of([told]).numbers
+    assert "mismatched_share.npc" not in result_of([findings]).numbers
     assert "None of them is flagged: these have the highest scores" in audit_page(result, [], {"pairs": []})
-    for text in (inconclusive("npc", told.reason), result.headline, audit_page(result, [], {"pairs": []})):
+    for text in (inconclusive("npc", findings.reason), result.headline, audit_page(result, [], {"pairs": []})):
         assert "npc is inconclusive: the two groups are too close" in text
         assert "cross_fitted" in text
 

@@ -28,11 +28,13 @@ KEY = "sk-very/secret+1"
 NOW = {"Retry-After-Ms": "1"}
 
 
-def ask(stub: ChatStub, key: str = "", told: list[str] | None = None, **changes: Any) -> Reply:
-    given = {"timeout_s": PATIENCE_S, "max_retries": 3} | changes
+def ask(stub: ChatStub, key: str = "", messages: list[str] | None = None, **changes: Any) -> Reply:
+    options = {"timeout_s": PATIENCE_S, "max_retries": 3} | changes
 
     async def ask_once() -> Reply:
-        async with ChatServer(stub.address, key, tell=[].append if told is None else told.append, **given) as server:
+        async with ChatServer(
+            stub.address, key, tell=[].append if messages is None else messages.append, **options
+        ) as server:
             return await server.ask(BODY)
 
     return asyncio.run(ask_once())
@@ -40,18 +42,18 @@ def ask(stub: ChatStub, key: str = "", told: list[str] | None = None, **changes:
 
 @pytest.fixture
 def stub() -> Iterator[ChatStub]:
-    with serving(ChatStub()) as found:
-        yield found
+    with serving(ChatStub()) as server:
+        yield server
 
 
 def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     script: list[Scripted] = [(429, NOW, "slow down"), (503, NOW, "loading"), (500, NOW, "")]
     stub.script.extend(script)
-    assert ask(stub, told=told).relevant == pytest.approx(1.0)
+    assert ask(stub, messages=messages).relevant == pytest.approx(1.0)
     # One word, not one a request.
-    [word] = told
-    assert "answers HTTP 429: slow down: asked again, at most 3 times a question" in word
+    [word] = messages
+    assert "answers HTTP 429: slow down: retrying, at most 3 times a question" in word
     stub.script.extend([*script, (502, NOW, "still loading")])
     with pytest.raises(EndpointError, match=r"HTTP 502: still loading\. .* run the same command again"):
         ask(stub)
@@ -62,7 +64,7 @@ def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None
     [
         ((400, {}, "too many tokens"), "HTTP 400: too many tokens", True),
         ((401, {}, f"{KEY} is unknown"), r"HTTP 401, the key is missing or wrong: \*\*\* is unknown", False),
-        ((404, {}, "what?"), "HTTP 404, there is no such model, or the address is not the one that ends in /v1", False),
+        ((404, {}, "what?"), "HTTP 404, the model does not exist, or the endpoint does not end in /v1", False),
         ((307, {"Location": "http://x.invalid/"}, ""), "HTTP 307", False),
         ((200, {}, "<html>"), "is no chat completion .*: '<html>'", False),
         ((200, {}, "[1]"), "is no chat completion", False),
@@ -104,12 +106,12 @@ def written(key: str) -> dict[str, str]:
 @pytest.mark.parametrize("how", ["plain", "quoted", "encoded", "json"])
 @pytest.mark.parametrize("key", [KEY, 'sk-"quoted"\\'])
 def test_a_server_that_repeats_the_key_has_it_masked_everywhere(stub: ChatStub, key: str, how: str) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     echo, secret = written(key)[how], written(key).values()
     reply = json.dumps({"choices": [{"message": {"content": f"yes, {echo}"}}]})
     stub.script.extend([(429, NOW, f"for {echo}"), (200, {}, reply)])
-    found = ask(stub, key, told)
-    assert (found.relevant, found.content) == (1.0, "yes, ***")
+    masked = ask(stub, key, messages)
+    assert (masked.relevant, masked.content) == (1.0, "yes, ***")
     answers: list[Scripted] = [
         (200, {}, f"<{echo}>"),
         (400, {}, f"{' ' * 280}{echo}"),
@@ -119,9 +121,9 @@ def test_a_server_that_repeats_the_key_has_it_masked_everywhere(stub: ChatStub, 
         stub.script.append(answer)
         with pytest.raises(EndpointError) as raised:
             ask(stub, key)
-        told.append(str(raised.value))
-    assert all("***" in text for text in told)
-    assert not [text for text in told for one in secret if one in text]
+        messages.append(str(raised.value))
+    assert all("***" in text for text in messages)
+    assert not [text for text in messages for part in secret if part in text]
 
 
 def endless(piece: bytes, sent: list[bytes], pause: threading.Event | None = None) -> Iterator[bytes]:
@@ -167,5 +169,5 @@ def test_an_endpoint_where_nobody_is_is_said_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-        with pytest.raises(EndpointError, match=rf"nobody answers at {address}/chat.* is the server running"):
+        with pytest.raises(EndpointError, match=rf"no server answers at {address}/chat.* check that it runs"):
             ask(ChatStub(address=address), max_retries=0)

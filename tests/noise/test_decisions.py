@@ -13,10 +13,10 @@ from raydr.errors import DataError
 from raydr.noise.decisions import Decision, Decisions, agreement, append_decision, digest_texts
 
 
-def said(reviewer: str, passage_id: str, verdict: str, **changes: Any) -> Decision:
-    given = {"at": "2026-01-01T00:00:00+00:00", "subject": "pairs", "split": "train", "query_id": "q", "texts": "t"}
+def decision(reviewer: str, passage_id: str, verdict: str, **changes: Any) -> Decision:
+    fields = {"at": "2026-01-01T00:00:00+00:00", "subject": "pairs", "split": "train", "query_id": "q", "texts": "t"}
     return Decision.model_validate(
-        given | {"reviewer": reviewer, "passage_id": passage_id, "verdict": verdict} | changes
+        fields | {"reviewer": reviewer, "passage_id": passage_id, "verdict": verdict} | changes
     )
 
 
@@ -27,7 +27,7 @@ def settled(*lines: Decision) -> dict[str, bool]:
 def test_a_line_that_was_torn_is_said_and_replaced_by_the_next(tmp_path: Path) -> None:
     file = tmp_path / "a" / "decisions.jsonl"
     assert Decisions.read(str(file)) == Decisions()
-    lines = [said("ada", "p1", "wrong"), said("ada", "p2\n\u2028", "right"), said("böb", "p3", "unsure")]
+    lines = [decision("ada", "p1", "wrong"), decision("ada", "p2\n\u2028", "right"), decision("böb", "p3", "unsure")]
     append_decision(file, lines[0])
     append_decision(file, lines[1])
     whole = file.read_bytes()
@@ -44,7 +44,7 @@ def test_a_line_that_was_torn_is_said_and_replaced_by_the_next(tmp_path: Path) -
 
 def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
-    append_decision(file, said("ada", "p1", "wrong"))
+    append_decision(file, decision("ada", "p1", "wrong"))
     file.write_bytes(file.read_bytes() + file.read_bytes().replace(b"wrong", b"perhaps"))
     with pytest.raises(DataError, match=r"decisions.jsonl, line 2, is no decision \(verdict: .*'perhaps'"):
         Decisions.read(str(file))
@@ -52,75 +52,81 @@ def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
 
 def test_many_writers_leave_whole_lines(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
-    lines = [said(f"r{at % 8}", f"p{at}" * 50, "right") for at in range(200)]
+    lines = [decision(f"r{at % 8}", f"p{at}" * 50, "right") for at in range(200)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda line: append_decision(file, line), lines))
-    found = Decisions.read(str(file))
-    assert not found.is_torn
-    assert sorted(found.lines, key=str) == sorted(lines, key=str)
+    decisions = Decisions.read(str(file))
+    assert not decisions.is_torn
+    assert sorted(decisions.lines, key=str) == sorted(lines, key=str)
 
 
 def test_undo_brings_back_what_the_same_reviewer_said_before() -> None:
-    lines = [said("ada", "p", "wrong"), said("bob", "p", "right"), said("ada", "p", "right")]
+    lines = [decision("ada", "p", "wrong"), decision("bob", "p", "right"), decision("ada", "p", "right")]
     assert settled(*lines) == {"p": False}
-    lines.append(said("ada", "p", "undo"))
+    lines.append(decision("ada", "p", "undo"))
     # One says wrong, the other right.
     assert settled(*lines) == {}
-    lines.append(said("bob", "p", "undo"))
+    lines.append(decision("bob", "p", "undo"))
     assert settled(*lines) == {"p": True}
-    lines += [said("ada", "p", "undo")] * 2
+    lines += [decision("ada", "p", "undo")] * 2
     assert settled(*lines) == {}
-    assert settled(*lines, said("ada", "p", "right")) == {"p": False}
+    assert settled(*lines, decision("ada", "p", "right")) == {"p": False}
 
 
 def test_the_last_word_of_a_reviewer_comes_last() -> None:
     lines = (
-        said("ada", "p1", "wrong"),
-        said("ada", "p2", "right"),
-        said("ada", "p1", "unsure"),
-        said("bob", "p3", "right"),
+        decision("ada", "p1", "wrong"),
+        decision("ada", "p2", "right"),
+        decision("ada", "p1", "unsure"),
+        decision("bob", "p3", "right"),
     )
-    assert [one.passage_id for one in Decisions(lines).standing("ada")] == ["p2", "p1"]
-    undone = Decisions((*lines, said("ada", "p1", "undo")))
-    assert [(one.passage_id, one.verdict) for one in undone.standing("ada")] == [("p1", "wrong"), ("p2", "right")]
+    assert [decision.passage_id for decision in Decisions(lines).standing("ada")] == ["p2", "p1"]
+    undone = Decisions((*lines, decision("ada", "p1", "undo")))
+    assert [(decision.passage_id, decision.verdict) for decision in undone.standing("ada")] == [
+        ("p1", "wrong"),
+        ("p2", "right"),
+    ]
 
 
 @pytest.mark.invariant
 def test_what_is_settled_does_not_depend_on_who_came_first() -> None:
     words = [
-        said("ada", "p1", "wrong"), said("bob", "p1", "wrong"), said("eve", "p1", "right"),
-        said("ada", "p2", "right"), said("bob", "p2", "unsure"), said("eve", "p3", "unsure"),
+        decision("ada", "p1", "wrong"), decision("bob", "p1", "wrong"), decision("eve", "p1", "right"),
+        decision("ada", "p2", "right"), decision("bob", "p2", "unsure"), decision("eve", "p3", "unsure"),
     ]  # fmt: skip
     assert settled(*words) == {"p1": True, "p2": False}
     assert len({repr(Decisions(lines).settled("pairs", "train")) for lines in itertools.permutations(words)}) == 1
-    elsewhere = [said("ada", "p9", "wrong", split="dev"), said("ada", "p9", "wrong", subject="negatives")]
+    elsewhere = [decision("ada", "p9", "wrong", split="dev"), decision("ada", "p9", "wrong", subject="negatives")]
     assert settled(*words, *elsewhere) == settled(*words)
     # What was decided of other texts is another label.
-    other = Decisions((said("ada", "p", "wrong"), said("bob", "p", "right", texts="u"))).settled("pairs", "train")
+    both = (decision("ada", "p", "wrong"), decision("bob", "p", "right", texts="u"))
+    other = Decisions(both).settled("pairs", "train")
     assert {label.texts: wrong for label, wrong in other.items()} == {"t": True, "u": False}
 
 
 def test_texts_that_run_together_are_told_apart() -> None:
     shown = [("a", "b", "c"), ("ab", "", "c"), ("a", "bc", ""), ("a", "b", "c ")]
-    assert len({digest_texts(*one) for one in shown}) == len(shown)
+    assert len({digest_texts(*label) for label in shown}) == len(shown)
 
 
 def test_agreement_is_that_of_cohen() -> None:
     ada, bob = "wwwwwrrrrr", "wwwwrwrrrr"
     words = {"w": "wrong", "r": "right"}
     lines = [
-        said(name, f"p{at}", words[one]) for name, row in (("ada", ada), ("bob", bob)) for at, one in enumerate(row)
+        decision(name, f"p{at}", words[word])
+        for name, row in (("ada", ada), ("bob", bob))
+        for at, word in enumerate(row)
     ]
     lines += [
-        said("ada", "x", "unsure"),
-        said("bob", "x", "right"),
-        said("eve", "p0", "wrong"),
-        said("eve", "y", "right"),
+        decision("ada", "x", "unsure"),
+        decision("bob", "x", "right"),
+        decision("eve", "p0", "wrong"),
+        decision("eve", "y", "right"),
     ]
-    found = {(one.first, one.second): one for one in agreement(Decisions(tuple(lines)).standing())}
-    assert set(found) == {("ada", "bob"), ("ada", "eve"), ("bob", "eve")}
-    both = found["ada", "bob"]
+    agreements = {(agreed.first, agreed.second): agreed for agreed in agreement(Decisions(tuple(lines)).standing())}
+    assert set(agreements) == {("ada", "bob"), ("ada", "eve"), ("bob", "eve")}
+    both = agreements["ada", "bob"]
     # Each says wrong of 5 of 10: by chance they would agree on half; they do on 8.
     assert (both.num_both, both.num_same) == (10, 8)
     assert both.kappa == pytest.approx((0.8 - 0.5) / (1 - 0.5))
-    assert found["ada", "eve"][2:] == (1, 1, None)
+    assert agreements["ada", "eve"][2:] == (1, 1, None)

@@ -144,7 +144,7 @@ def test_equal_perplexities_keep_all(detector, value):
     detection = detector.detect(np.full(100, value), RANDOM_R)
     assert detection.clean.all()
     assert detection.fit is None
-    assert "different" in detection.reason
+    assert "distinct" in detection.reason
 
 
 def test_one_group_keeps_all():
@@ -242,9 +242,9 @@ def test_anchored_component_stays_near_the_random_pairs():
 
 def test_anchored_fit_without_random_pairs():
     perplexities_N, _ = noisy_perplexities(0.5)
-    with pytest.raises(DataError, match="detector anchored compares with random pairs"):
+    with pytest.raises(DataError, match="detector anchored needs the perplexities of random pairs"):
         AnchoredDetector().detect(perplexities_N)
     for too_few_N in (np.full(2000, np.nan), np.ones(2000)):
         detection = AnchoredDetector().detect(perplexities_N, too_few_N)
         assert detection.clean.all()
-        assert detection.reason == "fewer than 10 different perplexities of random pairs"
+        assert detection.reason == "fewer than 10 distinct perplexities of random pairs"

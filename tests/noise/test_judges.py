@@ -52,7 +52,7 @@ def sieve_losses(scores, positive):
 
 
 def test_all_are_found_by_name():
-    shipped = [name for name, one in Judge.choices().items() if one.__module__.startswith("raydr.")]
+    shipped = [name for name, judge in Judge.choices().items() if judge.__module__.startswith("raydr.")]
     of_scores = ["classifier", "consistency", "guide", "margin", "near_duplicate", "npc", "sieve"]
     models = ["language_model", "language_model_negatives", "pair_classifier"]
     of_people = ["calibrated", "calibrated_negatives", "people", "people_negatives"]
@@ -95,9 +95,9 @@ def test_a_near_duplicate_is_like_the_positive_and_answers_as_well():
     verdicts = rule.judge(ScoredCandidates.of_one([0.7, 0.64, 0.9, 0.62], 0.7, likeness_M))
     assert verdicts.action.tolist() == ["drop", "drop", "keep", "keep"]
     np.testing.assert_allclose(verdicts.score, [0.07, 0.01, -0.01, -0.01])
-    with pytest.raises(DataError, match="near_duplicate needs to know how like its query's positive"):
+    with pytest.raises(DataError, match="near_duplicate needs the likeness of each candidate"):
         rule.judge(ScoredCandidates.of_one([0.7], 0.7))
-    with pytest.raises(DataError, match="the likeness of 4 candidates for 1 scores"):
+    with pytest.raises(DataError, match="got 4 likenesses for 1 scores"):
         ScoredCandidates.of_one([0.7], 0.7, likeness_M)
 
 

@@ -64,7 +64,7 @@ def test_probabilities_become_verdicts() -> None:
         ({"unsure": [0.1, 1.5]}, "is no range of probabilities"),
         ({"endpoint": "localhost:8000"}, "endpoint"),
         ({"key_variable": "sk-123"}, "key_variable"),
-        ({"model": "m", "checkpoint": "c"}, "has model 'm', .* and checkpoint 'c', .* set one of them"),
+        ({"model": "m", "checkpoint": "c"}, "has both model 'm', .* and checkpoint 'c', .* set only one of them"),
     ],
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any], match: str) -> None:
@@ -86,14 +86,14 @@ def test_a_question_holds_the_texts_as_they_are_and_no_more_than_asked_for() -> 
     judge = LanguageModel(model="m", prompt=PromptConfig(task="it fits {so}"), passage_chars=20, request=request)
     body = judge.question("q {task}", "title", "x" * 50)
     assert (body["model"], body["top_p"], body["temperature"], "max_tokens" in body) == ("m", 0.5, 0, False)
-    system, user = (one["content"] for one in body["messages"])
+    system, user = (message["content"] for message in body["messages"])
     assert "whether it fits {so}." in system
     assert "q {task}" in user
     assert f"title\n{'x' * 14}\n</passage>" in user
 
 
 def test_a_model_must_be_named() -> None:
-    with pytest.raises(ConfigError, match="judge language_model asks no model: set its model"):
+    with pytest.raises(ConfigError, match="judge language_model has no model: set model"):
         LanguageModel().require_model()
 
 

@@ -49,22 +49,22 @@ def test_the_posterior_never_rises_with_the_perplexity(values, share, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_calibrated_where_mismatched_pairs_are_random_ones(share, seed):
     perplexities_N, random_N, wrong_N, _ = drawn(share, seed=seed)
-    found = LocalFdrDetector().detect(perplexities_N, random_N)
-    assert found.reason == ""
-    report = report_detection(wrong_N, ~found.clean, perplexities_N, -np.expm1(found.log_posterior))
+    detection = LocalFdrDetector().detect(perplexities_N, random_N)
+    assert detection.reason == ""
+    report = report_detection(wrong_N, ~detection.clean, perplexities_N, -np.expm1(detection.log_posterior))
     assert report.calibration_error < 0.05
     assert report.precision > 0.75
     assert report.recall > 0.75
     # An upper bound, since some right pairs are as surprising as random ones.
-    assert share - 0.04 < found.share_mismatched < share + 0.06
+    assert share - 0.04 < detection.share_mismatched < share + 0.06
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_pairs_that_are_all_random_are_all_likely_mismatched(seed):
     perplexities_N, random_N, _, _ = drawn(1.0, num=2000, seed=seed)
-    found = LocalFdrDetector().detect(perplexities_N, random_N)
-    assert found.share_mismatched > 0.9
-    assert (-np.expm1(found.log_posterior)).mean() > 0.85
+    detection = LocalFdrDetector().detect(perplexities_N, random_N)
+    assert detection.share_mismatched > 0.9
+    assert (-np.expm1(detection.log_posterior)).mean() > 0.85
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -77,7 +77,7 @@ def test_folds_are_compared_with_their_own_random_pairs():
     perplexities_N, random_N, wrong_N, fold_N = drawn(0.5, folds=2)
     apart = LocalFdrDetector().detect(perplexities_N, random_N, fold_N)
     pooled = LocalFdrDetector().detect(perplexities_N, random_N)
-    right = [((~found.clean) == wrong_N).mean() for found in (apart, pooled)]
+    right = [((~detection.clean) == wrong_N).mean() for detection in (apart, pooled)]
     assert right[0] > right[1] + 0.02
     assert right[0] > 0.8
 
@@ -98,14 +98,17 @@ def test_over_several_draws_the_probability_is_the_mean():
     random_ND = np.stack([jitter.permutation(random_N[fold_N == 0])[:500] for _ in range(3)], axis=1).repeat(2, axis=0)
     detector = LocalFdrDetector(threshold=0.3)
     alone = [detector.detect(draws_ND[:, at], random_ND[:, at], fold_N) for at in range(3)]
-    found = detect_over_draws(detector, draws_ND, random_ND, fold_N)
+    detection = detect_over_draws(detector, draws_ND, random_ND, fold_N)
     np.testing.assert_allclose(
-        np.exp(found.log_posterior), np.mean([np.exp(one.log_posterior) for one in alone], axis=0)
+        np.exp(detection.log_posterior),
+        np.mean([np.exp(detection_of_draw.log_posterior) for detection_of_draw in alone], axis=0),
     )
-    assert np.array_equal(found.clean, np.exp(found.log_posterior) > 0.3)
-    assert found.share_mismatched == pytest.approx(np.mean([one.share_mismatched for one in alone]))
-    one = detect_over_draws(detector, draws_ND[:, :1], random_ND[:, :1], fold_N)
-    assert np.array_equal(one.log_posterior, alone[0].log_posterior)
+    assert np.array_equal(detection.clean, np.exp(detection.log_posterior) > 0.3)
+    assert detection.share_mismatched == pytest.approx(
+        np.mean([detection_of_draw.share_mismatched for detection_of_draw in alone])
+    )
+    single = detect_over_draws(detector, draws_ND[:, :1], random_ND[:, :1], fold_N)
+    assert np.array_equal(single.log_posterior, alone[0].log_posterior)
     keeps_all = detect_over_draws(detector, draws_ND * 0.0 + 1.0, random_ND * 0.0 + 2.0)
     assert keeps_all.clean.all()
     assert keeps_all.reason
@@ -124,13 +127,13 @@ def test_pairs_are_kept_while_few_of_them_are_mismatched():
     perplexities_N, random_N, wrong_N, _ = drawn(0.3)
     free = LocalFdrDetector().detect(perplexities_N, random_N)
     for limit in (0.02, 0.1):
-        found = LocalFdrDetector(max_wrong_kept=limit).detect(perplexities_N, random_N)
-        assert -np.expm1(found.log_posterior[found.clean]).mean() <= limit
-        assert wrong_N[found.clean].mean() <= limit + 0.02
-        assert np.array_equal(found.log_posterior, free.log_posterior)
+        detection = LocalFdrDetector(max_wrong_kept=limit).detect(perplexities_N, random_N)
+        assert -np.expm1(detection.log_posterior[detection.clean]).mean() <= limit
+        assert wrong_N[detection.clean].mean() <= limit + 0.02
+        assert np.array_equal(detection.log_posterior, free.log_posterior)
         # Nothing more could be kept: the next pairs would break the limit.
-        more_N = found.log_posterior >= found.log_posterior[~found.clean].max()
-        assert -np.expm1(found.log_posterior[more_N]).mean() > limit
+        more_N = detection.log_posterior >= detection.log_posterior[~detection.clean].max()
+        assert -np.expm1(detection.log_posterior[more_N]).mean() > limit
 
 
 @pytest.mark.parametrize("how", SETTINGS.values(), ids=SETTINGS.keys())
@@ -141,9 +144,9 @@ def test_few_of_the_flagged_are_right_whatever_the_pairs_are_like(how):
     for at, cell in enumerate(cells):
         for draw in range(10):
             pairs_N, random_N, wrong_N = margins(np.random.default_rng([at, draw]), 10_000, *cell, how)
-            found = rule.detect(pairs_N, random_N)
-            flagged += int((~found.clean).sum())
-            broken += bool((~wrong_N[~found.clean]).mean() > 0.3) if (~found.clean).any() else 0
+            detection = rule.detect(pairs_N, random_N)
+            flagged += int((~detection.clean).sum())
+            broken += bool((~wrong_N[~detection.clean]).mean() > 0.3) if (~detection.clean).any() else 0
     assert broken <= 0.05 * 10 * len(cells)
     assert flagged > 0
 
@@ -168,15 +171,15 @@ def test_one_rule_decides():
 
 def test_what_cannot_be_compared_is_refused_or_kept():
     perplexities_N, random_N, _, fold_N = drawn(0.5, num=100)
-    with pytest.raises(DataError, match="local_fdr compares with random pairs"):
+    with pytest.raises(DataError, match="local_fdr needs the perplexities of random pairs"):
         LocalFdrDetector().detect(perplexities_N)
-    with pytest.raises(DataError, match="99 folds of 100 pairs and 100 random ones"):
+    with pytest.raises(DataError, match="99 folds for 100 pairs and 100 random pairs"):
         LocalFdrDetector().detect(perplexities_N, random_N, fold_N[1:])
     with pytest.raises(DataError, match="finite"):
         LocalFdrDetector().detect(np.append(perplexities_N[1:], np.nan), random_N)
-    found = LocalFdrDetector().detect(perplexities_N, np.full(100, 2.0))
-    assert "fewer than 10 different" in found.reason
-    assert found.clean.all()
+    detection = LocalFdrDetector().detect(perplexities_N, np.full(100, 2.0))
+    assert "fewer than 10 distinct" in detection.reason
+    assert detection.clean.all()
     alone = LocalFdrDetector().detect(np.linspace(0.0, 0.1, 50), np.linspace(5.0, 9.0, 50))
     assert (alone.reason, alone.share_mismatched) == ("", 0.0)
     assert alone.clean.all()

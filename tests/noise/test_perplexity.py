@@ -63,12 +63,12 @@ def test_random_pairs_equal_a_loop_that_leaves_one_out():
 
 
 def test_a_random_passage_far_above_the_others_has_no_negative_perplexity():
-    found = random_pair_perplexities([[800.0, 0.1, 0.2], [0.3, 0.1, 700.7]], [0, 2])
-    assert (found >= 0).all()
-    assert (found < 1e-300).all()
+    perplexity_N = random_pair_perplexities([[800.0, 0.1, 0.2], [0.3, 0.1, 700.7]], [0, 2])
+    assert (perplexity_N >= 0).all()
+    assert (perplexity_N < 1e-300).all()
 
 
 def test_a_random_passage_above_the_others_keeps_its_distance():
     """A 0 here would be the outlier that an anchored detector's mean and variance cannot take."""
-    found = random_pair_perplexities([[60.0, 20.0, -np.inf]], [0])
-    np.testing.assert_allclose(found, np.exp(-40.0), rtol=1e-9)
+    perplexity_N = random_pair_perplexities([[60.0, 20.0, -np.inf]], [0])
+    np.testing.assert_allclose(perplexity_N, np.exp(-40.0), rtol=1e-9)

@@ -37,9 +37,9 @@ def test_intervals_hold_what_everybodys_decision_would_give(order: str) -> None:
         evidence_N, wrong_N = judged(rng)
         flagged_N = evidence_N > 0
         at = chosen(order, evidence_N, 60)
-        found = estimate_quality(evidence_N, flagged_N, at, wrong_N[at])
+        quality = estimate_quality(evidence_N, flagged_N, at, wrong_N[at])
         truth = wrong_N[flagged_N].mean(), flagged_N[wrong_N].mean()
-        for number, (interval, value) in enumerate(zip((found.precision, found.recall), truth, strict=True)):
+        for number, (interval, value) in enumerate(zip((quality.precision, quality.recall), truth, strict=True)):
             assert 0.0 <= interval.low <= interval.value <= interval.high <= 1.0
             held[number] += interval.low - 0.005 <= value <= interval.high + 0.005
             widths[number] += interval.high - interval.low
@@ -52,10 +52,10 @@ def test_what_is_decided_counts_as_it_is() -> None:
     """Where people have seen everything nothing is estimated."""
     evidence_N, wrong_N = judged(np.random.default_rng(0))
     flagged_N = evidence_N > 0.5
-    found = estimate_quality(evidence_N, flagged_N, np.arange(NUM), wrong_N)
-    assert tuple(found.precision) == pytest.approx([wrong_N[flagged_N].mean()] * 3)
-    assert tuple(found.recall) == pytest.approx([flagged_N[wrong_N].mean()] * 3)
-    assert (found.num_decided, found.num_wrong) == (NUM, wrong_N.sum())
+    quality = estimate_quality(evidence_N, flagged_N, np.arange(NUM), wrong_N)
+    assert tuple(quality.precision) == pytest.approx([wrong_N[flagged_N].mean()] * 3)
+    assert tuple(quality.recall) == pytest.approx([flagged_N[wrong_N].mean()] * 3)
+    assert (quality.num_decided, quality.num_wrong) == (NUM, wrong_N.sum())
 
 
 def test_decisions_move_a_judge_that_is_too_sure() -> None:
@@ -72,6 +72,6 @@ def test_decisions_move_a_judge_that_is_too_sure() -> None:
 def test_a_judge_that_flags_nothing_has_evidence_all_the_same() -> None:
     scores_N, none_N = np.array([3.0, 1.0, 2.0]), np.zeros(3, np.bool_)
     assert evidence(scores_N, none_N).max() == 0.0
-    found = estimate_quality(evidence(scores_N, none_N), none_N, np.array([0]), np.array([True]))
-    assert (found.precision.high, found.recall.high) == (0.0, 0.0)
+    quality = estimate_quality(evidence(scores_N, none_N), none_N, np.array([0]), np.array([True]))
+    assert (quality.precision.high, quality.recall.high) == (0.0, 0.0)
     assert evidence(np.ones(3), none_N).tolist() == [0.0] * 3

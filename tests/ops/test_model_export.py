@@ -89,7 +89,7 @@ def test_what_was_exported_is_known_and_replaced_only_when_asked(
     capsys.readouterr()
     assert raydr.export(config, str(tmp_path / "out"), model="trained").fingerprint == first.fingerprint
     assert "already there" in capsys.readouterr().err
-    with pytest.raises(FingerprintError, match="made differently"):
+    with pytest.raises(FingerprintError, match="has other settings than requested"):
         raydr.export(config, str(tmp_path / "out"), model="untrained")
     with pytest.raises(ArtifactError, match=r"no model called models/nope.*there is trained"):
         raydr.export(config, str(tmp_path / "other"), model="nope")
@@ -97,7 +97,7 @@ def test_what_was_exported_is_known_and_replaced_only_when_asked(
         raydr.export(config, str(tmp_path / "other"), model="trained", shape="lists")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("own words")
-    with pytest.raises(ArtifactError, match="holds files that raydr has not written"):
+    with pytest.raises(ArtifactError, match="holds files that raydr did not write"):
         raydr.export(config, str(tmp_path / "mine"), model="trained")
 
 

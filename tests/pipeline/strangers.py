@@ -57,8 +57,8 @@ class LastSampler(Sampler):
     name: Literal["lowest"] = "lowest"
 
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
-        found = np.arange(len(candidates.scores))[-num:] if num else np.zeros(0)
-        return Drawn(found.astype(np.int64), num_missing=num - len(found))
+        flagged = np.arange(len(candidates.scores))[-num:] if num else np.zeros(0)
+        return Drawn(flagged.astype(np.int64), num_missing=num - len(flagged))
 
 
 class MedianDetector(MixtureDetector):

@@ -50,18 +50,18 @@ def test_rankers_and_retrievers_go_on_from_each_other(configure: Any) -> None:
     warmup, second, third = rounds_of(configure())
     assert warmup.ranker is None
     assert "ranker_scores" not in warmup.model.inputs
-    for one, before in ((second, warmup), (third, second)):
-        assert one.ranker is not None
-        assert one.judged.negatives is not None
+    for after, before in ((second, warmup), (third, second)):
+        assert after.ranker is not None
+        assert after.judged.negatives is not None
         # What the last retriever mined and the sieve left is what both learn from.
-        assert one.judged.negatives.inputs["negatives"].inputs["run"].inputs["index"].inputs["model"] is before.model
-        assert one.ranker.inputs["negatives"] is one.model.inputs["negatives"] is one.judged.negatives
-        scores = one.model.inputs["ranker_scores"]
-        assert (scores.inputs["model"], scores.inputs["negatives"]) == (one.ranker, one.judged.negatives)
-        assert one.model.inputs["start"] is before.model
+        assert after.judged.negatives.inputs["negatives"].inputs["run"].inputs["index"].inputs["model"] is before.model
+        assert after.ranker.inputs["negatives"] is after.model.inputs["negatives"] is after.judged.negatives
+        scores = after.model.inputs["ranker_scores"]
+        assert (scores.inputs["model"], scores.inputs["negatives"]) == (after.ranker, after.judged.negatives)
+        assert after.model.inputs["start"] is before.model
     assert second.ranker is not None
     assert third.ranker is not None
-    assert [one.ranker.arguments["settings"].num_epochs for one in (second, third)] == [2, 1]
+    assert [later.ranker.arguments["settings"].num_epochs for later in (second, third)] == [2, 1]
     assert "start" not in second.ranker.inputs
     assert third.ranker.inputs["start"] is second.ranker
     # From scratch, and with a ranker that stays as the second round left it.
@@ -72,8 +72,8 @@ def test_rankers_and_retrievers_go_on_from_each_other(configure: Any) -> None:
     assert still[2].ranker is still[1].ranker
     # A teacher of its own name is the same in all rounds.
     fixed = rounds_of(configure(rounds={number: {"train": {"ranker": "untrained"}} for number in (1, 2, 3)}))
-    teachers = {one.model.inputs["ranker_scores"].inputs["model"].key for one in fixed}
-    assert [one.ranker for one in fixed] == [None, None, None]
+    teachers = {ar2_round.model.inputs["ranker_scores"].inputs["model"].key for ar2_round in fixed}
+    assert [ar2_round.ranker for ar2_round in fixed] == [None, None, None]
     assert len(teachers) == 1
 
 
@@ -87,10 +87,10 @@ def test_two_rounds_from_data_to_their_table(configure: Any, capsys: Any) -> Non
     judged = places.open("refresh/refresh/round-2/judged", "negatives")
     assert ranker.manifest.identity.inputs["negatives"] == judged.fingerprint
     [rounds] = json.loads((Path(config.workdir) / "refresh" / "rounds.json").read_text()).values()
-    assert [one["number"] for one in rounds["rounds"]] == [1, 2]
+    assert [row["number"] for row in rounds["rounds"]] == [1, 2]
     assert rounds["rounds"][1]["seconds"]["train"] > 0
-    told = [one["ranker"] and one["ranker"]["info"] for one in rounds["rounds"]]
-    assert told == [None, ranker.info]
+    stories = [row["ranker"] and row["ranker"]["info"] for row in rounds["rounds"]]
+    assert stories == [None, ranker.info]
     assert ranker.info["mined_by"] == "round-1, judged by sieve"
     page = (Path(config.workdir) / "refresh" / "report.html").read_text()
     assert f"{ranker.info['history'][ranker.info['best_epoch']]['metrics']['loss']:.4f}" in page

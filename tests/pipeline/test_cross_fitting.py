@@ -92,17 +92,17 @@ def test_no_pair_is_measured_by_a_model_that_was_trained_on_it_or_its_passage(co
         assert {fold_of[row["query_id"]] for row in trained} == {1 - fold}
         mine = {content[row["passage_id"]] for row in qrels if fold_of[row["query_id"]] == fold}
         assert not mine & {content[row["passage_id"]] for row in trained}
-        assert len(trained) + sum(one == fold for one in fold_of.values()) == NUM_QUERIES
+        assert len(trained) + sum(own_fold == fold for own_fold in fold_of.values()) == NUM_QUERIES
         training = model.arguments["training"]
         assert (training.train.loss.name, training.train.num_epochs) == ("nce", 2)
     # What the judge says is the detector's word on these margins.
     verdicts = places.open("verdicts/npc-train", "verdicts")
-    found = read_margins(opened(places, node)).detect(LocalFdrDetector())
+    detection = read_margins(opened(places, node)).detect(LocalFdrDetector())
     assert [row["action"] for row in rows_of(verdicts, "verdicts/train")] == np.where(
-        found.clean, "keep", "drop"
+        detection.clean, "keep", "drop"
     ).tolist()
-    assert verdicts.info["detector"]["share_mismatched"] == found.share_mismatched
-    assert filtered.info["judgments_after"] == int(found.clean.sum())
+    assert verdicts.info["detector"]["share_mismatched"] == detection.share_mismatched
+    assert filtered.info["judgments_after"] == int(detection.clean.sum())
 
 
 def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(configure: Any) -> None:
@@ -118,7 +118,8 @@ def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(confi
         fold = row["fold"]
         scorer = DualEncoderScorer(opened(places, node.inputs[f"models/{fold}"]).folder.root, "float32", "cpu", 4096)
         others = sorted(
-            {one["passage_id"] for one in measured if one["fold"] == fold} - {row["passage_id"]},
+            {measured_pair["passage_id"] for measured_pair in measured if measured_pair["fold"] == fold}
+            - {row["passage_id"]},
         )
         texts = corpus.texts(corpus.rows_of([row["passage_id"], *others]))
         query = scorer.encode("query", None, [text_of[row["query_id"]]])
@@ -129,8 +130,8 @@ def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(confi
             rest = np.logaddexp.reduce(np.delete(scores, [0, at]))
             expected[at] = (np.logaddexp(0.0, rest - scores[0]), np.logaddexp(0.0, rest - scores[at]))
         assert len(row["perplexity"]) == 2
-        for found in zip(row["perplexity"], row["random_pair"], strict=True):
-            assert sum(np.allclose(one, found, atol=1e-4) for one in expected.values()) == 1
+        for values in zip(row["perplexity"], row["random_pair"], strict=True):
+            assert sum(np.allclose(reference, values, atol=1e-4) for reference in expected.values()) == 1
 
 
 def test_passages_of_pairs_are_read_as_such_whether_random_ones_or_not(
@@ -140,10 +141,10 @@ def test_passages_of_pairs_are_read_as_such_whether_random_ones_or_not(
     read, missing = measure_folds.MeasureFolds._positives, []
 
     def compared(self: Any, fold: Any, row_N: Any) -> Any:
-        found, texts = read(self, fold, row_N), self.corpus.texts(row_N)
-        np.testing.assert_allclose(found, fold.scorer.encode("passage", texts.titles, texts.texts), atol=1e-5)
+        perplexities, texts = read(self, fold, row_N), self.corpus.texts(row_N)
+        np.testing.assert_allclose(perplexities, fold.scorer.encode("passage", texts.titles, texts.texts), atol=1e-5)
         missing.extend(~np.isin(self.corpus.content_hashes(row_N), fold.content_P))
-        return found
+        return perplexities
 
     monkeypatch.setattr(measure_folds.MeasureFolds, "_positives", compared)
     monkeypatch.setattr(measure_folds, "POOL_SIZE", 6)
@@ -178,15 +179,15 @@ def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
     places = Places.of(config.workdir)
     assert node.inputs["margins"].key == margins_node(configure(train=train)).key
     margins = read_margins(opened(places, node.inputs["margins"]))
-    found = margins.detect(LocalFdrDetector())
+    detection = margins.detect(LocalFdrDetector())
     measured = {query_id: at for at, query_id in enumerate(margins.query_ids.to_pylist())}
     kept = read_parquet(soft.local("detection/epoch-002.parquet")).to_pylist()
     place_N = [measured[row["query_id"]] for row in kept]
     assert [row["perplexity"] for row in kept] == margins.perplexity_N[place_N].tolist()
-    assert [row["log_posterior"] for row in kept] == found.log_posterior[place_N].tolist()
+    assert [row["log_posterior"] for row in kept] == detection.log_posterior[place_N].tolist()
     share = soft.info["history"][1]["metrics"]["clean_share"]
-    assert share == pytest.approx(float(np.exp(found.log_posterior).mean()), abs=1e-5)
-    assert share != pytest.approx(float(found.clean.mean()), abs=1e-3)
+    assert share == pytest.approx(float(np.exp(detection.log_posterior).mean()), abs=1e-5)
+    assert share != pytest.approx(float(detection.clean.mean()), abs=1e-3)
 
 
 def test_the_audit_of_a_trained_model_flags_what_that_of_an_untrained_one_flags(configure: Any) -> None:
@@ -284,7 +285,7 @@ def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: An
     assert models == [recipe_of(config).model("untrained").key] * 2
     measured = rows_of(opened(places, node), "measures/train")
     pairs = Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()
-    assert [one["query_id"] for one in measured] == [one["query_id"] for one in pairs]
+    assert [row["query_id"] for row in measured] == [row["query_id"] for row in pairs]
     # Words that query and passage share: what was not learnt tells the mismatched ones too.
-    surprise = {truth: np.mean([one["perplexity"] for one in measured if one["truth"] == truth]) for truth in (0, 1)}
+    surprise = {truth: np.mean([row["perplexity"] for row in measured if row["truth"] == truth]) for truth in (0, 1)}
     assert surprise[1] > surprise[0]

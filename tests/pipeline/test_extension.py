@@ -93,14 +93,14 @@ def test_a_run_uses_what_somebody_else_declares(config: Path, installed: Path) -
     trained = model.manifest.identity.config["training"]["train"]
     assert trained["loss"] == {"name": "halved", "factor": 0.25}
     assert trained["sampler"] == {"name": "lowest"}
-    assert [one["epoch"] for one in model.info["detections"]] == [0, 1]
-    assert {one["threshold"] for one in model.info["detections"]} == {0.4}
+    assert [detection["epoch"] for detection in model.info["detections"]] == [0, 1]
+    assert {detection["threshold"] for detection in model.info["detections"]} == {0.4}
 
     verdicts = {
         name: places.open(f"verdicts/{name}-bm25-train", "verdicts") for name in ("best_candidate", "pupil", "stranger")
     }
-    assert {name: one.info["drop"] for name, one in verdicts.items()} == dict.fromkeys(verdicts, 40)
-    asked = {name: one.manifest.identity.inputs["model"] for name, one in verdicts.items()}
+    assert {name: made.info["drop"] for name, made in verdicts.items()} == dict.fromkeys(verdicts, 40)
+    asked = {name: made.manifest.identity.inputs["model"] for name, made in verdicts.items()}
     assert len(set(asked.values())) == 3
     pupil = places.folder("model", asked["pupil"]).read_json("manifest.json")["identity"]
     training = pupil["config"]["training"]

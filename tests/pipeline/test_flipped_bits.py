@@ -88,10 +88,10 @@ def contents(artifact: Artifact) -> Iterator[Any]:
 
 
 def digest(values: Iterator[Any]) -> str:
-    found = hashlib.blake2b()
+    hashed = hashlib.blake2b()
     for value in values:
-        found.update(repr(value).encode())
-    return found.hexdigest()
+        hashed.update(repr(value).encode())
+    return hashed.hexdigest()
 
 
 def flip(file: Path, at: int, bit: int) -> bytes:
@@ -147,7 +147,7 @@ def test_what_is_made_from_it_is_refused_too_and_remade_with_again(
     parts = [file for file in files_of(copy / "store" / kind) if file.suffix in (".arrow", ".npy")]
     for file in parts:
         flip(file, file.stat().st_size // 2, 3)
-    with pytest.raises(ArtifactError, match=r"does not have the checksum in the manifest") as refused:
+    with pytest.raises(ArtifactError, match=r"differs from the checksum in the manifest") as refused:
         raydr.evaluate(config, SYSTEMS)
     assert any(file.name in str(refused.value) for file in parts)
     for file in parts:

@@ -68,15 +68,15 @@ def forecast(raw: dict[str, Any], scaled: bool = False) -> RunConfig:
 
 def test_a_verb_says_what_the_forecast_of_its_nodes_is(raw: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     raydr.train(forecast(raw), dry_run=True)
-    said = capsys.readouterr().err
-    assert "forecast of 1 of them" in said
-    assert "50 h 00 min one after the other, 150.0 GPU-hours, 2.0 GiB written" in said
+    output = capsys.readouterr().err
+    assert "forecast of 1 of them" in output
+    assert "50 h 00 min one after the other, 150.0 GPU-hours, 2.0 GiB written" in output
 
 
 def test_what_takes_more_than_was_agreed_to_is_not_begun(raw: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"150.0 GPU-hours.*plan.confirm_above.gpu_hours is 100: give --yes"):
+    with pytest.raises(ConfigError, match=r"150.0 GPU-hours.*above plan.confirm_above.gpu_hours 100: pass --yes"):
         raydr.train(forecast(raw))
-    with pytest.raises(ConfigError, match=r"plan.confirm_above.disk_gib is 1: give --yes"):
+    with pytest.raises(ConfigError, match=r"above plan.confirm_above.disk_gib 1: pass --yes"):
         raydr.train(forecast(raw | {"plan": {"confirm_above": {"gpu_hours": None, "disk_gib": 1}}}))
     assert not (Path(raw["workdir"]) / "store").exists()
 

@@ -40,7 +40,7 @@ def test_a_fusion_is_compared_with_its_systems_and_chosen_without_the_test_split
     assert set(fused.info["weights"]) == {"bm25", "untrained"}
     node = recipe_of(config).search("test", "fused")
     weights = node.inputs["weights"]
-    assert {one.label.rpartition("-")[2] for name, one in weights.inputs.items() if name.startswith("runs/")} == {"dev"}
+    assert {run.label.rpartition("-")[2] for name, run in weights.inputs.items() if name.startswith("runs/")} == {"dev"}
     # A text finds what its run has.
     query = Dataset(Places.of(config.workdir).open("dataset", "dataset")).queries("test").to_pylist()[3]
     ranked = [row for part in Run(fused).parts() for row in part.to_pylist() if row["query_id"] == query["query_id"]]
@@ -74,6 +74,6 @@ def test_every_setting_of_a_fusion_is_in_its_key(configure: Any) -> None:
 
 
 def test_a_system_that_is_not_there_is_named(configure: Any) -> None:
-    told = r"fuse.systems: 'lucene' has no run over split 'dev'.*import-run CONFIG FILE --system lucene --split dev"
-    with pytest.raises(ArtifactError, match=told):
+    message = r"fuse.systems: 'lucene' has no run over split 'dev'.*import-run CONFIG FILE --system lucene --split dev"
+    with pytest.raises(ArtifactError, match=message):
         raydr.fuse(configure(systems=["bm25", "lucene"]))

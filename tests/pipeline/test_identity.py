@@ -122,7 +122,7 @@ CONTENT = {
     "refresh.rounds": "model",
     "refresh.arms": "model",
 }
-OPTIMIZERS = [f"{one}.optimizer" for one in ("train", "ranker", "cross_fit", "judge.sieve", "judge.classifier")]
+OPTIMIZERS = [f"{section}.optimizer" for section in ("train", "ranker", "cross_fit", "judge.sieve", "judge.classifier")]
 #: What a setting is changed to, where the first other value of its type will not do.
 CHANGES = {
     "workdir": ["workdir=elsewhere"],
@@ -207,7 +207,7 @@ CHANGES = {
     "evaluate.answer_query_prefixes": ["evaluate.answer_query_prefixes=[q]"],
     "benchmark.systems": ["benchmark.systems=[bm25]"],
     "benchmark.known": ["benchmark.known=[{system: bm25, measure: AP, value: 0.5, tolerance: 0, source: x}]"],
-    **{f"{one}.lora.targets": [f"{one}.lora.targets=[query]"] for one in OPTIMIZERS},
+    **{f"{optimizer}.lora.targets": [f"{optimizer}.lora.targets=[query]"] for optimizer in OPTIMIZERS},
     "refresh.judges": ["refresh.judges=[guide]"],
     "refresh.optimizer": ["refresh.optimizer=kept", "train.optimizer.lora=null"],
     "refresh.evaluate_splits": ["refresh.evaluate_splits=[dev, test]"],
@@ -221,8 +221,8 @@ FIXED = {"judge.classifier.loss"}
 
 def with_settings(base: dict[str, Any], *overrides: str) -> RunConfig:
     raw = json.loads(json.dumps(base))
-    for one in overrides:
-        apply_override(raw, one)
+    for override in overrides:
+        apply_override(raw, override)
     return RunConfig.parse(raw)
 
 
@@ -320,8 +320,10 @@ def all_nodes(config: RunConfig, workdir: Path) -> dict[str, Node]:
     targets.append(recipe.audit(config.judge.judges, config.data.train_split, "untrained"))
     folds = cross_fitting.margins(recipe.context, config.data.train_split)
     targets.append(diagnosis(recipe.context, "trained", recipe.trained(), recipe.model("untrained"), folds))
-    targets += [target for arm in lay_out(recipe.context) for one in arm.rounds for target in one.targets()]
-    return {key: node for one in targets for key, node in {**one.ancestors(), one.key: one}.items()}
+    targets += [
+        target for arm in lay_out(recipe.context) for refresh_round in arm.rounds for target in refresh_round.targets()
+    ]
+    return {key: node for target in targets for key, node in {**target.ancestors(), target.key: target}.items()}
 
 
 def own(nodes: dict[str, Node]) -> set[tuple[str, ...]]:
@@ -334,7 +336,7 @@ def own(nodes: dict[str, Node]) -> set[tuple[str, ...]]:
 def first_changed(before: dict[str, Node], after: dict[str, Node]) -> set[str]:
     """The kinds of new nodes that are made of old ones alone."""
     new = [node for key, node in after.items() if key not in before]
-    return {node.kind for node in new if all(one.key in before for one in node.inputs.values())}
+    return {node.kind for node in new if all(node_input.key in before for node_input in node.inputs.values())}
 
 
 def leaves(config: Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -350,9 +352,9 @@ def leaves(config: Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 def another(value: Any, annotation: Any) -> Any:
     """A value of the type that is not this one."""
-    options = [one for one in (annotation, *get_args(annotation)) if get_origin(one) is Literal]
+    options = [option for option in (annotation, *get_args(annotation)) if get_origin(option) is Literal]
     if options:
-        return next(one for one in get_args(options[0]) if one != value)
+        return next(choice for choice in get_args(options[0]) if choice != value)
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -376,19 +378,23 @@ def test_every_setting_changes_the_keys_of_what_it_is_content_of_and_no_other(
         seen.add(key)
         if key in FIXED:
             continue
-        given = CHANGES.get(key) or [f"{key}={json.dumps(another(value, annotation))}"]
+        changes = CHANGES.get(key) or [f"{key}={json.dumps(another(value, annotation))}"]
         places = {"OTHER": str(other), "DATA": base["data"]["reader"]["path"]}
         for place, folder in places.items():
-            given = [one.replace(place, folder) for one in given]
-        after = all_nodes(with_settings(base, *given), tmp_path / "w")
-        found = {kind for kind, *_ in own(before) ^ own(after)} | first_changed(before, after)
+            changes = [change.replace(place, folder) for change in changes]
+        after = all_nodes(with_settings(base, *changes), tmp_path / "w")
+        changed = {kind for kind, *_ in own(before) ^ own(after)} | first_changed(before, after)
         expected = set(next((kinds for pattern, kinds in CONTENT.items() if fnmatch(key, pattern)), "").split())
-        if found != expected or (before.keys() != after.keys()) != bool(expected):
-            wrong.append(f"{key}: {' '.join(sorted(found))}, not {' '.join(sorted(expected))} ({given})")
+        if changed != expected or (before.keys() != after.keys()) != bool(expected):
+            wrong.append(f"{key}: {' '.join(sorted(changed))}, not {' '.join(sorted(expected))} ({changes})")
     assert not wrong, "\n".join(wrong)
     # No section is left out.
-    of_run = [one.key for group in list_settings(RunConfig) for one in group.settings if _is_section(group.title)]
-    assert {key for key in of_run if key not in seen and not any(one.startswith(f"{key}.") for one in seen)} == set()
+    of_run = [
+        setting.key for group in list_settings(RunConfig) for setting in group.settings if _is_section(group.title)
+    ]
+    assert {
+        key for key in of_run if key not in seen and not any(known.startswith(f"{key}.") for known in seen)
+    } == set()
 
 
 def _is_section(title: str) -> bool:
@@ -414,11 +420,11 @@ def test_what_a_judge_computes_with_reaches_verb_round_and_trial(
             "trial": trial.trained(),
             "round": lay_out(recipe.context)[0].rounds[0].model,
         }
-        found = {asker: model.key for asker, model in models.items()}
+        keys = {asker: model.key for asker, model in models.items()}
         for asker, model in models.items():
             [verdicts] = [node for node in model.ancestors().values() if node.kind == "verdicts"]
-            found[f"verdicts of the {asker}"] = verdicts.key
-        return found
+            keys[f"verdicts of the {asker}"] = verdicts.key
+        return keys
 
     before = keys()
     if change == "arithmetic":
@@ -438,7 +444,7 @@ def test_a_verb_a_round_and_a_trial_that_make_the_same_have_the_same_key_and_pla
     study = recipe_of(with_settings(base, *same, "train.num_epochs=5"), tmp_path / "w")
     trial = Recipe(study.context.of(with_settings(base, *same)))
     arm = lay_out(recipe.context)[0].rounds[0]
-    found = {
+    keys = {
         "model": [recipe.trained(), arm.model, trial.trained()],
         "run": [recipe.search("dev"), arm.runs["dev"], trial.search("dev")],
         "a variant and a trial": [
@@ -447,7 +453,7 @@ def test_a_verb_a_round_and_a_trial_that_make_the_same_have_the_same_key_and_pla
         ],
     }
     inventory = Inventory(recipe.context.facts.places)
-    for what, nodes in found.items():
+    for what, nodes in keys.items():
         assert len({node.key for node in nodes}) == 1, what
         assert len({inventory.folder(node).root for node in nodes}) == 1, what
         assert len({id(node) for node in nodes}) == len(nodes)

@@ -53,14 +53,14 @@ def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Pat
     lines = [f"{row['query_id']} Q0 {row['passage_id']} 1 2.5 x\n", f"{row['query_id']} Q0 lucene-7 2 1.5 x\n"]
     (tmp_path / "a.trec").write_text("".join(lines))
     raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene", split="test")
-    said = " ".join(capsys.readouterr().err.split())
-    assert "1 of the first 2 passages of the run are not in the corpus" in said
-    assert "the first is 'lucene-7'" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "1 of the first 2 passages of the run are not in the corpus" in output
+    assert "first: 'lucene-7'" in output
 
 
 def test_names_and_files_that_cannot_be_are_refused(config: RunConfig, tmp_path: Path) -> None:
     for name in ("bm25", "trained", "a/b", ""):
-        with pytest.raises(ConfigError, match="cannot be the name of a run of another program"):
+        with pytest.raises(ConfigError, match="is no valid name of an imported run"):
             raydr.import_run(config, "any.trec", system=name)
-    with pytest.raises(DataError, match="there is no run file"):
+    with pytest.raises(DataError, match="does not exist; expected lines"):
         raydr.import_run(config, str(tmp_path / "none.trec"), system="lucene")

@@ -34,7 +34,7 @@ def test_an_interrupted_encoding_goes_on_with_the_same_encoder(
     assert vectors.info["dtype"] == "int8"
     # Of the model, and not of what was made of it: queries are encoded by the model.
     assert vectors.info["model"] == vectors.manifest.identity.inputs["model"]
-    [quantized] = [one for one in (tmp_path / "store/quantized").iterdir() if one.is_dir()]
+    [quantized] = [path for path in (tmp_path / "store/quantized").iterdir() if path.is_dir()]
     made = Artifact.open(str(quantized), "quantized")
     assert made.info["num_passages"] == 120
     assert 0.99 < made.info["cosine"]["mean"] < 1

@@ -80,7 +80,7 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     trained = model.manifest.identity.config["training"]["train"]
     assert (trained["loss"]["name"], trained["in_batch_negatives"]) == ("rcl", False)
     assert trained["num_hard_negatives"] == DEPTH
-    weights = [DualEncoder.load(one.folder.root).state_dict() for one in (untrained, model)]
+    weights = [DualEncoder.load(artifact.folder.root).state_dict() for artifact in (untrained, model)]
     assert any(not torch.equal(value, weights[1][key]) for key, value in weights[0].items())
     # The YAML is the run: a training takes what its judges leave, without being told.
     [result] = raydr.train(config)
@@ -90,15 +90,15 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     data = Dataset(places.open("dataset-noisy", "dataset"))
     row = next(row for row in data.qrels("train").to_pylist() if row["noise"] == "mismatched")
     story = raydr.why(config, row["query_id"])
-    assert (story.split, [one.judgment["noise"] for one in story.positives]) == ("train", ["mismatched"])
+    assert (story.split, [positive.judgment["noise"] for positive in story.positives]) == ("train", ["mismatched"])
     assert [verdict["judge"] for verdict in story.positives[0].verdicts] == ["npc"]
     # Candidates hold the positive that the query has lost: the truth is known of it.
-    lost = next(one for one in story.negatives if one.passage_id == row["original_passage_id"])
+    lost = next(negative for negative in story.negatives if negative.passage_id == row["original_passage_id"])
     assert {verdict["judge"] for verdict in lost.verdicts} == {"sieve", "classifier"}
     assert {verdict["truth"] for verdict in lost.verdicts} == {True}
-    found = {one["artifact"]: one for one in lost.provenance}
-    assert found["negatives/bm25-train"]["miner"] == "bm25"
-    assert found["negatives/judged-sieve+classifier-bm25-train"]["action"] == "relabel"
+    artifacts = {origin["artifact"]: origin for origin in lost.provenance}
+    assert artifacts["negatives/bm25-train"]["miner"] == "bm25"
+    assert artifacts["negatives/judged-sieve+classifier-bm25-train"]["action"] == "relabel"
     console = Console(width=200, record=True)
     print_query(story, console)
     shown = console.export_text()
@@ -109,13 +109,13 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
 
 def test_what_cannot_be_judged_is_refused(configure: Any) -> None:
     config = configure([])
-    with pytest.raises(ConfigError, match="no judge was named"):
+    with pytest.raises(ConfigError, match="no judge is named"):
         raydr.judge(config)
     with pytest.raises(ConfigError, match="unknown judge 'oracle'; allowed: calibrated, calibrated_neg"):
         raydr.judge(config, ["oracle"])
-    with pytest.raises(ConfigError, match="use it alone"):
+    with pytest.raises(ConfigError, match="use it without other judges"):
         raydr.judge(config, ["truth", "npc"])
-    with pytest.raises(ConfigError, match="sieve judges the split that its model is trained on, 'train', not 'dev'"):
+    with pytest.raises(ConfigError, match="sieve judges only the training split of its model, 'train'; got 'dev'"):
         raydr.judge(config, ["sieve"], split="dev")
     [clean] = raydr.judge(config, ["truth"])
     assert Dataset(clean).qrels("train").num_rows == NUM_QUERIES * 3 // 4
@@ -158,11 +158,14 @@ def test_each_query_is_judged_by_the_cross_encoder_that_has_not_seen_it(configur
     raydr.judge(config)
     places = Places.of(config.workdir)
     node = recipe_of(config).verdicts(config.judge.judge(name), "train")
-    made = {role: Artifact.open(places.folder(one.kind, one.key), one.kind) for role, one in node.inputs.items()}
+    made = {
+        role: Artifact.open(places.folder(node_input.kind, node_input.key), node_input.kind)
+        for role, node_input in node.inputs.items()
+    }
     data, corpus = Dataset(made["dataset"]), Corpus(made["corpus"])
     fold_of = fold_of_texts(made["folds"], data, "train")
     trained = [made_of(made[f"models/{fold}"], "dataset", "dataset", places) for fold in range(2)]
-    texts = [set(Dataset(one).queries("train")["text"].to_pylist()) for one in trained]
+    texts = [set(Dataset(node_data).queries("train")["text"].to_pylist()) for node_data in trained]
     assert texts[0].isdisjoint(texts[1])
     assert sorted(map(len, texts)) == [NUM_QUERIES // 2] * 2
     verdicts = Artifact.open(places.folder("verdicts", node.key), "verdicts")
@@ -192,7 +195,7 @@ def test_a_cascade_reads_what_is_in_doubt_and_learns_from_what_is_kept(configure
     first = {"name": "consistency", "top_k": 2, "num_random": 40}
     second = {"name": "pair_classifier", "after": "consistency", "unsure": [0.6, 1.0]}
     config = configure([first, second], {"num_folds": 2, "pairs_kept_by": "consistency", "batch_size": 4})
-    [dataset] = [one for one in raydr.judge(config) if one.kind == "dataset"]
+    [dataset] = [artifact for artifact in raydr.judge(config) if artifact.kind == "dataset"]
     places = Places.of(config.workdir)
     before, after = (rows_of(places.open(f"verdicts/{name['name']}-train", "verdicts")) for name in (first, second))
     assert 0 < len(after) < len(before) == NUM_QUERIES
@@ -242,8 +245,8 @@ def test_of_candidates_too_only_what_is_in_doubt_is_read(configure: Any) -> None
 
 
 def asked(recipe: Any, judge: str, split: str = "train") -> Node:
-    found: Node = recipe.verdicts(recipe.config.judge.judge(judge), split).inputs["model"]
-    return found
+    model: Node = recipe.verdicts(recipe.config.judge.judge(judge), split).inputs["model"]
+    return model
 
 
 @pytest.mark.usefixtures("here")
@@ -279,7 +282,7 @@ def test_cross_encoders_of_folds_are_shared_and_other_splits_are_judged_by_one(c
 def test_a_cascade_is_the_same_in_a_round_and_its_cross_encoder_is_shared(configure: Any) -> None:
     after = [{"name": "pair_classifier", "after": "npc"}, {"name": "classifier", "after": "guide"}]
     recipe = recipe_of(configure(["npc", "guide", *after], {"pairs_kept_by": "npc", "num_folds": 2}))
-    pairs, negatives = (recipe.verdicts(recipe.config.judge.judge(one["name"]), "train") for one in after)
+    pairs, negatives = (recipe.verdicts(recipe.config.judge.judge(settings["name"]), "train") for settings in after)
     assert pairs.inputs["earlier"].key == recipe.names["verdicts/npc-train"].key
     assert negatives.inputs["earlier"].key == recipe.names["verdicts/guide-bm25-train"].key
     kept = pairs.inputs["models/0"].inputs["dataset"].inputs["kept"]
@@ -296,8 +299,8 @@ def test_a_cross_encoder_that_is_trained_once_is_one_whatever_each_round_keeps(c
         refresh = {"num_rounds": 3, "classifier": how}
         config = configure([first, "classifier"], {"pairs_kept_by": "npc"}, refresh=refresh)
         rounds = lay_out(recipe_of(config).context)[0].rounds
-        assert len({one.verdicts[0].key for one in rounds}) == 3
-        assert len({one.verdicts[1].inputs["model"].key for one in rounds}) == num, how
+        assert len({refresh_round.verdicts[0].key for refresh_round in rounds}) == 3
+        assert len({refresh_round.verdicts[1].inputs["model"].key for refresh_round in rounds}) == num, how
 
 
 @pytest.mark.usefixtures("here")
@@ -342,7 +345,7 @@ def test_a_cross_encoder_learns_from_what_others_keep(configure: Any, by: str, m
 def test_a_cross_encoder_needs_candidates_or_random_passages(configure: Any) -> None:
     nothing_mined: dict[str, Any] = {"negatives": None, "train": {"num_hard_negatives": 0}}
     recipe = recipe_of(configure(["pair_classifier"], {"num_hard_negatives": 1}, **nothing_mined))
-    with pytest.raises(ConfigError, match=r"judge\.classifier\.num_hard_negatives is 1 and the run mines no"):
+    with pytest.raises(ConfigError, match=r"judge\.classifier\.num_hard_negatives is 1, but the run mines no"):
         recipe.trained()
 
 

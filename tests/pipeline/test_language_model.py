@@ -42,8 +42,8 @@ AGAIN: dict[str, Any] = {"name": "language_model", "model": MODEL, "unsure": [0,
 
 @pytest.fixture
 def stub() -> Iterator[ChatStub]:
-    with serving(ChatStub()) as found:
-        yield found
+    with serving(ChatStub()) as server:
+        yield server
 
 
 @pytest.fixture
@@ -92,11 +92,14 @@ def test_a_training_obeys_it_in_place_of_the_judge_before(settings: dict[str, An
     judged = places.open("negatives/judged-margin+language_model_negatives-bm25-train", "negatives")
     assert judged.info["drop"] == again["drop"] < places.open("verdicts/margin-bm25-train", "verdicts").info["drop"]
     story = raydr.why(config, min(mismatched))
-    said = {one["judge"]: (one["action"], one["score_name"], one["score"]) for one in story.positives[0].verdicts}
-    assert said["language_model"] == ("drop", "1 - probability of relevance", pytest.approx(1.0))
+    verdicts = {
+        verdict["judge"]: (verdict["action"], verdict["score_name"], verdict["score"])
+        for verdict in story.positives[0].verdicts
+    }
+    assert verdicts["language_model"] == ("drop", "1 - probability of relevance", pytest.approx(1.0))
     [audit] = raydr.audit(config, model="untrained", judges="npc,language_model")
     page = Path(audit.local("report.html")).read_text()
-    assert "pairs that a language model takes for irrelevant, of those that it was asked about" in page
+    assert "pairs that a language model takes for irrelevant, of those that it read" in page
     # What is there asks nobody.
     num = len(stub.bodies)
     raydr.train(config)
@@ -135,18 +138,21 @@ def test_a_checkpoint_reads_in_place_of_a_server(settings: dict[str, Any], stub:
     queries = query_texts(data, "train", part["query_id"].to_pylist())
     passages = corpus.texts(corpus.rows_of(part["passage_id"].to_pylist()))
     asked = {"checkpoint": folder, "max_length": 500, "title_separator": "\n", "prompt": PromptConfig()}
-    model, tokenizer = CrossEncoder.from_config(found := CrossEncoderConfig(**asked)).eval(), PairTokenizer(found)
+    model, tokenizer = (
+        CrossEncoder.from_config(encoder_config := CrossEncoderConfig(**asked)).eval(),
+        PairTokenizer(encoder_config),
+    )
     odds = log_odds(model, tokenizer(queries, passages.titles, passages.texts), 512, tokenizer.pad_id)
     wrong = 1 / (1 + np.exp(odds))
     np.testing.assert_allclose(part["score"].to_numpy(), wrong, atol=1e-4)
-    assert part["action"].to_pylist() == ["drop" if one > 0.5 else "keep" for one in wrong]
+    assert part["action"].to_pylist() == ["drop" if p > 0.5 else "keep" for p in wrong]
     # Of candidates too.
     config = changed(settings, 3, **local)
     raydr.judge(config, judge=["language_model_negatives"], again=True)
     verdicts = places.open("verdicts/language_model_negatives-bm25-train", "verdicts")
     table = pa.concat_tables([read_parquet(verdicts.local(name)) for name in verdicts.parts("verdicts/train")])
     assert len(table) == verdicts.info["before"] > 100
-    assert table["action"].to_pylist() == ["drop" if one > 0.5 else "keep" for one in table["score"].to_pylist()]
+    assert table["action"].to_pylist() == ["drop" if p > 0.5 else "keep" for p in table["score"].to_pylist()]
     assert not stub.bodies
     config = changed(settings, 1, **local)
     # The same weights elsewhere are the same judge.
@@ -187,7 +193,7 @@ def test_a_wrong_key_is_said_before_anything_is_made(settings: dict[str, Any], s
     with pytest.raises(EndpointError, match="HTTP 401, the key is missing or wrong"):
         raydr.train(RunConfig.parse(settings))
     assert not (tmp_path / "w" / "store").exists()
-    with pytest.raises(ConfigError, match="judge language_model asks no model"):
+    with pytest.raises(ConfigError, match="judge language_model has no model"):
         raydr.judge(changed(settings, 1, model=""), dry_run=True)
     # A dry run asks nobody.
     raydr.train(RunConfig.parse(settings), dry_run=True)

@@ -40,24 +40,24 @@ def test_a_run_of_linking_stays_in_its_worlds(tiny_checkpoint: str, tmp_path: Pa
     places = Places.of(config.workdir)
     depths = {"trained": 30, "trained+ranker": 5, "trained@split": 60, "trained@all": 120}
     for system, depth in depths.items():
-        found: dict[str, list[str]] = {}
+        retrieved: dict[str, list[str]] = {}
         for part in Run(places.open(f"runs/val/{system}", "run")).parts():
             for row in part.to_pylist():
-                found.setdefault(row["query_id"], []).append(row["passage_id"])
-        assert {len(ids) for ids in found.values()} == {depth}
-        for query_id, ids in found.items():
+                retrieved.setdefault(row["query_id"], []).append(row["passage_id"])
+        assert {len(ids) for ids in retrieved.values()} == {depth}
+        for query_id, ids in retrieved.items():
             own = {"trained@split": "cd", "trained@all": "abcd"}.get(system, query_id[2])
-            assert {one[0] for one in ids} <= set(own)
+            assert {own_id[0] for own_id in ids} <= set(own)
     mined = read_split(places.open("negatives/bm25-train", "negatives"), "negatives", "train").to_pylist()
     assert mined
     assert all(row["passage_id"][0] == row["query_id"][2] for row in mined)
     result = load_result(evaluation)
-    means = {(one.system, one.measure): one.mean for one in result.summaries}
+    means = {(summary.system, summary.measure): summary.mean for summary in result.summaries}
     # The whole world is found, and what is reranked is what was found first.
     assert means["trained", "recall@30 (qrels)"] == 1
     assert means["trained+ranker", "recall@5 (qrels)"] == means["trained", "recall@5 (qrels)"]
     assert means["trained@all", "recall@5 (qrels)"] <= means["trained", "recall@5 (qrels)"]
-    of_worlds = {(one.group, one.num_queries) for one in result.groups if one.grouping == "partition"}
+    of_worlds = {(group.group, group.num_queries) for group in result.groups if group.grouping == "partition"}
     assert {("c", 12), ("d", 12)} <= of_worlds
 
     hits = raydr.search_text(config, "red river", top_k=40, partition="b")

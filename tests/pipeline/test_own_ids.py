@@ -30,7 +30,7 @@ def arguments(tmp_path: Path) -> Path:
     folder = tmp_path / "arguments"
     (folder / "qrels").mkdir(parents=True)
     texts = [make_sentence(at, 12) for at in range(0, 40, 2)]
-    passages = [text for one in texts for text in (one, " ".join(one.split()[:6]))]
+    passages = [text for part in texts for text in (part, " ".join(part.split()[:6]))]
     rows = [{"_id": f"a{at:02d}", "title": "", "text": text} for at, text in enumerate(passages)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[::2]))
@@ -52,8 +52,8 @@ def config_of(arguments: Path, checkpoint: str, workdir: Path, **data: Any) -> R
 
 def test_a_run_with_them(arguments: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
     config = config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True)
-    found = raydr.evaluate(config, system=["bm25", "untrained", "trained"])
-    assert found.to_pandas().set_index("system")["mean"]["bm25"] == 1.0
+    evaluations = raydr.evaluate(config, system=["bm25", "untrained", "trained"])
+    assert evaluations.to_pandas().set_index("system")["mean"]["bm25"] == 1.0
     places = Places.of(config.workdir)
     data, corpus = Dataset(places.open("dataset", "dataset")), Corpus(places.open("corpus", "corpus"))
     # All that was ranked, BM25's candidates for training among it: as deep as asked for.
@@ -86,8 +86,10 @@ def test_judges_and_the_models_that_measure_for_them(arguments: Path, tiny_check
     places = Places.of(config.workdir)
     verdicts = places.open("verdicts/consistency-train", "verdicts")
     assert verdicts.info["keep"] >= 1
-    sets = [Artifact.open(Folder(str(one)), "dataset") for one in Path(f"{config.workdir}/store/dataset").glob("[!.]*")]
-    of_folds = [Dataset(one) for one in sets if "folds" in one.manifest.identity.inputs]
+    sets = [
+        Artifact.open(Folder(str(path)), "dataset") for path in Path(f"{config.workdir}/store/dataset").glob("[!.]*")
+    ]
+    of_folds = [Dataset(artifact) for artifact in sets if "folds" in artifact.manifest.identity.inputs]
     assert len(of_folds) == 2
     for data in of_folds:
         own = data.dropped("train")
@@ -98,8 +100,8 @@ def test_judges_and_the_models_that_measure_for_them(arguments: Path, tiny_check
 def test_a_diagnosis(arguments: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = []
 
-    def build(*given: Any) -> DevSet:
-        samples.append(build_dev_set(*given))
+    def build(*parts: Any) -> DevSet:
+        samples.append(build_dev_set(*parts))
         return samples[-1]
 
     monkeypatch.setattr("raydr.artefacts.evidence_samples.build_dev_set", build)
@@ -107,7 +109,7 @@ def test_a_diagnosis(arguments: Path, tiny_checkpoint: str, tmp_path: Path, monk
     assert len(samples) >= 2
     for sample in samples:
         pairs = {(sample.query_ids[query], sample.passage_ids[passage]) for query, passage in sample.dropped_N2}
-        assert pairs == {(one, one) for one in sample.query_ids}
+        assert pairs == {(query_id, query_id) for query_id in sample.query_ids}
 
 
 def test_a_run_that_was_imported_before_is_imported_again(
@@ -119,7 +121,7 @@ def test_a_run_that_was_imported_before_is_imported_again(
     before = config_of(arguments, tiny_checkpoint, tmp_path / "w")
     raydr.import_run(before, str(file), system="lucene")
     config = config_of(arguments, tiny_checkpoint, tmp_path / "w", skip_own_id=True)
-    with pytest.raises(ArtifactError, match=r"imported before data\.skip_own_id was changed: raydr import-run"):
+    with pytest.raises(ArtifactError, match=r"imported with another data\.skip_own_id: raydr import-run"):
         raydr.evaluate(config, system=["lucene"])
     raydr.prepare(config, again=True)
     [run] = raydr.import_run(config, str(file), system="lucene", again=True)
@@ -131,8 +133,8 @@ def test_who_did_not_say_so_is_told(
     arguments: Path, tiny_checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raydr.prepare(config_of(arguments, tiny_checkpoint, tmp_path / "w"))
-    said = " ".join(capsys.readouterr().err.split())
-    assert "by id (4 of dev, 4 of test, 12 of train): each finds itself first. Set data.skip_own_id: true" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "by id (4 of dev, 4 of test, 12 of train): each finds itself first. Set data.skip_own_id: true" in output
 
 
 def test_what_is_left_of_a_run_is_ranked_anew() -> None:

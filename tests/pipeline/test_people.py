@@ -82,7 +82,7 @@ def test_a_training_obeys_people_whatever_judges_and_detectors_say(config: RunCo
     of_pairs, of_negatives = (
         actions(places.open(f"verdicts/{name}", "verdicts")) for name in ("npc-train", "margin-bm25-train")
     )
-    flagged, kept = ([pair for pair, action in of_pairs.items() if action == one] for one in ("drop", "keep"))
+    flagged, kept = ([pair for pair, action in of_pairs.items() if action == kind] for kind in ("drop", "keep"))
     right, clean = flagged[:5], next(pair for pair, action in of_negatives.items() if action == "keep")
     for pair in right:
         decide(config, "pairs", *pair, "right")
@@ -96,8 +96,8 @@ def test_a_training_obeys_people_whatever_judges_and_detectors_say(config: RunCo
     assert left == {*right, *kept} - {kept[1]}
     negatives = Artifact.open(places.folder("negatives", inputs["negatives"]), "negatives")
     table = read_split(negatives, "negatives", "train").to_pylist()
-    [given] = [row for row in table if (row["query_id"], row["passage_id"]) == clean]
-    assert (given["action"], given["weight"]) == ("drop", 0.0)
+    [verdict] = [row for row in table if (row["query_id"], row["passage_id"]) == clean]
+    assert (verdict["action"], verdict["weight"]) == ("drop", 0.0)
     assert model.info["num_examples"] == len(left)
     # The detection in training flags half of what is left, but for what people call right.
     trusted = {query_id for query_id, _ in right}
@@ -110,7 +110,10 @@ def test_a_training_obeys_people_whatever_judges_and_detectors_say(config: RunCo
     assert model.info["detections"][0]["share_flagged"] == pytest.approx(1 - sum(detected.values()) / len(detected))
     # What people say stands beside what judges say.
     story = raydr.why(config, kept[1][0])
-    assert {one["judge"]: one["action"] for one in story.positives[0].verdicts} == {"npc": "keep", "people": "drop"}
+    assert {verdict["judge"]: verdict["action"] for verdict in story.positives[0].verdicts} == {
+        "npc": "keep",
+        "people": "drop",
+    }
 
 
 @pytest.mark.invariant

@@ -67,7 +67,7 @@ def test_names_work_without_links(tmp_path: Path) -> None:
     """Object stores have no links: names are files there and nothing else."""
     places = Places(Folder("memory://names-without-links"))
     places.point("models/a", "model", "0123456789abcdef0123")
-    found = places.resolve("models/a")
-    assert found is not None
-    assert found.url.endswith("store/model/0123456789abcdef")
+    node = places.resolve("models/a")
+    assert node is not None
+    assert node.url.endswith("store/model/0123456789abcdef")
     assert places.names("models") == ["models/a"]

@@ -87,7 +87,7 @@ def test_reasons(inventory, tmp_path):
     assert reason(inventory, after, {"b": after}) == "x was 0, is 3"
     inventory.folder(c).write_json(PLAN, c.identity.model_dump(mode="json"))
     assert reason(inventory, c, {}) == "was interrupted before its first part"
-    assert reason(inventory, b, {}, again={b.key}) == "asked for again"
+    assert reason(inventory, b, {}, again={b.key}) == "made again on request"
 
 
 def test_asked_for_again_makes_what_is_asked_for_and_what_stands_on_it(inventory, tmp_path):

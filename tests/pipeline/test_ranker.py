@@ -92,7 +92,7 @@ def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path)
     file = tmp_path / "a.trec"
     file.write_text("q00 Q0 p001 1 2.5 x\n")
     raydr.import_run(config, str(file), system="lucene", split="train")
-    message = "the ranker's epoch is chosen by what 'lucene' finds for split 'dev', and that run is not there"
+    message = "selecting the ranker's epoch needs a run of 'lucene' over split 'dev', which does not exist"
     with pytest.raises(ConfigError, match=message):
         raydr.train(config, name="ranker")
     raydr.import_run(config, str(file), system="lucene", split="dev")
@@ -125,12 +125,12 @@ def test_a_run_is_reranked_evaluated_and_asked_by_a_text(
     assert {(row["query_id"], row["passage_id"]) for row in rows_of(made)} == pairs
     # A retriever orders its own run as it is, by its own scores.
     [same] = raydr.rerank(config, system="untrained", by="untrained")
-    found = {(row["query_id"], row["passage_id"]): row["score"] for row in rows_of(same)}
+    scores = {(row["query_id"], row["passage_id"]): row["score"] for row in rows_of(same)}
     searched = rows_of(places.open("runs/test/untrained", "run"))
-    assert found.keys() == {(row["query_id"], row["passage_id"]) for row in searched if row["rank"] <= 20}
+    assert scores.keys() == {(row["query_id"], row["passage_id"]) for row in searched if row["rank"] <= 20}
     for row in searched:
         if row["rank"] <= 20:
-            assert found[row["query_id"], row["passage_id"]] == pytest.approx(row["score"], abs=2e-3)
+            assert scores[row["query_id"], row["passage_id"]] == pytest.approx(row["score"], abs=2e-3)
     # What has been reranked is among the systems, and a system by its name.
     recipe = recipe_of(config)
     assert recipe.systems("test") == ["bm25", "untrained", "trained", "bm25+ranker", "untrained+untrained"]

@@ -49,7 +49,11 @@ def planned(beir_folder, tiny_checkpoint, tmp_path, here):
 
 def nodes(arms: list[Arm]) -> list[Node]:
     """All nodes of all arms, each once."""
-    return list({key: node for arm in arms for one in arm.rounds for key, node in one.nodes().items()}.values())
+    return list(
+        {
+            key: node for arm in arms for refresh_round in arm.rounds for key, node in refresh_round.nodes().items()
+        }.values()
+    )
 
 
 def labels(arms: list[Arm]) -> list[str]:
@@ -64,14 +68,14 @@ def test_every_round_mines_with_the_model_of_the_one_before(planned):
     [arm] = planned()
     first, second, third = arm.rounds
     assert first.mined.inputs["run"].label == "search-bm25-train"
-    for one, before in ((second, first), (third, second)):
-        ranked = one.mined.inputs["run"]
+    for later, before in ((second, first), (third, second)):
+        ranked = later.mined.inputs["run"]
         assert ranked.inputs["index"].inputs["model"].key == before.model.key
-        assert one.model.inputs["start"].key == before.model.key
-        assert one.model.inputs["negatives"].key == one.judged.negatives.key
-    found = labels([arm])
+        assert later.model.inputs["start"].key == before.model.key
+        assert later.model.inputs["negatives"].key == later.judged.negatives.key
+    labels_of_arm = labels([arm])
     for number in (1, 2, 3):
-        names = {label.partition("/")[2] for label in found if label.startswith(f"round-{number}/")}
+        names = {label.partition("/")[2] for label in labels_of_arm if label.startswith(f"round-{number}/")}
         assert {"statistics", "train", "judge-margin-train", "evaluate-dev"} <= names
 
 
@@ -108,20 +112,20 @@ def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
     assert keys(scratch)["round-2/train"] != base
     assert "start" not in scratch[0].rounds[1].model.inputs
     kept = planned(refresh={"num_rounds": 3, "optimizer": "kept"})
-    trainings = [one.model.arguments["training"] for one in kept[0].rounds]
+    trainings = [refresh_round.model.arguments["training"] for refresh_round in kept[0].rounds]
     assert [training.keep_optimizer for training in trainings] == [True, True, False]
     assert [training.with_optimizer for training in trainings] == [False, True, True]
     adapted = {"train": {"optimizer": {"lora": {}}}}
-    told = r"refresh.optimizer is kept around round 1, and train.optimizer.lora gives each training new adapters"
-    with pytest.raises(ConfigError, match=told):
+    message = r"refresh.optimizer is kept around round 1, and train.optimizer.lora gives each training new adapters"
+    with pytest.raises(ConfigError, match=message):
         planned(refresh={"num_rounds": 3, "optimizer": "kept"}, **adapted)
     assert planned(**adapted)[0].rounds[1].model.inputs["start"]
 
 
 def test_the_classifier_is_trained_once_or_in_each_round(planned):
     def trained(**refresh: Any) -> int:
-        found = nodes(planned(refresh={"num_rounds": 3, "judges": ["classifier"], **refresh}))
-        return sum(node.kind == "cross_encoder" for node in found)
+        planned_nodes = nodes(planned(refresh={"num_rounds": 3, "judges": ["classifier"], **refresh}))
+        return sum(node.kind == "cross_encoder" for node in planned_nodes)
 
     assert trained() == 1
     assert trained(classifier="each_round") == 3
@@ -135,14 +139,14 @@ def test_a_split_without_queries_is_refused_before_anything_is_trained(beir_fold
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"evaluate_splits": ["test"]}, r"refresh\.evaluate_splits has no 'dev'"),
         ({"measure": "R@7"}, r"refresh\.measure 'R@7' is not among evaluate\.measures"),
     ],
 )
-def test_rounds_whose_best_could_not_be_chosen_do_not_begin(beir_folder, tiny_checkpoint, tmp_path, settings, said):
-    with pytest.raises(ConfigError, match=said):
+def test_rounds_whose_best_could_not_be_chosen_do_not_begin(beir_folder, tiny_checkpoint, tmp_path, settings, message):
+    with pytest.raises(ConfigError, match=message):
         raydr.refresh(run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh=settings))
     assert not (tmp_path / "w" / "store").exists()
 
@@ -156,7 +160,7 @@ def test_a_search_demands_all_its_actors_at_a_time(planned):
 def test_a_comparison_is_made_again_for_another_baseline(planned, beir_folder, tiny_checkpoint, tmp_path):
     [arm] = planned(refresh={"num_rounds": 2})
     run = recipe_of(run_config(beir_folder, tiny_checkpoint, tmp_path)).context
-    first, second = (one.runs["dev"] for one in arm.rounds)
+    first, second = (refresh_round.runs["dev"] for refresh_round in arm.rounds)
     made = [evaluation(run, "dev", runs) for runs in ({"a": first, "b": second}, {"b": second, "a": first})]
     assert made[0].key != made[1].key
 
@@ -172,7 +176,7 @@ def test_judges_that_nothing_is_mined_for_are_refused(planned):
     nothing_mined: dict[str, Any] = {"num_rounds": 1, "num_hard_negatives": 0}
     with pytest.raises(ConfigError, match=r"refresh.judges: margin judges hard negatives"):
         planned(train={"num_hard_negatives": 0}, refresh=nothing_mined | {"judges": ["npc", "margin"]})
-    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1 and the run mines no"):
+    with pytest.raises(ConfigError, match=r"judge.classifier.num_hard_negatives is 1, but the run mines no"):
         planned(
             train={"num_hard_negatives": 0},
             refresh=nothing_mined | {"judges": ["pair_classifier"]},
@@ -187,11 +191,11 @@ def test_pairs_are_judged_where_nothing_is_mined(planned):
         judge={"classifier": {"num_hard_negatives": 0}},
     )
     assert not [label for label in labels([arm]) if "mine" in label]
-    for one in arm.rounds:
-        assert [node.arguments["judge"].name for node in one.verdicts] == ["npc", "pair_classifier"]
-        pairs = one.model.inputs["dataset"]
+    for refresh_round in arm.rounds:
+        assert [node.arguments["judge"].name for node in refresh_round.verdicts] == ["npc", "pair_classifier"]
+        pairs = refresh_round.model.inputs["dataset"]
         assert {role: node.key for role, node in pairs.inputs.items() if node.kind == "verdicts"} == {
-            f"verdicts/{node.arguments['judge'].name}": node.key for node in one.verdicts
+            f"verdicts/{node.arguments['judge'].name}": node.key for node in refresh_round.verdicts
         }
 
 
@@ -208,7 +212,7 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     assert "nothing to make" in capsys.readouterr().err
     assert again.rounds == first.rounds
     assert list(first.rounds) == ["plain", "judged"]
-    assert [one.number for one in first.rounds["plain"]] == [1, 2]
+    assert [row.number for row in first.rounds["plain"]] == [1, 2]
     plain, judged = (first.rounds[arm][1] for arm in ("plain", "judged"))
     mined = "round-2/mine-round-1-train"
     assert plain.fingerprints[f"plain/{mined}"] == judged.fingerprints[f"judged/{mined}"]
@@ -218,14 +222,14 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     check_the_record(first.folder, first.rounds)
     places = Places.of(str(tmp_path))
     story = raydr.why(config, Dataset(places.open("dataset", "dataset")).queries("train")["query_id"][0].as_py())
-    found_in = {one["artifact"].split("/")[2] for negative in story.negatives for one in negative.provenance}
+    found_in = {origin["artifact"].split("/")[2] for negative in story.negatives for origin in negative.provenance}
     assert found_in == {"round-1", "round-2"}
-    assert {one["judge"] for passage in story.negatives for one in passage.verdicts} == {"margin"}
+    assert {verdict["judge"] for passage in story.negatives for verdict in passage.verdicts} == {"margin"}
     assert story.of_other_data == ()
     assert raydr.report(config)
     assert "refresh/report.html" in (tmp_path / "report.html").read_text()
     # Vectors of the first round have served; those of the last one are kept.
-    kept = {one["kind"] for one in (json.loads(file.read_text())["identity"] for file in manifests(tmp_path))}
+    kept = {identity["kind"] for identity in (json.loads(file.read_text())["identity"] for file in manifests(tmp_path))}
     assert "embeddings" in kept
     assert "round-1/encode-round-1-passages" not in plain.folders
     assert "plain/round-2/encode-round-2-passages" in plain.folders
@@ -237,9 +241,9 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     longer = config.model_dump()
     longer["refresh"]["arms"]["judged"]["rounds"][2]["train"] = {"num_epochs": 2}
     changed = raydr.refresh(RunConfig.parse(longer))
-    said = capsys.readouterr().err
-    assert "judged/round-2/judged-margin-train is made again" in said
-    assert "train.num_epochs was 1, is 2" in said
+    output = capsys.readouterr().err
+    assert "judged/round-2/judged-margin-train is made again" in output
+    assert "train.num_epochs was 1, is 2" in output
     assert changed.rounds["plain"] == first.rounds["plain"]
     mined = f"judged/{mined}"
     assert changed.rounds["judged"][1].fingerprints[mined] == judged.fingerprints[mined]
@@ -251,11 +255,11 @@ def manifests(workdir: Path) -> list[Path]:
 
 def check_the_record(folder: Folder, rounds: dict[str, list[RoundResult]]) -> None:
     record = folder.read_json("rounds.json")
-    for arm, found in rounds.items():
-        assert record[arm]["rounds"] == json.loads(json.dumps([one.as_json() for one in found]))
+    for arm, results in rounds.items():
+        assert record[arm]["rounds"] == json.loads(json.dumps([row.as_json() for row in results]))
         assert record[arm]["best"] in (1, 2)
-        for one in found:
-            assert {"train", "encode", "index", "search", "mine", "evaluate"} <= one.seconds.keys()
+        for row in results:
+            assert {"train", "encode", "index", "search", "mine", "evaluate"} <= row.seconds.keys()
     page = Path(folder.path("report.html")).read_text()
     assert page.count("<img") == 1
     assert "judged" in page

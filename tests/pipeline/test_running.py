@@ -58,7 +58,7 @@ def test_checks_of_all_nodes_come_before_anything_is_made_or_set_aside(tmp_path:
     with pytest.raises(DataError, match="nobody answers"):
         make_all(tmp_path, first, thing("b"), last)
     inventory = make_all(tmp_path)
-    assert [inventory.state(one) for one in (first, thing("b"), last)] == ["done", "to do", "to do"]
+    assert [inventory.state(node) for node in (first, thing("b"), last)] == ["done", "to do", "to do"]
 
 
 def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
@@ -127,15 +127,15 @@ def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:
     result = thing("result", vectors)
     left = thing("left", text="22")
     inventory = make_all(tmp_path, a, vectors, kept, result, left, names={"result": result, "kept": kept})
-    found = find_garbage(inventory.places, 0)
-    assert {(one.kind, one.why) for one in found} == {
+    garbage = find_garbage(inventory.places, 0)
+    assert {(entry.kind, entry.why) for entry in garbage} == {
         ("embeddings", "no name reaches it"),
         ("thing", "no name reaches it"),
     }
-    assert {one.folder.root for one in found} == {inventory.folder(vectors).root, inventory.folder(left).root}
-    assert all(one.num_bytes > 0 for one in found)
+    assert {entry.folder.root for entry in garbage} == {inventory.folder(vectors).root, inventory.folder(left).root}
+    assert all(entry.num_bytes > 0 for entry in garbage)
     make_all(tmp_path, a)
-    assert "was set aside when it was made anew" in {one.why for one in find_garbage(inventory.places, 0)}
+    assert "was set aside when it was made again" in {entry.why for entry in find_garbage(inventory.places, 0)}
 
 
 @pytest.mark.parametrize("root", ["{}", "memory://claims{}"])
@@ -144,14 +144,14 @@ def test_what_a_running_session_reads_or_makes_is_no_garbage(tmp_path: Path, roo
     inventory = make_all(root.format(tmp_path), read, other)
     inventory.folder(begun).write_json("plan.json", {})
     places = inventory.places
-    folders = {inventory.folder(one) for one in (read, begun)}
+    folders = {inventory.folder(node) for node in (read, begun)}
     with open_claims(places) as claims:
         assert claims.add(folders) == folders
         assert claims.add([inventory.folder(read)]) == set()
-        assert [one.folder for one in remove_garbage(places, 0)] == [inventory.folder(other)]
+        assert [entry.folder for entry in remove_garbage(places, 0)] == [inventory.folder(other)]
         assert inventory.folder(read).exists()
         assert inventory.folder(begun).exists()
-    assert {one.folder for one in remove_garbage(places, 0)} == folders
+    assert {entry.folder for entry in remove_garbage(places, 0)} == folders
     assert not inventory.folder(read).exists()
 
 
@@ -171,7 +171,7 @@ def test_a_verb_claims_all_that_its_plan_reads_and_makes(
     monkeypatch.setattr(Runner, "make", make_and_collect)
     made = raydr.prepare(raw)
     assert collected == [[]]
-    assert all(one.folder.exists() for one in made)
+    assert all(artifact.folder.exists() for artifact in made)
     assert not [file for file in places.root.files(SESSIONS) if file.endswith(".json")]
 
 
@@ -186,7 +186,7 @@ def test_claims_of_a_session_that_died_hold_no_more(tmp_path: Path) -> None:
     assert find_garbage(inventory.places, 0) == []
     other.kill()
     other.join(PATIENCE_S)
-    assert [one.folder for one in find_garbage(inventory.places, 0)] == [inventory.folder(a)]
+    assert [entry.folder for entry in find_garbage(inventory.places, 0)] == [inventory.folder(a)]
     assert inventory.places.root.files(SESSIONS) == []
 
 
@@ -233,15 +233,15 @@ def test_what_was_just_written_is_spared(tmp_path: Path) -> None:
     assert find_garbage(inventory.places) == []
     for file in inventory.folder(a).files():
         os.utime(inventory.folder(a).path(file), (0, 0))
-    assert [one.folder for one in find_garbage(inventory.places)] == [inventory.folder(a)]
+    assert [entry.folder for entry in find_garbage(inventory.places)] == [inventory.folder(a)]
 
 
 def test_an_artefact_that_is_there_is_a_node_with_its_own_key(tmp_path: Path) -> None:
     a = thing("a", text="x")
     inventory = make_all(tmp_path, a)
-    found = Existing.of(inventory.open(a), "models/a")
-    assert found.key == a.key
-    b = thing("b", found)
+    existing = Existing.of(inventory.open(a), "models/a")
+    assert existing.key == a.key
+    b = thing("b", existing)
     assert b.key == thing("b", replace(a, label="models/a")).key
 
 
@@ -255,15 +255,15 @@ def test_nodes_side_by_side_never_demand_more_than_there_is() -> None:
     nodes = [a, b, c, thing("big", a, cpus=8), thing("d", b, c)]
     both = threading.Barrier(2, timeout=PATIENCE_S)
 
-    def do(one: Node) -> None:
+    def do(node: Node) -> None:
         with lock:
-            busy[0] += min(one.demand["CPU"], 2)
+            busy[0] += min(node.demand["CPU"], 2)
             most[0] = max(most[0], busy[0])
-        if one.label in ("b", "c"):
+        if node.label in ("b", "c"):
             both.wait()
         with lock:
-            busy[0] -= min(one.demand["CPU"], 2)
-            order.append(one.label)
+            busy[0] -= min(node.demand["CPU"], 2)
+            order.append(node.label)
 
     run_nodes(nodes, {"CPU": 2}, do)
     assert most[0] == 2
@@ -275,14 +275,14 @@ def test_nodes_side_by_side_never_demand_more_than_there_is() -> None:
 def test_what_a_cluster_has_none_of_keeps_nothing_waiting() -> None:
     both = threading.Barrier(2, timeout=PATIENCE_S)
     nodes = [thing("a"), thing("b", demand={"CPU": 1.0, "GPU": 3.0})]
-    run_nodes(nodes, {"CPU": 2, "GPU": 0}, lambda one: both.wait())
+    run_nodes(nodes, {"CPU": 2, "GPU": 0}, lambda node: both.wait())
     assert both.n_waiting == 0
 
 
 def test_a_lone_node_is_made_in_the_calling_thread() -> None:
     threads = []
     a = thing("a")
-    run_nodes([a, thing("b", a)], {"CPU": 1}, lambda one: threads.append(threading.current_thread()))
+    run_nodes([a, thing("b", a)], {"CPU": 1}, lambda node: threads.append(threading.current_thread()))
     assert set(threads) == {threading.current_thread()}
 
 
@@ -290,12 +290,12 @@ def test_a_failure_ends_the_run_after_its_neighbours() -> None:
     a, b = thing("a"), thing("b")
     both, finished = threading.Barrier(2, timeout=PATIENCE_S), []
 
-    def do(one: Node) -> None:
-        if one.label in "ab":
+    def do(node: Node) -> None:
+        if node.label in "ab":
             both.wait()
-        if one.label == "a":
+        if node.label == "a":
             raise ValueError("broken")
-        finished.append(one.label)
+        finished.append(node.label)
 
     with pytest.raises(ValueError, match="broken"):
         run_nodes([a, b, thing("c", a)], {"CPU": 2}, do)

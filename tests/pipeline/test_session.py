@@ -11,17 +11,17 @@ from small_runs import small_run
 import raydr
 from raydr.config.run import RunConfig
 
-IDLE = "1 GPU here, and no model is trained or asked on it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
+IDLE = "1 GPU here, but no model runs on it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
 
 
 @pytest.mark.parametrize(
-    ("gpus", "sections", "told"),
+    ("gpus", "sections", "is_shown"),
     [(1.0, {}, True), (0.0, {}, False), (1.0, {"search": {"device": "cuda"}}, False)],
 )
 def test_a_gpu_that_nothing_uses_is_told_of(
     gpus: float,
     sections: dict[str, Any],
-    told: bool,
+    is_shown: bool,
     beir_folder: Path,
     tiny_checkpoint: str,
     tmp_path: Path,
@@ -35,21 +35,21 @@ def test_a_gpu_that_nothing_uses_is_told_of(
     raydr.prepare(config)
     assert IDLE not in _flat(capsys.readouterr().err)
     raydr.train(config)
-    assert (IDLE in _flat(capsys.readouterr().err)) == told
+    assert (IDLE in _flat(capsys.readouterr().err)) == is_shown
 
 
 def test_no_more_workers_than_gpus_are_proposed(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    given = small_run(
+    config = small_run(
         beir_folder, tiny_checkpoint, tmp_path, encode={"min_actors": 2, "max_actors": 2, "cpus_per_actor": 0.5}
     )
-    given["train"] |= {"num_workers": 2, "num_epochs": 1}
+    config["train"] |= {"num_workers": 2, "num_epochs": 1}
     monkeypatch.setattr("raydr.pipeline.session.cluster_capacity", lambda: {"CPU": 2.0, "GPU": 1.0})
-    raydr.train(RunConfig.parse(given), dry_run=True)
+    raydr.train(RunConfig.parse(config), dry_run=True)
     assert IDLE not in _flat(capsys.readouterr().err)
-    raydr.encode(RunConfig.parse(given), model="untrained")
+    raydr.encode(RunConfig.parse(config), model="untrained")
     assert f"{IDLE} --set train.num_workers=1 --set encode.min_actors=1" in _flat(capsys.readouterr().err)
 
 

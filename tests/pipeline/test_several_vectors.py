@@ -61,6 +61,6 @@ def test_an_index_that_cannot_find_the_best_is_refused(beir_folder: Path, tiny_c
     RunConfig.parse(raw)
     raw["model"]["score"] = "poly"
     with pytest.raises(
-        ConfigError, match=r"index.factory 'HNSW32' finds the largest inner products, and .* poly is none"
+        ConfigError, match=r"index.factory 'HNSW32' finds the largest inner products, but .* poly is none"
     ):
         RunConfig.parse(raw)

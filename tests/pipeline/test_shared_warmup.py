@@ -30,7 +30,7 @@ def trained(raw: dict[str, Any], **train: Any) -> Node:
 
 
 def warmups(node: Node) -> list[str]:
-    return [key for key, one in node.ancestors().items() if one.kind == "warmup"]
+    return [key for key, ancestor in node.ancestors().items() if ancestor.kind == "warmup"]
 
 
 @pytest.mark.usefixtures("here")
@@ -55,13 +55,13 @@ def test_trainings_share_the_epochs_in_which_they_are_the_same(raw: dict[str, An
 
 @pytest.mark.invariant
 def test_a_model_that_goes_on_from_a_shared_warm_up_is_the_same(raw: dict[str, Any], tmp_path: Path) -> None:
-    found = {}
+    keys = {}
     for name, share in {"shared": SHARED, "alone": None}.items():
         changes = {"train": raw["train"] | {"share_warmup": share}, "workdir": str(tmp_path / name)}
         with open_session(RunConfig.parse(raw | changes)) as session:
             [model] = session.make(session.recipe.model())
         assert [row["epoch"] for row in model.info["history"]] == [0, 1, 2]
         assert len(list(tmp_path.glob(f"{name}/store/warmup/*/manifest.json"))) == len(share or [])
-        found[name] = DualEncoder.load(Path(model.local_folder())).state_dict()
-    for key, tensor in found["shared"].items():
-        assert torch.equal(tensor, found["alone"][key]), key
+        keys[name] = DualEncoder.load(Path(model.local_folder())).state_dict()
+    for key, tensor in keys["shared"].items():
+        assert torch.equal(tensor, keys["alone"][key]), key

@@ -21,15 +21,20 @@ def thing(label: str, *inputs: Node, x: int = 0, text: str = "", cpus: float = 1
     """A node whose artefact has one part, ``text`` and those of its inputs."""
 
     def make(work: NodeWork) -> dict[str, Any]:
-        content = text + "".join(Path(one.local("part")).read_text() for one in work.inputs.values())
+        content = text + "".join(Path(artifact.local("part")).read_text() for artifact in work.inputs.values())
         part = write_and_record(work.making.folder, "part", 1, partial(_write, content or label))
         work.making.done["part"] = part
         return {"label": label}
 
-    found = Node(
-        "thing", label, make, {"name": label, "x": x}, {one.label: one for one in inputs}, demand={"CPU": cpus}
+    node = Node(
+        "thing",
+        label,
+        make,
+        {"name": label, "x": x},
+        {node_input.label: node_input for node_input in inputs},
+        demand={"CPU": cpus},
     )
-    return replace(found, **fields)
+    return replace(node, **fields)
 
 
 def _write(content: str, path: str) -> None:

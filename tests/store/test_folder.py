@@ -166,7 +166,7 @@ def _write_too_much(library: str, folder: str) -> str:
         "faiss": lambda path: faiss.write_index(index, path),
         "bytes": lambda path: Path(path).write_bytes(bytes(100_000)),
     }[library]
-    said = []
+    messages = []
     for write in (
         lambda: write_part(Folder(folder), "part", 1, save),
         lambda: publish_files(Folder(folder), lambda scratch: save(str(scratch / "part"))),
@@ -174,17 +174,17 @@ def _write_too_much(library: str, folder: str) -> str:
         try:
             write()
         except ArtifactError as error:
-            said.append(str(error))
-    return "\n".join(said)
+            messages.append(str(error))
+    return "\n".join(messages)
 
 
 @pytest.mark.parametrize("library", ["safetensors", "torch", "faiss", "bytes"])
 def test_a_full_disk_is_said_in_the_same_words_by_every_library(library: str, tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        said = pool.submit(_write_too_much, library, str(tmp_path)).result().splitlines()
-    assert [line.partition(": ")[0] for line in said[:1]] == [f"cannot write {tmp_path}/part"]
-    assert said[1].startswith("cannot write temporary files (TMPDIR, ")
-    assert all("Check free space and permissions" in line for line in said)
+        lines = pool.submit(_write_too_much, library, str(tmp_path)).result().splitlines()
+    assert [line.partition(": ")[0] for line in lines[:1]] == [f"cannot write {tmp_path}/part"]
+    assert lines[1].startswith("cannot write temporary files (TMPDIR, ")
+    assert all("Check free space and permissions" in line for line in lines)
     assert list(tmp_path.iterdir()) == []
 
 

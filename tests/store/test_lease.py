@@ -61,8 +61,8 @@ def test_of_many_processes_one_makes_an_artefact(folder):
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["busy"] * 5 + ["made"]
-    with begin(folder, IDENTITY) as found:
-        assert isinstance(found, Artifact)
+    with begin(folder, IDENTITY) as artifact:
+        assert isinstance(artifact, Artifact)
     assert leases_of(folder).files() == []
 
 
@@ -115,4 +115,4 @@ def test_what_is_being_made_is_no_garbage(folder, bucket, request):
         making.folder.write_json("part.json", 1)
         assert find_garbage(places, 0) == []
         raise RuntimeError
-    assert [one.why for one in find_garbage(places, 0)] == ["was begun and not finished"]
+    assert [entry.why for entry in find_garbage(places, 0)] == ["was begun and not finished"]

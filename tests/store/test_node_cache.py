@@ -34,7 +34,7 @@ def entry(root: Path, number: int, used: float, num_bytes: int = 100) -> Path:
 
 
 def names(root: Path) -> list[int]:
-    return sorted(int(one.name, 16) for one in root.iterdir() if len(one.name) == 32)
+    return sorted(int(path.name, 16) for path in root.iterdir() if len(path.name) == 32)
 
 
 def test_what_was_not_used_for_longest_goes_first_and_no_more_than_need_be(root: Path) -> None:

@@ -43,15 +43,15 @@ def put(artifact: Artifact, name: str, text: str) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found: list[str] = []
+    read: list[str] = []
     checksum = Folder.checksum
 
     def counting(folder: Folder, name: str) -> str:
-        found.append(name.partition(".tmp-")[0])
+        read.append(name.partition(".tmp-")[0])
         return checksum(folder, name)
 
     monkeypatch.setattr(Folder, "checksum", counting)
-    return found
+    return read
 
 
 def test_what_was_not_written_again_is_not_read(artifact: Artifact, reads: list[str]) -> None:
@@ -66,9 +66,9 @@ def test_what_was_not_written_again_is_not_read(artifact: Artifact, reads: list[
 def test_other_bytes_of_the_same_size_are_found(artifact: Artifact, reads: list[str]) -> None:
     put(artifact, "b", "First")
     assert artifact.doubtful(checksums=False) == ["b"]
-    with pytest.raises(ArtifactError, match=r"/made/b does not have the checksum in the manifest: .* --again"):
+    with pytest.raises(ArtifactError, match=r"/made/b differs from the checksum in the manifest: .* --again"):
         artifact.verify(["b"])
-    with pytest.raises(ArtifactError, match=r"/made/b does not have the checksum"):
+    with pytest.raises(ArtifactError, match=r"/made/b differs from the checksum"):
         artifact.local("b")
     artifact.local("a")
     assert reads == ["b", "b", "a"]

@@ -191,7 +191,7 @@ def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> N
     ):
         with pytest.raises(ValidationError, match=message):
             ranker_for(tiny_checkpoint, **changes)
-    with pytest.raises(ValidationError, match="thresholds are probabilities of relevance"):
+    with pytest.raises(ValidationError, match="judges compare probabilities of relevance"):
         config_for(tiny_checkpoint, loss="nce")
 
 

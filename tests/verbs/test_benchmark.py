@@ -39,7 +39,7 @@ def test_figures_are_held_against_what_is_known(settings: dict[str, Any], tmp_pa
     answers = [known(mean + 0.009), known(mean - 0.011), known(0.5, "trained"), known(0.5, split="dev")]
     settings["benchmark"] = {"systems": ["bm25"], "known": answers}
     checked = raydr.benchmark(RunConfig.parse(settings))
-    assert [one.agrees for one in checked] == [True, False, None, None]
+    assert [answer.agrees for answer in checked] == [True, False, None, None]
     assert checked[0].measured is not None
     assert checked[0].measured.mean == pytest.approx(mean)
 
@@ -53,7 +53,7 @@ def test_figures_are_held_against_what_is_known(settings: dict[str, Any], tmp_pa
     failed = run(2)
     assert failed.exit_code == 1
     assert re.search(rf"bm25 +│ nDCG@10 +│ +{mean:.4f} │ +{mean - 0.011:.4f} │ ±0.01 +│ NO", failed.output)
-    assert "nothing to check" in run(0).output
+    assert "nothing to compare" in run(0).output
     assert raydr.benchmark(RunConfig.parse(settings), dry_run=True) is None
 
 
@@ -61,22 +61,22 @@ def test_figures_are_held_against_what_is_known(settings: dict[str, Any], tmp_pa
 def test_what_is_known_is_measured(name: str) -> None:
     config = RunConfig.load(name)
     measured = parse_measures(config.evaluate.measures)
-    for one in config.benchmark.known:
-        assert one.system in config.benchmark.systems
-        assert one.split in config.data.test_splits
-        assert set(parse_measures([one.measure])) <= set(measured)
+    for answer in config.benchmark.known:
+        assert answer.system in config.benchmark.systems
+        assert answer.split in config.data.test_splits
+        assert set(parse_measures([answer.measure])) <= set(measured)
         # Wide enough for another tokeniser, too narrow for another method.
-        assert 0 < one.tolerance <= 0.02
+        assert 0 < answer.tolerance <= 0.02
 
 
 def test_the_page_has_what_is_known() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for name in SHIPPED:
         assert f"raydr benchmark {name}" in page
-        for one in RunConfig.load(name).benchmark.known:
-            begins = re.escape(f"| {name} | `{one.system}` | {one.measure} | ")
-            ends = re.escape(f" | {one.value:.4f} ±{one.tolerance:g} | yes")
-            assert re.search(rf"^{begins}0\.\d{{4}}{ends}", page, flags=re.MULTILINE), (name, one)
+        for answer in RunConfig.load(name).benchmark.known:
+            begins = re.escape(f"| {name} | `{answer.system}` | {answer.measure} | ")
+            ends = re.escape(f" | {answer.value:.4f} ±{answer.tolerance:g} | yes")
+            assert re.search(rf"^{begins}0\.\d{{4}}{ends}", page, flags=re.MULTILINE), (name, answer)
 
 
 @pytest.mark.parametrize("name", ["scifact", "vaswani"])
@@ -85,6 +85,6 @@ def test_bm25_meets_the_known_answers_where_the_data_are(name: str, tmp_path: Pa
         pytest.skip(f"no {name} in {DATA}: set RAYDR_BENCHMARKS to the folder that has it")
     overrides = [f"data.reader.path={DATA / name}", f"workdir={tmp_path}", "tracking.enabled=false"]
     config = RunConfig.load(name, overrides)
-    of_bm25 = [one for one in raydr.benchmark(config, ["bm25"]) if one.known.system == "bm25"]
+    of_bm25 = [answer for answer in raydr.benchmark(config, ["bm25"]) if answer.known.system == "bm25"]
     assert of_bm25
-    assert [one.agrees for one in of_bm25] == [True] * len(of_bm25)
+    assert [answer.agrees for answer in of_bm25] == [True] * len(of_bm25)

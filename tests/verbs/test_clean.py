@@ -84,7 +84,7 @@ def test_a_file_is_cleaned_in_its_own_shape(
 
 def test_what_is_no_file_of_pairs_is_refused(beir_folder: Path, tmp_path: Path) -> None:
     raw = {"data": {"reader": {"name": "beir", "path": str(beir_folder)}}, "workdir": str(tmp_path / "w")}
-    with pytest.raises(ConfigError, match="data.reader is 'beir': take raydr judge"):
+    with pytest.raises(ConfigError, match="data.reader is 'beir': use raydr judge"):
         raydr.clean(raw)
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
     assert CliRunner().invoke(app, ["clean", str(tmp_path / "run.yaml")]).exit_code == 2

@@ -93,12 +93,12 @@ def test_the_version_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [([], "the same command goes on"), (["--again"], "without --again goes on")]
+    ("asked", "message"), [([], "run the same command to resume"), (["--again"], "without --again to resume")]
 )
 @pytest.mark.parametrize(
     ("sent", "status", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
 )
-def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, said, sent, status, how):
+def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, message, sent, status, how):
     (tmp_path / "run.yaml").write_text("data: {reader: {name: beir, path: none}}\n")
     # In a process of its own: a command may leave by ending its process, and would end all tests of this one.
     code = (
@@ -115,8 +115,8 @@ def test_ctrl_c_and_sigterm_say_how_to_go_on(tmp_path, asked, said, sent, status
     )
     assert result.returncode == status, result.stderr
     [line] = (result.stdout + result.stderr).splitlines()
-    assert line.startswith(f"{how}: what is finished is kept; ")
-    assert said in line
+    assert line.startswith(f"{how}: finished parts are kept; ")
+    assert message in line
 
 
 def test_sigterm_means_what_it_did_once_a_command_has_ended():
@@ -136,21 +136,23 @@ _VERBS = {function_name(verb) for verb in VERBS} - {"benchmark_noise", "settings
 @pytest.mark.parametrize("verb", sorted({"search_text"} | _VERBS))
 def test_every_verb_of_python_takes_a_config_in_any_form_or_says_what_it_takes(verb, tmp_path):
     function = getattr(raydr, verb)
-    for wrong, told in [
+    for wrong, message in [
         (tmp_path / "none.yaml", "there is no config file"),
         (str(tmp_path / "none.yaml"), "there is no config file"),
         ({"data": {"reader": {"name": "beir", "path": "x"}}, "sed": 1}, "sed"),
         (3, "(config|pairs) is a int; expected a (RunConfig, the path of a YAML file|list of)"),
     ]:
-        with pytest.raises(RaydrError, match=told):
+        with pytest.raises(RaydrError, match=message):
             # What else a verb must be given comes after the config.
             function(wrong, *["x"] * _num_needed(function))
 
 
 def _num_needed(function):
     [_, *others] = inspect.signature(function).parameters.values()
-    needed = (one for one in others if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
-    return sum(one.default is inspect.Parameter.empty for one in needed)
+    needed = (
+        parameter for parameter in others if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    )
+    return sum(parameter.default is inspect.Parameter.empty for parameter in needed)
 
 
 def test_a_config_is_the_same_in_every_form(tmp_path, monkeypatch):
@@ -158,8 +160,8 @@ def test_a_config_is_the_same_in_every_form(tmp_path, monkeypatch):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
     monkeypatch.setattr("raydr.verbs.training.open_session", lambda config, *_: nullcontext(_Asked(config)))
     config = raydr.RunConfig.parse(raw)
-    for given in (config, raw, tmp_path / "run.yaml", str(tmp_path / "run.yaml")):
-        assert raydr.train(given) == config
+    for form in (config, raw, tmp_path / "run.yaml", str(tmp_path / "run.yaml")):
+        assert raydr.train(form) == config
 
 
 class _Asked:
@@ -177,5 +179,5 @@ class _Asked:
 
 
 def test_submit_sends_a_file_and_says_so():
-    with pytest.raises(ConfigError, match="submit sends a file: the config is a dict"):
+    with pytest.raises(ConfigError, match="submit needs a file, but the config is a dict"):
         raydr.submit({}, "train")

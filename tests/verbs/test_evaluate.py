@@ -32,8 +32,8 @@ def test_bm25_that_finds_nothing_scores_0_beside_the_others(
     [made] = raydr.evaluate(config, ["bm25", "untrained"])
     assert set(made.info["means"]) == {"bm25", "untrained"}
     assert set(made.info["means"]["bm25"].values()) == {0.0}
-    said = " ".join(capsys.readouterr().err.split())
-    assert "bm25: no query of split 'test' found a passage, and each counts as 0" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "bm25: no query of split 'test' has a result, and each counts as 0" in output
 
 
 def test_a_system_that_cannot_be_made_leaves_the_others_theirs(

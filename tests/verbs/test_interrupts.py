@@ -42,7 +42,7 @@ def test_a_signal_that_falls_into_a_destructor_ends_the_command(number: int, sta
     )
     assert ended.stdout == "begun\n", "the signal was not ignored where it came"
     assert ended.returncode == status
-    assert ended.stderr.startswith(f"{message}: what is finished is kept")
+    assert ended.stderr.startswith(f"{message}: finished parts are kept")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_memory_that_runs_out_ends_the_command_with_a_line(
     with pytest.raises(SystemExit, match="1"), exit_status("command"):
         raise error
     shown = " ".join(capsys.readouterr().err.split())
-    assert shown.startswith("error: memory has run out (")
+    assert shown.startswith("error: out of memory (")
     assert "train.batch_size" in shown
     with pytest.raises(RuntimeError, match="a bug"), exit_status("command"):
         raise RuntimeError("a bug")

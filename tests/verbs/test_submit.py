@@ -27,9 +27,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What would have been sent; the job ends with status 3."""
     calls: list[dict[str, Any]] = []
 
-    def submit(*given: Any, **options: Any) -> SubmittedJob:
+    def submit(*arguments: Any, **options: Any) -> SubmittedJob:
         names = ("config", "verb", "arguments", "overrides", "sent", "address", "submission_id", "resources")
-        calls.append(dict(zip(names, given, strict=True)) | options)
+        calls.append(dict(zip(names, arguments, strict=True)) | options)
         return SubmittedJob("j1", "http://head:8265")
 
     monkeypatch.setattr(verb, "submit", submit)
@@ -60,7 +60,7 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["train", "--", "--nmae", "x"], "No such option: --nmae"),
         (["why"], "Missing argument"),
@@ -71,12 +71,12 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_sent(
-    config: str, sent: list[dict[str, Any]], arguments: list[str], said: str
+    config: str, sent: list[dict[str, Any]], arguments: list[str], message: str
 ) -> None:
     result = invoke(config, *arguments)
     assert result.exit_code == 2
     # Typer folds its messages at the width of the terminal.
-    assert said in " ".join(result.output.replace("│", " ").split())
+    assert message in " ".join(result.output.replace("│", " ").split())
     assert not sent
 
 
@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(
     monkeypatch.setattr(verb, "follow", interrupted)
     result = invoke(config, "train")
     assert result.exit_code == 130
-    assert "it goes on" in result.output
+    assert "it continues" in result.output
     assert "ray job stop j1 --address http://head:8265" in result.output
 
 

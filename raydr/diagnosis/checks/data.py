@@ -1,4 +1,4 @@
-"""Checks of the data: duplicates, leakage, cut texts, unanswered queries, false negatives, mismatched pairs."""
+"""Checks of the data: duplicates, leakage, truncation, unanswered queries, false negatives, mismatched pairs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from raydr.evaluation.significance import Interval
 
 
 class Duplicates(Check):
-    """A copy of a positive that nobody has judged is trained against, and counts as a miss; where queries say the same
-    and have other answers, one's answer is the other's negative.
+    """Unjudged copies of a positive are trained against and count as misses. Of equal queries with different answers,
+    each one's answer is a negative of the other.
 
     >>> import numpy as np
     >>> Duplicates().examine(Evidence(repeated={"positives": np.arange(100) < 30})).level
@@ -33,13 +33,13 @@ class Duplicates(Check):
         shares = ", ".join(f"{repeated_N.mean():.1%} of the {what}" for what, repeated_N in evidence.repeated.items())
         return self.finding(
             worst(evidence.repeated)[1].low,
-            f"there again, and counted as wrong: {shares}",
-            advice="remove the copies from the data, or judge them: each copy of a positive as a positive of its query",
+            f"duplicates that count as wrong: {shares}",
+            advice="remove the copies from the data, or judge each copy of a positive as a positive of its query",
         )
 
 
 class Leakage(Check):
-    """What is measured on queries that were trained on is too good, and an epoch chosen by them is the wrong one.
+    """Measures on training queries are too high, and select the wrong epoch.
 
     >>> import numpy as np
     >>> Leakage().examine(Evidence(leaked={"dev": np.zeros(50, bool), "test": np.ones(50, bool)})).level
@@ -58,27 +58,27 @@ class Leakage(Check):
         return self.finding(
             hit.low,
             f"{int(evidence.leaked[split].sum()):,} of {len(evidence.leaked[split]):,} queries of {split} "
-            f"({hit.mean:.0%}) are in the training split too, word for word or nearly: what is measured is too good",
+            f"({hit.mean:.0%}) are in the training split too, verbatim or nearly: measures on it are too high",
             "data.leaked_queries=leave_out",
         )
 
 
-#: Where BM25 finds less than this it cannot say what is lost.
+#: Smallest BM25 measure that can reveal a loss.
 _FINDS = 0.05
 
 
 class Truncation(Check):
-    """The share of what BM25 finds by whole texts that it does not find by texts cut as the model reads them: what is
-    cut off costs what it is worth, and the model's own quality plays no part.
+    """Share of what BM25 retrieves with whole texts but not with texts truncated for the model. It measures the value
+    of truncated text independently of the model.
 
     >>> import numpy as np
-    >>> found = {"bm25": np.ones(100), "bm25, texts cut": (np.arange(100) < 20) * 1.0}
-    >>> Truncation().examine(Evidence(held_out=found)).level
+    >>> held_out = {"bm25": np.ones(100), "bm25, texts cut": (np.arange(100) < 20) * 1.0}
+    >>> Truncation().examine(Evidence(held_out=held_out)).level
     'fault'
     """
 
-    compares: ClassVar[str] = "BM25 over whole texts with BM25 over texts cut at max_length (paired)"
-    needs: ClassVar[str] = "there is no held-out split, or BM25 finds next to nothing of it"
+    compares: ClassVar[str] = "BM25 over whole texts with BM25 over texts truncated at max_length (paired)"
+    needs: ClassVar[str] = "there is no held-out split, or BM25 retrieves almost nothing of it"
 
     name: Literal["truncation"] = "truncation"
 
@@ -99,15 +99,14 @@ class Truncation(Check):
         return self.finding(
             intervals.mean(whole - cut).low / uncut.mean,
             f"{shares or 'tokens'} are beyond max_length; BM25's RR@10 is {uncut.mean:.3f} over whole texts and "
-            f"{cut.mean():.3f} over texts cut like that",
+            f"{cut.mean():.3f} over truncated texts",
             *longer,
             advice="(95 % of the texts fit)",
         )
 
 
 class UnansweredQueries(Check):
-    """Its judgments name passages that the corpus has not, or there are none: the query scores 0 whatever is found, and
-    is not learnt from.
+    """A query whose positives are missing from the corpus, or that has none, always scores 0 and is not trained on.
 
     >>> import numpy as np
     >>> UnansweredQueries().examine(Evidence(unanswered={"test": np.arange(80) < 40})).level
@@ -127,14 +126,14 @@ class UnansweredQueries(Check):
             hit.low,
             f"{int(evidence.unanswered[split].sum()):,} of {len(evidence.unanswered[split]):,} queries of {split} "
             f"({hit.mean:.0%}) have no positive in the corpus",
-            advice="read the corpus that the judgments were made for (data.reader); raydr inspect says what is missing",
+            advice="use the corpus of the judgments (data.reader); raydr inspect lists what is missing",
         )
 
 
 class FalseNegatives(Check):
-    """A second positive is above the annotated one in half of all cases; a negative seldom by several readers at once,
-    and less so by a model that was trained to put it below. So twice the share of hard negatives that all readers put
-    above the positive estimates how many are false.
+    """A second positive outscores the annotated one in half of all cases. A true negative seldom does so for several
+    readers at once, least of all for a model trained against it. So twice the share of hard negatives that outscore the
+    positive for all readers estimates the share of false negatives.
 
     >>> rng = np.random.default_rng(0)
     >>> above = {"bm25": rng.uniform(size=900) < 0.4, "trained": rng.uniform(size=900) < 0.5}
@@ -142,7 +141,7 @@ class FalseNegatives(Check):
     'fault'
     """
 
-    compares: ClassVar[str] = "hard negatives with the positive of their query, by all readers at once"
+    compares: ClassVar[str] = "hard negatives with the positive of their query, by all readers"
     needs: ClassVar[str] = "training draws no hard negatives"
 
     name: Literal["false_negatives"] = "false_negatives"
@@ -153,45 +152,45 @@ class FalseNegatives(Check):
         by_all = share(np.logical_and.reduce(list(evidence.outscores.values())))
         return self.finding(
             2.0 * by_all.low,
-            f"{by_all.mean:.1%} of the hard negatives are above their positive by {', '.join(evidence.outscores)} "
-            f"alike: some {min(1.0, 2.0 * by_all.mean):.0%} answer their query",
+            f"{by_all.mean:.1%} of the hard negatives outscore their positive for all of "
+            f"{', '.join(evidence.outscores)}: about {min(1.0, 2.0 * by_all.mean):.0%} answer their query",
             "judge.judges=[near_duplicate]",
-            advice="leaves out what is nearly the positive, [classifier] what a model reads as an answer; or draw "
-            "further down: negatives.first_rank",
+            advice="removes near-copies of the positive, [classifier] what a model takes for an answer; or mine "
+            "deeper: negatives.first_rank",
         )
 
 
-#: A reader that takes more of the pairs of both splits for mismatched than this cannot tell.
+#: A reader that takes a larger share of the pairs of both splits for mismatched is unreliable.
 _READS = 0.5
-#: Where held-out pairs are no better than training pairs, right pairs that are hard count too: up to a tenth, measured.
+#: If held-out pairs score no better than training pairs, up to a tenth of hard right pairs count too (measured).
 _SURELY = 0.2
-#: What closes the gap to right pairs (docs/experiments/flags.md).
+#: Setting that closes the gap to right pairs (docs/experiments/flags.md).
 _ROBUST = "train.loss=npc"
 
 
 class MismatchedPairs(Check):
-    """A passage of a mismatched pair suits its query no better than any other pair's does: p is uniform.
+    """A mismatched passage suits its query no better than passages of other pairs: p is uniform.
 
-    Twice the share of p > ½ is an upper bound of the mismatched ones (Storey, JRSS B 2002): right pairs that are hard
-    count too, in one split as in the other. So the severity is the lower end of the worse split's less the upper end of
-    the other's, by the reader for which that is the least, and less the share of queries that are of another kind than
-    the other split's, which may all be hard.
+    Twice the share of p > ½ is an upper bound of the mismatched share (Storey, JRSS B 2002), since hard right pairs
+    count in both splits. The severity is the lower end for the worse split, less the upper end for the other, for the
+    reader with the smallest difference. It is reduced by the share of queries unlike those of the other split, which
+    may all be hard.
 
-    Where both splits are mismatched that is nothing. Then the cross-fitted model decides alone, if the p above ½ are
-    flat, as they are of mismatched pairs and not of hard ones; or all readers together, if most pairs look random to
-    the others and not even the trained one tells held-out pairs from random ones.
+    If both splits are mismatched, this difference is nothing. Then the cross-fitted model decides alone, if p above ½
+    is uniform as for mismatched pairs. Or all readers decide together, if most pairs look random to the others, and the
+    trained model cannot separate held-out pairs from random ones.
 
     >>> rng = np.random.default_rng(0)
     >>> right, wrong = rng.beta(0.2, 8, 1000), rng.uniform(size=1000)
     >>> half = np.where(np.arange(1000) % 2, right, wrong)
-    >>> found = [MismatchedPairs().examine(Evidence(p_training={"bm25": one}, p_held_out={"bm25": right}))
-    ...     for one in (half, right)]
-    >>> [one.level for one in found], found[0].severity
+    >>> findings = [MismatchedPairs().examine(Evidence(p_training={"bm25": p_N}, p_held_out={"bm25": right}))
+    ...     for p_N in (half, right)]
+    >>> [finding.level for finding in findings], findings[0].severity
     (['fault', 'ok'], 0.4)
     """
 
-    compares: ClassVar[str] = "training pairs with held-out ones, each with passages of other pairs"
-    needs: ClassVar[str] = "no reader tells held-out pairs from random ones"
+    compares: ClassVar[str] = "training pairs with held-out pairs, each with passages of other pairs"
+    needs: ClassVar[str] = "no reader separates held-out pairs from random ones"
 
     name: Literal["mismatched_pairs"] = "mismatched_pairs"
 
@@ -218,19 +217,19 @@ class MismatchedPairs(Check):
         kind = evidence.other_kind
         return self.finding(
             severity,
-            f"{shares[reader][at].mean:.0%} of the {kinds[at]} pairs suit their query no better than other pairs' "
-            f"passages do (at most so many are wrong), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} ones "
+            f"{shares[reader][at].mean:.0%} of the {kinds[at]} pairs suit their query no better than passages of other "
+            f"pairs (an upper bound of wrong ones), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} pairs "
             f"({reader}, {len(evidence.p_training[reader]):,} training pairs)"
-            + f"; {kind:.0%} or more of the queries are of another kind than the other split's"
+            + f"; {kind:.0%} or more of the queries are unlike those of the other split"
             * (kind > 0),
             *(() if at else (_ROBUST,)),
-            advice=f"read some judgments of {evidence.split}: what is measured by them says nothing of the model"
+            advice=f"read some judgments of {evidence.split}: measures on it are meaningless"
             if at
-            else "or judge.judges=[npc], which leaves them out; raydr audit shows the worst",
+            else "or judge.judges=[npc], which removes them; raydr audit shows the worst",
         )
 
     def _unread(self, evidence: Evidence) -> Finding | None:
-        """What is left where nothing that was not trained tells the pairs of either split from random ones."""
+        """Return the finding if no untrained reader separates pairs of either split from random ones."""
         read = {
             f"{reader}, {split}": (reader, _mismatched(p_N))
             for split, p_values in (("held-out", evidence.p_held_out), ("training", evidence.p_training))
@@ -243,9 +242,9 @@ class MismatchedPairs(Check):
         shares = ", ".join(f"{name} {interval.mean:.0%}" for name, (_, interval) in read.items())
         return self.finding(
             min(interval.low for _, interval in read.values()),
-            "no reader, not even the trained model, tells the pairs of any split from random ones: so many suit their "
-            f"query no better than other pairs' passages do: {shares}",
-            advice="read some pairs (raydr audit): do the ids of the judgments mean these passages, are the texts of "
+            "no reader, not even the trained model, separates the pairs of any split from random ones; share of pairs "
+            f"that suit their query no better than passages of other pairs: {shares}",
+            advice="read some pairs (raydr audit): do the judgments' ids match these passages, and are the texts of "
             "both sides intact?",
         )
 
@@ -256,7 +255,7 @@ def _mismatched(p_N: FloatArray) -> Interval:
 
 
 def _surely(p_N: FloatArray | None) -> float:
-    """Four times the share of p > ¾, its lower end; 0 where p is rarer there than between ½ and ¾."""
+    """Return the lower end of four times the share of p > ¾; 0 if p is rarer there than between ½ and ¾."""
     from scipy.stats import binomtest
 
     if p_N is None or not (upper := int(np.sum(p_N > 0.5))):

@@ -14,19 +14,19 @@ from raydr.evaluation.significance import bootstrap_means
 
 
 class CollapsedVectors(Check):
-    """In r dimensions the largest of N random cosines is about √(2 ln N / r): below r = 2 ln N some of N passages are
+    """The largest of N random cosines in r dimensions is about √(2 ln N / r). Below r = 2 ln N some of N passages are
     by chance as close to a query as its own.
 
-    That all have a large part in common does not matter: raw encoders rank with mean cosines of 0.9.
-    r is the effective rank, the exponential of the entropy of the spectrum (Roy and Vetterli, EUSIPCO 2007), of centred
-    vectors of length 1; the larger one of two halves of the passages.
+    A large common component is harmless: raw encoders rank with mean cosines of 0.9. r is the effective rank, the
+    exponential of the entropy of the spectrum (Roy and Vetterli, EUSIPCO 2007), of centred vectors of length 1; the
+    larger of two halves of the passages.
 
     >>> flat_PD = np.random.default_rng(0).normal(size=(400, 2)) @ np.random.default_rng(1).normal(size=(2, 32))
     >>> CollapsedVectors().examine(Evidence(vectors_PD=flat_PD, num_passages=5000)).level
     'fault'
     """
 
-    compares: ClassVar[str] = "the effective rank of passage vectors with what as many passages need"
+    compares: ClassVar[str] = "the effective rank of passage vectors with the rank that this number of passages needs"
     needs: ClassVar[str] = "passages have several vectors, or none was measured"
     rank: ClassVar[Rank] = "symptom"
 
@@ -43,8 +43,8 @@ class CollapsedVectors(Check):
         needed = 2.0 * np.log(max(evidence.num_passages, 2))
         return self.finding(
             1.0 - rank / needed,
-            f"passage vectors have the effective rank {rank:.1f} of {unit_PD.shape[1]}, {evidence.num_passages:,} "
-            f"passages need {needed:.0f}; two random ones have the mean cosine {cosine:.2f}",
+            f"passage vectors have effective rank {rank:.1f} of {unit_PD.shape[1]}, {evidence.num_passages:,} passages "
+            f"need {needed:.0f}; two random vectors have mean cosine {cosine:.2f}",
             advice="a lower train.optimizer.learning_rate, more negatives (train.batch_size), a wider model.projection",
         )
 
@@ -56,10 +56,10 @@ def _effective_rank(vectors_PD: FloatArray) -> float:
 
 
 class Forgetting(Check):
-    """The share of what the untrained model finds of held-out queries that the trained one does not.
+    """Share of the untrained model's result on held-out queries that training loses.
 
-    A symptom; but a cause of its own where training queries are lost too while the loss has fallen by half: then what
-    is minimised is something else than retrieval.
+    A symptom; but a cause if training queries lose too while the loss has halved: then the loss does not measure
+    retrieval.
 
     >>> rng = np.random.default_rng(0)
     >>> before = rng.uniform(size=300)
@@ -82,11 +82,11 @@ class Forgetting(Check):
         if progress is not None and progress.lost and evidence.is_loss_reached:
             return self.finding(
                 min(progress.lost, max(0.0, -gain.high) / max(float(before.mean()), 1e-9)),
-                f"what is minimised is not retrieval: the loss falls, {evidence.losses[0]:.2g} -> "
+                f"the loss does not measure retrieval: it falls, {evidence.losses[0]:.2g} -> "
                 f"{evidence.losses[-1]:.2g}, and so do {progress}, and of held-out ones {before.mean():.3f} -> "
                 f"{before.mean() + gain.mean:.3f}",
                 "train.loss=nce",
-                advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker where "
+                advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker if "
                 "its scores are learnt",
                 rank="cause",
             )
@@ -97,24 +97,23 @@ class Forgetting(Check):
             f"RR@10 of held-out queries {before.mean():.3f} -> {before.mean() + gain.mean:.3f} "
             f"({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
             f"train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}",
-            advice=f"{best}train.keep=best with a dev split, training pairs of the kind that is searched",
+            advice=f"{best}train.keep=best with a dev split, training pairs like the searched queries",
         )
 
 
-#: Steps of about a thousandth of the weights are usual (Karpathy, CS231n).
+#: Usual size of a step, relative to the weights (Karpathy, CS231n).
 _USUAL_STEP = 1e-3
 
 
 class LearningRate(Check):
-    """Too hot: the model finds the passages of its own training queries less well than before, its steps were not
-    small, and its loss has not fallen by half either. Too cold: it has learnt next to nothing of them, and its steps
-    were below a tenth of what is usual.
+    """Too hot: training queries score lower than before, steps were not small, and the loss has not halved. Too cold:
+    training queries gained almost nothing, and steps were below a tenth of the usual size.
 
     >>> import numpy as np
     >>> before = np.random.default_rng(0).uniform(size=300)
     >>> for after, rate in ((before / 10, 1e-2), (before + 0.001, 2e-7), (before + 0.2, 2e-7)):
-    ...     found = Evidence(training={"untrained": before, "trained": after}, learning_rate=rate, weight_size=0.05)
-    ...     print(LearningRate().examine(found).level)
+    ...     evidence = Evidence(training={"untrained": before, "trained": after}, learning_rate=rate, weight_size=0.05)
+    ...     print(LearningRate().examine(evidence).level)
     fault
     fault
     ok
@@ -145,18 +144,18 @@ class LearningRate(Check):
         )
 
 
-#: Scales that are tried, a tenth apart.
+#: Scales that are tried, on a logarithmic grid.
 _SCALES = np.geomspace(1e-3, 1e5, 195)
-#: Similarities that hold less of the most that C candidates have, log C, know nothing.
+#: Smallest share of log C, the largest information about C candidates, for similarities that carry any.
 _KNOWS = 0.05
 
 
 class Temperature(Check):
-    """What a softmax with scale τ tells of the right one of C candidates is log C + log p(positive), in nats.
+    """A softmax with scale τ carries log C + log p(positive) nats of information about C candidates.
 
-    The severity is the share of what the best τ tells of held-out queries that the configured one does not; the less of
-    both models that know something, since training fits similarities to its scale. A model that has learnt next to
-    nothing has not: there it is no cause.
+    The severity is the share of the best τ's information on held-out queries that the configured τ loses; of both
+    models with any information, the smaller loss, since training adapts similarities to its scale. It is no cause for a
+    model that has learnt almost nothing.
 
     >>> rng = np.random.default_rng(0)
     >>> cosines_QC = rng.normal(0.1, 0.1, (200, 64)) + np.eye(64)[0] * 0.4
@@ -165,8 +164,8 @@ class Temperature(Check):
     ['fault', 'ok', 'fault']
     """
 
-    compares: ClassVar[str] = "the configured scale with the one that fits held-out queries best"
-    needs: ClassVar[str] = "no model tells held-out passages apart"
+    compares: ClassVar[str] = "the configured scale with the best scale for held-out queries"
+    needs: ClassVar[str] = "no model separates held-out passages"
 
     name: Literal["temperature"] = "temperature"
 
@@ -180,15 +179,15 @@ class Temperature(Check):
         lost, best = min(max(lost, 0.0), 1.0), float(f"{best:.2g}")
         return self.finding(
             severity,
-            f"model.scale {evidence.scale:g} loses {lost:.0%} of what the similarities of the {reader} model "
-            f"tell about held-out queries; {best:g} would fit them best",
+            f"model.scale {evidence.scale:g} loses {lost:.0%} of the information in the {reader} model's similarities "
+            f"on held-out queries; {best:g} fits them best",
             f"model.scale={best:g}",
             rank="symptom" if progress is not None and progress.left else "cause",
         )
 
 
 def _lost(similarities_QC: FloatArray, scale: float) -> tuple[float, float, float] | None:
-    """The share that is lost, its lower end first, and the best scale; None if there is nothing to lose."""
+    """Return the lost share with its lower end first, and the best scale; None without information."""
     if len(similarities_QC) < 4 or similarities_QC.shape[1] < 2:
         return None
     information_SQ = np.stack([_information(similarities_QC, other) for other in _SCALES])
@@ -209,23 +208,22 @@ def _information(similarities_QC: FloatArray, scale: float) -> FloatArray:
     return np.asarray(np.log(similarities_QC.shape[1]) + logits_QC[:, 0] - log_sum_Q)
 
 
-#: Fewer steps than any published recipe of fine-tuning has.
+#: Fewer steps than any published fine-tuning recipe.
 _FEW = 100
 
 
 class TooFewSteps(Check):
-    """Next to nothing was learnt of the training queries, nor anything for held-out ones; or few steps were taken and
-    the last epoch still brought something for held-out ones: then the severity is the share of a hundred that is
-    missing.
+    """Training queries gained almost nothing, and held-out queries nothing; or few steps were taken and the last epoch
+    still helped held-out queries. In the second case the severity is the missing share of a hundred steps.
 
     >>> import numpy as np
     >>> before = np.random.default_rng(0).uniform(size=300)
-    >>> found = {"untrained": before, "trained": before + 0.001}
-    >>> TooFewSteps().examine(Evidence(training=found, num_steps=3, learning_rate=1e-3)).level
+    >>> training = {"untrained": before, "trained": before + 0.001}
+    >>> TooFewSteps().examine(Evidence(training=training, num_steps=3, learning_rate=1e-3)).level
     'fault'
     """
 
-    compares: ClassVar[str] = "the trained model with the untrained one (paired), the last epoch with the one before"
+    compares: ClassVar[str] = "the trained model with the untrained one (paired), the last two epochs"
     needs: ClassVar[str] = "there are no training queries"
     rank: ClassVar[Rank] = "otherwise"
 
@@ -237,7 +235,7 @@ class TooFewSteps(Check):
             return None
         num, epochs = evidence.num_steps, len(evidence.losses)
         facts = (
-            f"{'next to nothing was learnt: ' * (progress.left > 0)}{num:,} steps in all ({epochs} "
+            f"{'almost nothing was learnt: ' * (progress.left > 0)}{num:,} steps in all ({epochs} "
             f"{'epoch' if epochs == 1 else 'epochs'}); {progress}"
         )
         if num < _FEW:
@@ -251,16 +249,16 @@ class TooFewSteps(Check):
         return self.finding(
             progress.left if others is None else min(progress.left, others.left),
             facts,
-            advice="is model.checkpoint a trained encoder, read with its own pooling and prefixes, and are few of its "
+            advice="is model.checkpoint a trained encoder, with its own pooling and prefixes, and are few of its "
             f"layers frozen? If so, train.num_epochs={3 * max(1, epochs)}",
             rank="unexplained",
         )
 
 
 def _rose(evidence: Evidence) -> bool:
-    """Whether the last epoch has surely raised the dev measure, or the only one what is found."""
+    """Return whether the last epoch raised the dev measure, or the only epoch the held-out measure, significantly."""
     if len(evidence.dev) > 1 and TRAINED in evidence.held_out:
-        # As uncertain as the mean itself: the two are of the same queries, so it is less.
+        # The mean's interval is wider than that of the paired difference, hence safe.
         interval = intervals.mean(evidence.held_out[TRAINED])
         return evidence.dev[-1] - evidence.dev[-2] > interval.mean - interval.low
     others = Progress.of(evidence.held_out)

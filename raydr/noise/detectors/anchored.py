@@ -1,4 +1,4 @@
-"""A detector that knows what mismatched pairs look like: like pairs put together at random."""
+"""Detector that anchors the mismatched component at random pairs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from pydantic import Field
 from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit, to_axis
 from raydr.noise.detectors.calibrated import START_SHARES
 
-#: EM ends after so many steps, or when the mean log-likelihood rises by less.
+#: EM ends after this many steps, or when the mean log-likelihood rises by less than the tolerance.
 _NUM_STEPS, _TOLERANCE = 1000, 1e-8
 
 
 class AnchoredDetector(MixtureDetector):
-    """Two Gaussians on the margin, the mismatched one held near what random pairs show.
+    """Two Gaussians on the margin, the mismatched one held near the random pairs.
 
-    Two free Gaussians follow whatever shape the clean pairs have: where those are skewed, one Gaussian takes their tail
-    and the other the rest together with the mismatched pairs, and clean data alone are cut in two. But how a mismatched
-    pair looks need not be guessed. Its passage was meant for another query, and the perplexity of a query with a
-    passage drawn at random costs no further encoding. With mean m and variance v of these on the axis
-    z = log(e^PPL − 1), the mixture is
+    Two free Gaussians follow the shape of the clean pairs. Where clean pairs are skewed, one Gaussian takes their tail,
+    and clean data alone are split in two. Random pairs show what a mismatched pair looks like: its passage was meant
+    for another query. Their perplexity costs no further encoding. With mean m and variance v of the random pairs on the
+    axis z = log(e^PPL − 1), the mixture is
 
         f(z) = w · N(z; μ₀, σ₀²) + (1 − w) · N(z; μ₁, v),   m − max_shift · √v ≤ μ₁ ≤ m,
 
-    with w, μ₀, σ₀² and μ₁ fitted by EM. μ₁ may lie lower than m, since a retriever that was trained on mismatched pairs
-    finds them less surprising than pairs it never saw. Where few pairs are mismatched and the two kinds overlap, one
-    free Gaussian explains all of them as well, and nothing is flagged.
+    with w, μ₀, σ₀² and μ₁ fitted by EM. μ₁ may lie below m: a retriever trained on mismatched pairs is less surprised
+    by them than by new pairs. Where few pairs are mismatched and the components overlap, a single free Gaussian fits as
+    well, and nothing is flagged.
 
-    Source: ours; the model around it is NPC's; an empirical null is Efron's (JASA 2004).
+    Source: ours; the mixture model is NPC's, the empirical null Efron's (JASA 2004).
 
     >>> rng = np.random.default_rng(0)
     >>> margins_N = np.concatenate([rng.normal(-2.0, 2.0, 900), rng.normal(4.0, 1.0, 100)])
@@ -44,12 +43,12 @@ class AnchoredDetector(MixtureDetector):
 
     name: Literal["anchored"] = "anchored"
     max_shift: float = Field(default=1.0, ge=0.0)
-    """By how many standard deviations of the random pairs the mismatched ones may lie lower. 0 suits an encoder that
-    was not trained on the pairs."""
+    """Standard deviations by which mismatched pairs may lie below random ones. 0 suits an encoder that was not trained
+    on the pairs."""
 
     min_separation: float = Field(default=0.75, ge=0.0)
-    """Smallest distance of the components, as Ashman's D; lower than other detectors', since the anchor tells which is
-    which where they overlap."""
+    """Smallest distance of the components, as Ashman's D; smaller than in other detectors, since the anchor identifies
+    overlapping components."""
 
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
     """Share of the sample variance added to each component's variance."""
@@ -61,7 +60,7 @@ class AnchoredDetector(MixtureDetector):
         return replace(fit, reason=self.why_not_bimodal(fit))
 
     def _fit_from(self, share: float, axis_N: FloatArray, axis_R: FloatArray) -> MixtureFit:
-        """EM that starts with a share of the lowest values as the clean component."""
+        """Run EM from a start that takes a share of the lowest values as clean."""
         num, variance = len(axis_N), float(axis_N.var())
         floor = self.variance_floor * variance
         highest, variance_1 = float(axis_R.mean()), float(axis_R.var()) + floor
@@ -78,7 +77,7 @@ class AnchoredDetector(MixtureDetector):
                 break
             before = likelihood
             clean_N, noisy_N = np.exp(logs_2N - total_N)
-            # An empty component keeps its place, so that its share may grow again.
+            # An empty component keeps a small weight, so that it can grow again.
             weight = float(np.clip(clean_N.mean(), 1e-6, 1.0 - 1e-6))
             mean_0 = float((clean_N * axis_N).sum() / max(clean_N.sum(), 1e-6))
             variance_0 = float((clean_N * (axis_N - mean_0) ** 2).sum() / max(clean_N.sum(), 1e-6)) + floor

@@ -1,4 +1,4 @@
-"""A better-calibrated detector: the Gaussian mixture on a transformed perplexity."""
+"""Detector with better calibration: a Gaussian mixture on a transformed perplexity."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pydantic import Field
 from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit
 from raydr.noise.detectors.gaussian import fit_gaussians
 
-#: Shares of clean pairs that EM starts from, besides k-means.
+#: Shares of clean pairs from which EM starts, besides k-means.
 START_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class CalibratedDetector(MixtureDetector):
-    """Two Gaussians fitted where the perplexities of clean pairs look Gaussian.
+    """Two Gaussians on an axis where the perplexities of clean pairs are near Gaussian.
 
-    The perplexity is a soft-plus of the margin z = logsumexp(random scores) − s⁺, PPL = log(1 + e^z): it squeezes all
-    clean pairs against 0, and a Gaussian on it has to be as narrow as the pile and takes its tail for noise. The axis
-    ``margin`` undoes the soft-plus, z = log(e^PPL − 1), and leaves the scores' own, near-Gaussian spread; ``log`` is
-    the plain logarithm. EM starts from k-means and from several splits, so that rare noise is found too; of the
-    fits with two groups the likeliest is taken: the likeliest of all may be a wide Gaussian around a narrow one.
+    The perplexity is a soft-plus of the margin z = logsumexp(random scores) − s⁺, PPL = log(1 + e^z). It squeezes clean
+    pairs against 0; a Gaussian fits the narrow pile and flags its tail. The axis ``margin`` inverts the soft-plus, z =
+    log(e^PPL − 1), and restores the near-Gaussian scores; ``log`` is the logarithm. EM starts from k-means and from
+    several splits, so that rare noise is detected. Of the bimodal fits the likeliest is taken: the likeliest of all may
+    be a wide Gaussian around a narrow one.
 
-    Source: ours; the model around it is NPC's.
+    Source: ours; the mixture model is NPC's.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -35,13 +35,13 @@ class CalibratedDetector(MixtureDetector):
 
     name: Literal["calibrated"] = "calibrated"
     axis: Literal["margin", "log"] = "margin"
-    """Where the Gaussians are fitted."""
+    """Axis on which the Gaussians are fitted."""
 
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
     """Share of the sample variance added to each component's variance."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of EM's k-means start."""
+    """Seed of EM's k-means start."""
 
     min_separation: float = Field(default=2.0, ge=0.0)
     """Smallest distance of the components, as Ashman's D."""

@@ -19,16 +19,16 @@ def fit_gaussians(
     seed: int,
     start_shares: tuple[float, ...] = (),
 ) -> list[MixtureFit]:
-    """Two Gaussians on an axis, by scikit-learn's EM: one fit a start, the likeliest first.
+    """Fit two Gaussians on an axis by scikit-learn's EM; return a fit for each start, the likeliest first.
 
-    The values are sorted first, so that the fit does not depend on their order.
+    Sorted values make the fit independent of their order.
 
     Args:
-        variance_floor: this share of the sample variance is added to each component's variance in every M-step.
-        seed: of the k-means start.
-        start_shares: further starts of EM, each with this share of the lowest values as the clean component.
+        variance_floor: share of the sample variance added to each component's variance in every M-step.
+        seed: seed of the k-means start.
+        start_shares: further EM starts, each with this share of the lowest values as clean.
     """
-    # Imported here: configs name detectors, and reading a config must not take as long as importing scikit-learn.
+    # Configs import detectors, and scikit-learn is slow to import.
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
@@ -43,7 +43,7 @@ def fit_gaussians(
         start["precisions_init"] = [[[1.0 / (half.var() + floor)]] for half in halves]
         starts.append(GaussianMixture(2, **start, **common))
     with warnings.catch_warnings():
-        # Components that overlap wholly converge slowly; the tests on the fit reject them.
+        # Components that overlap converge slowly; the tests on the fit reject them.
         warnings.simplefilter("ignore", ConvergenceWarning)
         mixtures = [start.fit(axis_N1) for start in starts]
         single = GaussianMixture(1, reg_covar=floor).fit(axis_N1)
@@ -65,13 +65,13 @@ def fit_gaussians(
 
 
 class GaussianDetector(MixtureDetector):
-    """The paper's detector: two Gaussians fitted to the raw perplexities.
+    """The paper's detector: two Gaussians on the raw perplexities.
 
-    ŷ = [p(κ | PPL) > λ], κ the component with the lower mean, the posterior taken in log space and held monotone in the
-    perplexity. On strong encoders clean perplexities pile up near 0 with a long tail, which a Gaussian fits badly: it
-    then flags too many. :class:`raydr.noise.detectors.anchored.AnchoredDetector` does not.
+    ŷ = [p(κ | PPL) > λ], with κ the component of lower mean. The posterior is computed in log space and held monotone.
+    On strong encoders clean perplexities pile up near 0 with a long tail, and a Gaussian flags too many.
+    :class:`raydr.noise.detectors.anchored.AnchoredDetector` does not.
 
-    Source: Zhang et al. (EMNLP Findings 2023); the floor, the seed and the tests for two groups are ours.
+    Source: Zhang et al. (EMNLP Findings 2023); the variance floor, the seed and the bimodality tests are ours.
 
     >>> rng = np.random.default_rng(0)
     >>> perplexities_N = np.abs(np.concatenate([rng.normal(1.0, 0.3, 300), rng.normal(6.0, 1.0, 100)]))
@@ -85,7 +85,7 @@ class GaussianDetector(MixtureDetector):
     """Share of the sample variance added to each component's variance."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of EM's start."""
+    """Seed of EM's start."""
 
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         (fit,) = fit_gaussians(perplexities_N, "perplexity", self.variance_floor, self.seed)

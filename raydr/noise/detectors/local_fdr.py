@@ -1,4 +1,4 @@
-"""A detector without a mixture: how much rarer a pair's margin is among random pairs than among the pairs."""
+"""Detector without a mixture: the local false-discovery rate against random pairs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from pydantic import Field, model_validator
 from raydr.errors import DataError
 from raydr.noise.detectors.base import BoolArray, Detection, Detector, FloatArray, IntArray, checked
 
-#: Where the tails begin that the lower limit of the share is read from, and how far it goes on as it falls there.
+#: Starts of the two tails that bound the share from below, and the factor of extrapolation.
 _HALF, _FIFTH, _FURTHER = 0.5, 0.8, 1.5
-#: Standard deviations that a lower limit keeps off: of the share, and of a number of pairs.
+#: Standard deviations subtracted from a lower limit: of the share, and of a number of pairs.
 _OFF_SHARE, _OFF_COUNT = 2.8, 2.0
-#: Smallest p(clean): its logarithm is finite, so that the threshold 0 flags nothing.
+#: Smallest p(clean): its logarithm is finite, and the threshold 0 flags nothing.
 _SMALLEST_POSTERIOR = 1e-12
 
 
 class LocalFdrDetector(Detector):
-    """The local false-discovery rate of taking a pair for right, with random pairs as the null.
+    """Local false-discovery rate of taking a pair for right, with random pairs as the null.
 
-    A mismatched pair is as surprising as a random one, so p_i = (1 + #{random margins ≤ z_i}) / (R + 1), counted among
+    A mismatched pair is as surprising as a random one. So p_i = (1 + #{random margins ≤ z_i}) / (R + 1), counted among
     the random pairs of its fold, is uniform for mismatched pairs and small for right ones. With
 
         π̂ = min(1, #{p > ½} / (½ N))   (Storey's share of mismatched pairs),
         f = max(Grenander's density of p, π̂)   (decreasing, by pooling adjacent violators),
 
-    P(mismatched | p) = π̂ / f(p), which never falls with the perplexity. π̂ is an upper bound, since right pairs that are
-    hard count too: P is too high where pairs are in doubt. There is nothing to start from and no distance that two
-    groups must have. Meant for margins of models that have not seen the pair, nor its passage: one that has partly
-    learnt it, and π̂ is far too low.
+    P(mismatched | p) = π̂ / f(p), which never falls with the perplexity. π̂ is an upper bound, since hard right pairs
+    count too: P is too high for doubtful pairs. The detector needs no start and no minimal distance of two groups. It
+    is meant for margins of models that have seen neither the pair nor its passage: with others π̂ is far too low.
 
     Source: Efron et al. (JASA 2001), the local false-discovery rate; Storey (JRSS B 2002), the share; Grenander (1956).
 
@@ -46,14 +45,14 @@ class LocalFdrDetector(Detector):
 
     name: Literal["local_fdr"] = "local_fdr"
     max_right_flagged: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """In place of the threshold: flag the most surprising pairs, as many as have at most this share of right ones among
-    them, by a lower limit of the mismatched share; off if null. A bound: it holds in 95 of 100 data sets
-    (docs/methods.md). None are flagged where it cannot be said, as of a few hundred pairs."""
+    """Replaces the threshold: flag the most surprising pairs, as many as contain at most this share of right ones, by a
+    lower limit of the mismatched share. Off if null. A bound: it holds in 95 of 100 data sets (docs/methods.md). Flags
+    nothing where the limit is undefined, as with a few hundred pairs."""
 
     max_wrong_kept: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """In place of the threshold: keep the least surprising pairs, as many as have at most this share of mismatched ones
-    among them, by their probabilities; off if null. An estimate and no bound: a mismatched pair that resembles its
-    query more than a random passage does is taken for right."""
+    """Replaces the threshold: keep the least surprising pairs, as many as contain at most this share of mismatched
+    ones, by their probabilities. Off if null. An estimate, no bound: it misses mismatched pairs that resemble their
+    query more than a random passage does."""
 
     @model_validator(mode="after")
     def _one_rule(self) -> LocalFdrDetector:
@@ -70,22 +69,22 @@ class LocalFdrDetector(Detector):
     ) -> Detection:
         perplexities_N = checked(perplexities_N)
         if random_N is None:
-            raise DataError(f"detector {self.name} compares with random pairs: give their perplexities")
+            raise DataError(f"detector {self.name} needs the perplexities of random pairs, and got none")
         if fold_N is None:
             groups = [(np.ones(len(perplexities_N), np.bool_), np.ones(len(random_N), np.bool_))]
         elif len(fold_N) == len(perplexities_N) == len(random_N):
             groups = [(fold_N == fold, fold_N == fold) for fold in np.unique(fold_N)]
         else:
-            raise DataError(f"{len(fold_N)} folds of {len(perplexities_N)} pairs and {len(random_N)} random ones")
+            raise DataError(f"got {len(fold_N)} folds for {len(perplexities_N)} pairs and {len(random_N)} random pairs")
         p_N, num_random = np.empty(len(perplexities_N)), 0
         for mine_N, null_N in groups:
             random_R = checked(random_N[null_N & ~np.isnan(random_N)])
             if np.unique(random_R).size < 10:
-                return self.keep_all(perplexities_N, None, "fewer than 10 different perplexities of random pairs")
+                return self.keep_all(perplexities_N, None, "fewer than 10 distinct perplexities of random pairs")
             p_N[mine_N] = p_values(perplexities_N[mine_N], random_R)
             num_random += len(random_R)
         share = storey_share(p_N)
-        # Where no pair is as surprising as the median random one, nothing is wrong.
+        # With share 0 no pair is as surprising as the median random pair.
         noisy_N = share / np.maximum(grenander_density(p_N), share) if share else np.zeros(len(p_N))
         log_posterior_N = np.log(np.maximum(1.0 - noisy_N, _SMALLEST_POSTERIOR))
         if self.max_right_flagged is not None:
@@ -97,7 +96,7 @@ class LocalFdrDetector(Detector):
     def is_clean(self, log_posterior_N: FloatArray) -> BoolArray:
         if self.max_wrong_kept is None:
             return super().is_clean(log_posterior_N)
-        # The surest first; equal ones together, so that the order of the pairs does not matter.
+        # Equal values count together, so that the order of pairs does not matter.
         values, counts = np.unique(-log_posterior_N, return_counts=True)
         wrong_share = np.cumsum(-np.expm1(-values) * counts) / np.cumsum(counts)
         num_values = int(np.searchsorted(wrong_share, self.max_wrong_kept, side="right"))
@@ -105,7 +104,7 @@ class LocalFdrDetector(Detector):
 
 
 def p_values(perplexities_N: FloatArray, random_R: FloatArray) -> FloatArray:
-    """(1 + #{random ≤ perplexity}) / (R + 1): small where a pair is less surprising than random ones, shape (N,).
+    """Return (1 + #{random ≤ perplexity}) / (R + 1), shape (N,): small for pairs less surprising than random ones.
 
     >>> p_values(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0, 3.0])).tolist()
     [0.25, 0.75, 1.0]
@@ -115,7 +114,7 @@ def p_values(perplexities_N: FloatArray, random_R: FloatArray) -> FloatArray:
 
 
 def storey_share(p_N: FloatArray) -> float:
-    """min(1, #{p > ½} / (½ N)), an upper bound of the share for which p is uniform.
+    """Return min(1, #{p > ½} / (½ N)), an upper bound of the share with uniform p.
 
     >>> storey_share(np.array([0.01, 0.02, 0.4, 0.9]))
     0.5
@@ -124,19 +123,19 @@ def storey_share(p_N: FloatArray) -> float:
 
 
 def least_share(p_N: FloatArray, num_random: int) -> float:
-    """A lower limit of the share of pairs for which p is uniform, from two upper tails.
+    """Return a lower limit of the share of pairs with uniform p, from two upper tails.
 
-    With n(λ) = #{p > λ} and e(λ) = n(λ) / ((1 − λ) N), which falls to the share as right pairs die out,
+    With n(λ) = #{p > λ} and e(λ) = n(λ) / ((1 − λ) N), which falls to the share as right pairs vanish,
 
         max(0, e(0.8) − 1.5 (e(0.5) − e(0.8)) − 2.8 sd).
 
-    What e falls by between the tails is taken off half as much again, which is more than right pairs still have in the
-    last fifth if their margins are normal and the AUROC is 0.75 or higher. sd is that of the counts, of pairs and of
-    the random ones which p is counted among; its factor leaves room for pairs that depend on each other.
+    The decrease of e between the tails is extrapolated by half as much again. That exceeds the right pairs left in the
+    last fifth if their margins are normal and the AUROC is at least 0.75. sd is the standard deviation of the counts of
+    pairs and random pairs; its factor allows for dependent pairs.
 
     Args:
-        p_N: see :func:`p_values`.
-        num_random: random pairs that they were counted among.
+        p_N: p-values, see :func:`p_values`.
+        num_random: number of random pairs behind each p-value.
 
     >>> rng = np.random.default_rng(0)
     >>> p_N = np.where(np.arange(20_000) < 6_000, rng.random(20_000), rng.beta(0.2, 8.0, 20_000))
@@ -146,20 +145,20 @@ def least_share(p_N: FloatArray, num_random: int) -> float:
     num = len(p_N)
     fifth, half = (int((p_N > tail).sum()) for tail in (_FIFTH, _HALF))
     of_fifth, of_half = 1.0 / (num * (1.0 - _FIFTH)), 1.0 / (num * (1.0 - _HALF))
-    # Of pairs in the last fifth, and of those between the half and it.
+    # Weights of pairs in the last fifth, and between the half and it.
     weights = (1.0 + _FURTHER) * of_fifth - _FURTHER * of_half, -_FURTHER * of_half
     counts = np.array([fifth, half - fifth], dtype=np.float64)
-    # A null of as many pairs adds as much as the pairs themselves.
+    # A null of equally many pairs doubles the variance.
     inflation = 1.0 + min(1.0, half * of_half) * num / num_random
     deviation = np.sqrt(inflation * np.dot(np.square(weights), np.maximum(counts, 1.0)))
     return float(max(0.0, np.dot(weights, counts) - _OFF_SHARE * deviation))
 
 
 def mostly_wrong(p_N: FloatArray, share: float, max_right: float) -> BoolArray:
-    """The pairs with the largest p, as many as have at most so many right ones among them, shape (N,).
+    """Flag the pairs with the largest p, as many as contain at most the share ``max_right`` of right ones, shape (N,).
 
-    Of mismatched pairs w = share · N · (1 − t) have p ≥ t, hardly ever fewer than w − 2 √w: all others that have are
-    right.
+    Of the mismatched pairs, w = share · N · (1 − t) have p ≥ t, hardly ever fewer than w − 2 √w. All other pairs with p
+    ≥ t are right.
 
     >>> p_N = np.concatenate([np.linspace(0.0, 0.1, 500), np.linspace(0.0, 1.0, 500)])
     >>> flagged_N = mostly_wrong(p_N, share=0.5, max_right=0.1)
@@ -175,15 +174,15 @@ def mostly_wrong(p_N: FloatArray, share: float, max_right: float) -> BoolArray:
 
 
 def grenander_density(p_N: FloatArray) -> FloatArray:
-    """The decreasing density on [0, 1] under which values are likeliest, at the values, shape (N,).
+    """Return the maximum-likelihood decreasing density on [0, 1], at the values, shape (N,).
 
-    The slope of the least concave majorant of their distribution function: the mass of each step over its width, pooled
-    where it would rise.
+    It is the slope of the least concave majorant of the empirical distribution function, by pooling steps that would
+    rise.
 
     >>> grenander_density(np.array([0.1, 0.1, 0.5, 1.0])).round(2).tolist()
     [5.0, 5.0, 0.62, 0.5]
     """
-    # Imported here: configs name detectors, and reading a config must not take as long as importing scikit-learn.
+    # Configs import detectors, and scikit-learn is slow to import.
     from sklearn.isotonic import isotonic_regression
 
     values, place_N, counts = np.unique(p_N, return_inverse=True, return_counts=True)

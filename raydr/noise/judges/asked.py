@@ -1,4 +1,4 @@
-"""Which model a judge asks: the judge declares it, and whoever runs the judge makes it."""
+"""Models that judges read: a judge declares its model, its caller provides it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raydr.noise.judge_models import ClassifierConfig, LanguageModelConfig, Siev
 
 
 class AskedModels(Protocol):
-    """The section ``judge`` as far as it describes models."""
+    """Settings of the section ``judge`` that describe models."""
 
     @property
     def scores(self) -> Literal["model", "miner"]:
-        """Whose scores judges of negatives read: the retriever's, or those that the candidates were mined with."""
+        """Source of the scores of candidates: the retriever, or the miner."""
 
     @property
     def guide(self) -> ModelConfig: ...
@@ -28,16 +28,16 @@ class AskedModels(Protocol):
 
 @dataclass(frozen=True)
 class Retriever:
-    """The retriever that the run judges with: ``judge.model``, or the last round's."""
+    """The run's judging retriever: ``judge.model``, or that of the last round."""
 
 
 @dataclass(frozen=True)
 class Embedder:
-    """Another embedding model as it is.
+    """Another, untrained embedding model.
 
     Args:
-        model: its checkpoint.
-        name: what it is called.
+        model: its settings.
+        name: its name.
     """
 
     model: ModelConfig
@@ -49,7 +49,7 @@ class CrossEncoder:
     """A cross-encoder, trained on the pairs and their candidates.
 
     Args:
-        settings: how.
+        settings: its training.
     """
 
     settings: ClassifierConfig
@@ -57,10 +57,10 @@ class CrossEncoder:
 
 @dataclass(frozen=True)
 class Reader:
-    """A language model as it comes, asked as a cross-encoder.
+    """An untrained language model, used as a cross-encoder.
 
     Args:
-        settings: which, and what it is asked.
+        settings: the model and its prompt.
     """
 
     settings: LanguageModelConfig
@@ -68,11 +68,11 @@ class Reader:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the retriever that is trained further on the candidates that are judged, and thrown away.
+    """A copy of the retriever, trained further on the judged candidates, then deleted.
 
     Args:
-        name: what it is called.
-        num_candidates: negatives of a query that it is trained on; all that were mined if None.
+        name: its name.
+        num_candidates: negatives of each query used in training; all mined negatives if None.
         model: changes to the section ``model``.
         train: changes to the section ``train``.
     """
@@ -85,13 +85,13 @@ class Copy:
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """No model of its own: what the section ``cross_fit`` describes, short trainings that have not seen the pairs."""
+    """The short trainings of the section ``cross_fit``, which have not seen the pairs; no further model."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A language model behind a server, which reads what an earlier judge of the list was unsure of."""
+    """A language model behind a server, which reads doubtful verdicts of an earlier judge."""
 
 
-#: None: the judge reads the scores that the candidates were mined with.
+#: None: the judge reads the miner's scores.
 Asked = Retriever | Embedder | CrossEncoder | Reader | Copy | CrossFitted | Server | None

@@ -1,8 +1,8 @@
-"""What a judge sees and returns.
+"""Interface of the judges.
 
-A judge gives each candidate of a batch of queries a verdict, from scores alone: which model made the scores is the
-caller's business (``reads`` says which kind the rule is meant for). The candidates of all queries lie in one flat
-array, those of query i at ``offsets[i]:offsets[i + 1]``, so that whole shards are judged without a Python loop.
+A judge gives a verdict on each candidate of a batch of queries, from scores alone; ``reads`` names the model that makes
+them. The candidates of all queries lie in one flat array, those of query i at ``offsets[i]:offsets[i + 1]``: whole
+shards are judged without a Python loop.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from raydr.noise.margins import Margins
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-#: Whole numbers that are kept as a list in JSON.
+#: Integers that are a list in JSON.
 CountArray = Annotated[
     IntArray, PlainValidator(lambda raw: np.array(raw, dtype=np.int64)), PlainSerializer(np.ndarray.tolist)
 ]
 
-#: keep: stays a negative; drop: never a negative of that query; down_weight: its exp(score) counts by a weight;
-#: relabel: becomes a further positive.
+#: keep: stays a negative; drop: is no negative of that query; down_weight: its exp(score) gets a weight; relabel:
+#: becomes a positive.
 Action = Literal["keep", "drop", "down_weight", "relabel"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
@@ -40,10 +40,10 @@ class ScoredCandidates:
     """Scores of the candidates of Q queries, M candidates in all.
 
     Args:
-        scores_M: float64, of the candidates, query after query.
-        offsets: int64, shape (Q + 1,), from 0 to M, never falling; a query may have no candidate.
-        positive_scores_Q: float64, of each query's annotated positive under the same model; None if no judge needs it.
-        likeness_M: float64, how like the nearest positive of its query a candidate is, 1 for a copy; None likewise.
+        scores_M: float64, scores of the candidates, grouped by query.
+        offsets: int64, shape (Q + 1,), from 0 to M, not decreasing; a query may have no candidate.
+        positive_scores_Q: float64, scores of the annotated positives under the same model; None if no judge reads them.
+        likeness_M: float64, likeness of each candidate to its query's nearest positive, 1 for a copy; None if unread.
     """
 
     scores_M: FloatArray
@@ -59,20 +59,20 @@ class ScoredCandidates:
         if not np.isfinite(self.scores_M).all():
             raise DataError(f"score {int((~np.isfinite(self.scores_M)).argmax())} of the candidates is not finite")
         if self.likeness_M is not None and len(self.likeness_M) != num_scores:
-            raise DataError(f"the likeness of {len(self.likeness_M)} candidates for {num_scores} scores")
+            raise DataError(f"got {len(self.likeness_M)} likenesses for {num_scores} scores")
         if self.positive_scores_Q is None:
             return
         if len(self.positive_scores_Q) != self.num_queries:
-            raise DataError(f"{len(self.positive_scores_Q)} positive scores for {self.num_queries} queries")
+            raise DataError(f"got {len(self.positive_scores_Q)} positive scores for {self.num_queries} queries")
         if not np.isfinite(self.positive_scores_Q).all():
             query = int((~np.isfinite(self.positive_scores_Q)).argmax())
-            raise DataError(f"the positive of query {query} of the batch has no finite score; score it first")
+            raise DataError(f"the positive of query {query} of the batch has no finite score: score it first")
 
     @classmethod
     def of_one(
         cls, scores: npt.ArrayLike, positive_score: float | None = None, likeness: FloatArray | None = None
     ) -> ScoredCandidates:
-        """The candidates of a single query."""
+        """Return the candidates of a single query."""
         scores_M = np.asarray(scores, dtype=np.float64)
         positive = None if positive_score is None else np.array([positive_score], dtype=np.float64)
         return cls(scores_M, np.array([0, len(scores_M)]), positive, likeness)
@@ -82,33 +82,33 @@ class ScoredCandidates:
         return len(self.offsets) - 1
 
     def query_M(self) -> IntArray:
-        """The number of the query that each candidate belongs to."""
+        """Return the query number of each candidate."""
         return np.repeat(np.arange(self.num_queries), np.diff(self.offsets))
 
     def positives(self, judge: str) -> FloatArray:
-        """The positives' scores, or an error that names the judge that needs them."""
+        """Return the positives' scores; raise an error that names the judge if there are none."""
         if self.positive_scores_Q is None:
             raise DataError(f"judge {judge} needs the score of each query's annotated positive")
         return self.positive_scores_Q
 
     def likeness(self, judge: str) -> FloatArray:
-        """How like their positives the candidates are, or an error that names the judge that needs it."""
+        """Return the likenesses; raise an error that names the judge if there are none."""
         if self.likeness_M is None:
-            raise DataError(f"judge {judge} needs to know how like its query's positive each candidate is")
+            raise DataError(f"judge {judge} needs the likeness of each candidate to its query's positive")
         return self.likeness_M
 
     def sum_Q(self, values_M: FloatArray) -> FloatArray:
-        """Sum of the values of each query's candidates; 0 for a query without any."""
+        """Sum the values of each query's candidates; 0 for a query without candidates."""
         # np.add.reduceat would return a neighbour's value for an empty query.
         return np.bincount(self.query_M(), weights=values_M, minlength=self.num_queries).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """One verdict a candidate, in the order of the scores (or one a query, for judges of pairs).
+    """Verdicts on candidates, in the order of the scores; for judges of pairs, on queries.
 
     Args:
-        score: float64, how suspicious it is: the higher, the more likely a false negative (or a mismatched pair).
+        score: float64, suspicion: the higher, the more likely a false negative or mismatched pair.
         action: str array of :data:`ACTIONS`.
         weight: float64, weight of exp(score) in the softmax: 1 keep, 0 drop and relabel, between for down_weight.
     """
@@ -124,31 +124,31 @@ class Judge(Component):
     package: ClassVar[str] = "raydr.noise.judges"
     kind: ClassVar[str] = "judge"
     subject: ClassVar[Literal["negatives", "pairs"]] = "negatives"
-    """``negatives``: one verdict a candidate; ``pairs``: one a query, on its annotated positive."""
+    """What a verdict is on: ``negatives``, each candidate; ``pairs``, the annotated positive of each query."""
 
     reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample", "earlier"]] = "retriever"
-    """What made the scores: the retriever's similarity, that of another embedding model, a cross-encoder's probability,
-    scale * similarity of the retriever with a random sample of passages, or the judge that this one comes after: its
-    probability of the label being wrong."""
+    """Scores that the judge reads: the retriever's similarity, another embedding model's similarity, a cross-encoder's
+    probability, the retriever's scale * similarity with a random sample, or an earlier judge's probability of a wrong
+    label."""
 
     reads_likeness: ClassVar[bool] = False
-    """Whether it is told too how like its query's positive each candidate is, by the same model."""
+    """Whether the judge also reads each candidate's likeness to its query's positive."""
 
     flags: ClassVar[str]
-    """What it flags, for people: the end of the sentence "flags ..."."""
+    """Description of flagged items: the end of the sentence "flags ..."."""
 
     score_name: ClassVar[str]
-    """What the score of its verdicts is."""
+    """Name of the verdict's score."""
 
     score_is_probability: ClassVar[bool] = False
-    """Whether that is the probability of what the judge looks for."""
+    """Whether the score is P(false negative) or P(mismatched)."""
 
     def content(self) -> dict[str, Any]:
-        """The settings that its verdicts depend on, besides the texts and what it reads."""
+        """Return the settings that the verdicts depend on, besides the texts and scores."""
         return self.differing_settings()
 
     def asks(self, models: AskedModels) -> Asked:
-        """The model whose scores it is given; judges with a model of their own override it.
+        """Return the model whose scores the judge reads; judges with their own model override it.
 
         Args:
             models: the section ``judge`` of the run.
@@ -165,59 +165,59 @@ class Judge(Component):
             case "retriever":
                 return None if models.scores == "miner" else Retriever()
 
-    def beside(self) -> tuple[Judge, ...]:
-        """Further judges that it stands for where candidates are judged."""
+    def companions(self) -> tuple[Judge, ...]:
+        """Return further judges that this judge implies where candidates are judged."""
         return ()
 
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        """Verdicts on the candidates of a batch of queries; each query is judged by its own scores only."""
+        """Return verdicts on the candidates of a batch; each query depends on its own scores only."""
 
 
 def judge_class(settings: Mapping[str, Any]) -> type[Judge]:
-    """The class of the judge that an artefact's settings describe."""
+    """Return the class of the judge with these settings."""
     judge = Judge.choices()[settings["name"]]
     assert issubclass(judge, Judge)
     return judge
 
 
 class SuspicionJudge(Judge):
-    """Base of the judges with one rule: a candidate whose suspicion is above 0 is dropped or weighs less."""
+    """Base of the judges with one rule: candidates with suspicion above 0 are dropped or down-weighted."""
 
     action: Literal["drop", "down_weight"] = "drop"
-    """What happens to suspicious candidates."""
+    """Action on suspicious candidates."""
 
     weight: float = Field(default=0.1, gt=0.0, lt=1.0)
-    """Their weight with ``down_weight``."""
+    """Weight of suspicious candidates under ``down_weight``."""
 
     def verdicts(self, suspicion_M: FloatArray, suspicious_M: BoolArray) -> Verdicts:
-        """The verdicts that follow from who is suspicious."""
+        """Return the verdicts of this rule."""
         reduced = 0.0 if self.action == "drop" else self.weight
         return Verdicts(suspicion_M, np.where(suspicious_M, self.action, "keep"), np.where(suspicious_M, reduced, 1.0))
 
 
 class SecondJudge(Judge):
-    """Base of the judges that can come after another one.
+    """Base of the judges that can follow another judge.
 
-    With ``after`` only those rows are read on which that judge gave a doubtful verdict, and there this judge's verdict
-    takes the place of that one. How doubtful a verdict is, see :func:`raydr.noise.reviewed.evidence`: the judge's
-    probability that the label is wrong, and for judges without one σ(2 · standard deviations of the score from where
-    flagging begins), ½ on the edge.
+    With ``after``, the judge reads only the rows on which that judge's verdict is doubtful, and overrides it there.
+    Doubt is measured by :func:`raydr.noise.reviewed.evidence`: the earlier judge's probability of a wrong label. For
+    judges without probabilities it is σ(2 · standard deviations of the score above the flagging threshold), ½ at the
+    threshold.
     """
 
     after: str = ""
-    """The earlier judge of the list whose doubtful verdicts are looked at again; everything is read if empty."""
+    """Earlier judge whose doubtful verdicts are judged again; empty: all rows are judged."""
 
     unsure: tuple[float, float] = (0.1, 0.9)
-    """Doubtful: that judge's probability that the label is wrong lies between these two, these included. ``[0, 1]``
-    has all looked at, ``[0.5, 1]`` what it is inclined to flag. A judge without probabilities is at ½ where its
-    flagging begins, and at 0.88 a standard deviation of its scores above that."""
+    """Range of the earlier judge's probability of a wrong label that counts as doubtful, bounds included. ``[0, 1]``
+    judges all rows again, ``[0.5, 1]`` those it tends to flag. A judge without probabilities has ½ at its flagging
+    threshold, and 0.88 a standard deviation above."""
 
     @field_validator("unsure")
     @classmethod
     def _in_order(cls, unsure: tuple[float, float]) -> tuple[float, float]:
         if not 0.0 <= unsure[0] <= unsure[1] <= 1.0:
-            raise ValueError(f"unsure={list(unsure)} is no range of probabilities; expected 0 ≤ low ≤ high ≤ 1")
+            raise ValueError(f"unsure={list(unsure)} is no range of probabilities; allowed: 0 ≤ low ≤ high ≤ 1")
         return unsure
 
     def content(self) -> dict[str, Any]:
@@ -225,33 +225,33 @@ class SecondJudge(Judge):
         return content if self.after else {name: content[name] for name in content if name not in ("after", "unsure")}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """The rows that are read, in their order, by the log-odds of their labels being wrong."""
+        """Return the rows to read, in order, by the log-odds of a wrong label."""
         low, high = self.unsure
         wrong_N = 1.0 / (1.0 + np.exp(-evidence_N))
         return np.flatnonzero((wrong_N >= low) & (wrong_N <= high))
 
 
 class SampleJudge(Judge):
-    """Base of the judges of pairs: the candidates of a query are a random sample of passages, shared by all queries."""
+    """Base of the judges of pairs that compare with a random sample of passages, shared by all queries."""
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
     reads: ClassVar[Literal["random_sample"]] = "random_sample"
     sample: ClassVar[Literal["corpus", "positives"]] = "corpus"
-    """Where the sample is drawn from: all passages, or the annotated positives of the split."""
+    """Source of the sample: all passages, or the annotated positives of the split."""
 
     num_random: int = Field(default=10_000, ge=1)
-    """Passages in the sample, at most; the query's known positives and their copies do not count."""
+    """Size of the sample, at most; known positives of a query and their copies do not count."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Verdicts on all pairs of a split, and what they rest on.
+    """Verdicts on all pairs of a split, and their basis.
 
     Args:
-        verdicts: one a pair.
-        facts: of the whole decision, such as a threshold and a fit; JSON values.
-        columns: float64, by name, one value a pair each; kept beside the verdicts.
-        probability: float64 in [0, 1], of each pair being mismatched, if the judge gives one.
+        verdicts: verdict on each pair.
+        facts: basis of the decision, such as threshold and fit; JSON values.
+        columns: float64 columns by name, with a value for each pair; stored beside the verdicts.
+        probability: float64 in [0, 1], P(mismatched) of each pair, if the judge gives it.
     """
 
     verdicts: Verdicts
@@ -261,27 +261,27 @@ class Decision:
 
 
 class SplitJudge(Judge):
-    """Base of the judges that compare the pairs of a whole split: each is measured, then all are decided on at once.
+    """Base of the judges that measure each pair of a split, then decide on all at once.
 
-    Only :meth:`measure` sees scores, so that a split is measured piece by piece, a few numbers a pair kept.
+    Only :meth:`measure` reads scores, so that a split is measured in pieces with a few numbers a pair.
     """
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
     measures: ClassVar[tuple[str, ...]]
-    """Names of the numbers that are kept of a pair."""
+    """Names of the numbers measured for each pair."""
 
     @abstractmethod
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
-        """The numbers of each pair by name, from its own scores only, shape (Q,) each."""
+        """Measure each pair from its own scores; arrays by name, shape (Q,)."""
 
     @abstractmethod
     def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
-        """Verdicts on all pairs of a split in any order, and what the decision rests on (for people)."""
+        """Return verdicts on all pairs of a split, in any order, and their basis."""
 
     def decide_margins(self, margins: Margins) -> Decision:
-        """The same from cross-fitted margins, for judges that may ask for these (``asks``)."""
+        """Decide on cross-fitted margins, for judges that may request them (``asks``)."""
         raise ConfigError(f"judge {self.name} does not read cross-fitted margins")
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        """Verdicts on all pairs of a split, given in one batch."""
+        """Measure and decide all pairs of a split in one batch."""
         return self.decide(self.measure(candidates)).verdicts

@@ -1,4 +1,4 @@
-"""An earlier judge, corrected by the few of its labels that people have decided."""
+"""Judges that recalibrate an earlier judge by decisions of people."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from raydr.noise.judges.people import DecisionsReader
 
 
 class CalibratedJudge(SecondJudge, DecisionsReader):
-    """Base of the judges that let people's decisions say where flagging begins.
+    """Base of the judges that set the threshold of another judge by decisions of people.
 
-    With x the log-odds of the label being wrong that the judge ``after`` gives (see
-    :func:`raydr.noise.reviewed.evidence`),
+    With x the log-odds of a wrong label under the judge ``after`` (see :func:`raydr.noise.reviewed.evidence`),
 
         P(wrong) = σ(shift + slope · x),
 
-    shift and slope being the means of what the decisions leave of the priors around 0 and 1, see
-    :func:`raydr.noise.reviewed.estimate_quality`: without decisions it is that judge. No model is asked.
+    with the posterior means of shift and slope under priors around 0 and 1, see
+    :func:`raydr.noise.reviewed.estimate_quality`. Without decisions the earlier judge is unchanged. No model is run.
 
     Source: Platt (1999), calibration by a logistic regression.
 
@@ -29,14 +28,14 @@ class CalibratedJudge(SecondJudge, DecisionsReader):
     """
 
     reads: ClassVar[Literal["earlier"]] = "earlier"
-    score_name: ClassVar[str] = "probability of the label being wrong, as people have corrected it"
+    score_name: ClassVar[str] = "probability of a wrong label, recalibrated by decisions of people"
     score_is_probability: ClassVar[bool] = True
 
     unsure: tuple[float, float] = (0.0, 1.0)
-    """Which of that judge's probabilities are corrected: by default all."""
+    """Range of that judge's probabilities to recalibrate; default: all."""
 
     wrong_above: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Probability above which the pair, or the candidate, is dropped."""
+    """Probability of a wrong label above which the pair or candidate is dropped."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         keep_M = candidates.scores_M <= self.wrong_above
@@ -44,21 +43,21 @@ class CalibratedJudge(SecondJudge, DecisionsReader):
 
 
 class Calibrated(CalibratedJudge):
-    """Drops the training pairs that an earlier judge, as people have corrected it, takes for wrong."""
+    """Drops training pairs that an earlier judge, recalibrated by decisions of people, takes for wrong."""
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
-    flags: ClassVar[str] = "pairs that a judge takes for wrong, as people have corrected it"
+    flags: ClassVar[str] = "pairs that a judge, recalibrated by decisions of people, takes for wrong"
 
     name: Literal["calibrated"] = "calibrated"
     after: str = Field(default="npc", min_length=1)
-    """The earlier judge of the list that is corrected."""
+    """Earlier judge to recalibrate."""
 
 
 class CalibratedNegatives(CalibratedJudge):
-    """Drops the candidates that an earlier judge, as people have corrected it, takes for relevant."""
+    """Drops candidates that an earlier judge, recalibrated by decisions of people, takes for relevant."""
 
-    flags: ClassVar[str] = "candidates that a judge takes for relevant, as people have corrected it"
+    flags: ClassVar[str] = "candidates that a judge, recalibrated by decisions of people, takes for relevant"
 
     name: Literal["calibrated_negatives"] = "calibrated_negatives"
     after: str = Field(default="classifier", min_length=1)
-    """The earlier judge of the list that is corrected."""
+    """Earlier judge to recalibrate."""

@@ -1,4 +1,4 @@
-"""A cross-encoder's probability of relevance decides."""
+"""Judge by a cross-encoder's probability of relevance."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from raydr.noise.judges.base import FloatArray, ScoredCandidates, SecondJudge, V
 
 
 def require_probabilities(scores_M: FloatArray, judge: str) -> None:
-    """Refuse scores that cannot be a cross-encoder's probabilities.
+    """Check that scores are probabilities.
 
     Raises:
-        DataError: one of them is not in [0, 1].
+        DataError: a score is not in [0, 1].
     """
     outside_M = (scores_M < 0.0) | (scores_M > 1.0)
     if outside_M.any():
@@ -26,11 +26,11 @@ def require_probabilities(scores_M: FloatArray, judge: str) -> None:
 
 
 class Classifier(SecondJudge):
-    """Drops or relabels what a cross-encoder takes for relevant; optionally keeps only sure negatives.
+    """Drops or relabels candidates that a cross-encoder takes for relevant; optionally keeps only sure negatives.
 
-    p > ``positive_above``: a false negative, dropped (the Korean paper) or relabelled as a positive (RocketQA);
-    p < ``negative_below``: kept as a negative; between the two: dropped. With ``negative_below`` None all up to
-    ``positive_above`` are kept. RocketQA is ``negative_below`` 0.1, ``positive_above`` 0.9, ``positives`` relabel.
+    p > ``positive_above``: a false negative, dropped (Park et al.) or relabelled (RocketQA). p < ``negative_below``:
+    kept. Between the two: dropped; if ``negative_below`` is None: kept. RocketQA is ``negative_below`` 0.1,
+    ``positive_above`` 0.9, ``positives`` relabel.
 
     Source: Park et al. (HCLT 2023) and RocketQA.
 
@@ -53,7 +53,7 @@ class Classifier(SecondJudge):
     """Probability below which a candidate is a sure negative."""
 
     positives: Literal["drop", "relabel"] = "drop"
-    """What happens to those that count as relevant."""
+    """Action on relevant candidates."""
 
     @model_validator(mode="after")
     def _thresholds_in_order(self) -> Classifier:

@@ -1,4 +1,4 @@
-"""Consistency filter: an annotated pair must be found again among random passages."""
+"""Consistency filter: an annotated passage must outrank a random sample of passages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from raydr.noise.judges.base import SampleJudge, ScoredCandidates, Verdicts
 class Consistency(SampleJudge):
     """Keeps a training pair iff its passage ranks in the top k among a random sample of passages.
 
-    rank = 1 + number of sampled passages that score strictly above the positive: copies of the positive in the sample
-    do not count against it. Judges pairs: the candidates of a query are its random sample, the verdict is on the
-    annotated positive, and its score is the rank.
+    rank = 1 + number of sampled passages that score strictly above the positive, so that its copies do not count. The
+    verdict is on the annotated positive, its score is the rank.
 
     Source: E5 (Wang et al., 2022; k 2, a sample of one million); the script of Nomic's contrastors.
 
@@ -24,7 +23,7 @@ class Consistency(SampleJudge):
     ['drop']
     """
 
-    flags: ClassVar[str] = "pairs whose passage is not among the best of a random sample: the larger it is, the more"
+    flags: ClassVar[str] = "pairs whose passage ranks low in a random sample: the larger the sample, the more"
     score_name: ClassVar[str] = "rank in the sample"
 
     name: Literal["consistency"] = "consistency"

@@ -1,4 +1,4 @@
-"""GIST: another model says which negatives look like positives."""
+"""GIST: a guide model flags negatives that resemble positives."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from raydr.noise.judges.margin import MarginRule
 
 
 class Guide(MarginRule):
-    """Drops a negative that a guide model scores above the positive's guide score less a margin.
+    """Drops a negative whose guide score exceeds the positive's less a margin.
 
     Suspicious iff g > g⁺ − margin (absolute) or g > g⁺ − margin·|g⁺| (relative), with g the guide's similarity. The
-    retriever's own scores play no part, so that its mistakes are not repeated.
+    retriever's own scores are ignored, so that its mistakes are not repeated.
 
     Source: Solatorio, GISTEmbed (2024).
 
@@ -24,7 +24,7 @@ class Guide(MarginRule):
 
     reads: ClassVar[Literal["guide"]] = "guide"
 
-    flags: ClassVar[str] = "candidates that another model finds nearer than the annotated passage less a margin"
+    flags: ClassVar[str] = "candidates that a guide model scores above the annotated passage less a margin"
     score_name: ClassVar[str] = "guide's similarity above the limit"
 
     name: Literal["guide"] = "guide"

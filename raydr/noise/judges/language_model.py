@@ -1,4 +1,4 @@
-"""A language model reads what an earlier judge was unsure of."""
+"""Judges by a language model that reads the doubtful verdicts of an earlier judge."""
 
 from __future__ import annotations
 
@@ -19,76 +19,76 @@ from raydr.noise.judges.asked import Asked, AskedModels, Reader, Server
 from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SecondJudge, Verdicts
 from raydr.noise.judges.classifier import Classifier
 
-#: Fields of every request. Of a model that answers in one word 16 tokens are plenty.
+#: Default fields of a request; 16 tokens suffice for an answer of one word.
 REQUEST: Mapping[str, Any] = {"temperature": 0, "max_tokens": 16, "logprobs": True, "top_logprobs": 10}
-#: Settings that do not change what is answered: who serves the model and how it is asked, where its weights lie.
+#: Settings that do not change the answer: server, concurrency, location of the weights.
 _HOW = ("endpoint", "key_variable", "at_once", "timeout_s", "max_retries", "checkpoint")
-#: Settings of one way of asking alone.
+#: Settings of servers only, and of checkpoints only.
 _OF_A_SERVER, _OF_A_CHECKPOINT = ("model", "max_requests", "passage_chars", "request"), ("max_length",)
 
 
 class LanguageModelJudge(SecondJudge):
-    """Base of the judges that ask a language model: one behind an OpenAI-compatible server, or a checkpoint.
+    """Base of the judges that use a language model, behind an OpenAI-compatible server or from a checkpoint.
 
-    Only those rows are asked about on which the judge ``after`` gave a doubtful verdict. A checkpoint is read by the
-    workers that encode, on their GPUs, as a cross-encoder is; see :mod:`raydr.models.language_model`.
+    The model reads only rows with a doubtful verdict of the judge ``after``. Workers read with a checkpoint on their
+    GPUs, like a cross-encoder; see :mod:`raydr.models.language_model`.
     """
 
     reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
 
     max_requests: int = Field(default=2_000, ge=1)
-    """Rows that a server is asked about, at most; those nearest to ½ first. Copies count, but are asked about once;
-    retries and the one question before the run do not count."""
+    """Rows sent to a server, at most; those nearest to ½ first. Copies count, but are sent once; retries and the test
+    question before the run do not count."""
 
     model: str = ""
-    """What the server calls the model; this or ``checkpoint`` must be set."""
+    """The server's name of the model; set this or ``checkpoint``."""
 
     checkpoint: str = ""
-    """A language model that the workers load in place of a server: a Hugging Face name or a local folder."""
+    """Language model that the workers load in place of a server: a Hugging Face name or a local folder."""
 
     max_length: int = Field(default=1_024, ge=8, le=8_192)
-    """Tokens that a checkpoint is shown, prompt, query and passage together; the longer of the two texts is cut."""
+    """Tokens of prompt, query and passage that a checkpoint reads; the longer of the two texts is cut."""
 
     endpoint: str = Field(default="http://localhost:8000/v1", pattern="^https?://")
-    """Address of the API. No part of any key: what a model of this name has answered holds wherever it is served."""
+    """Address of the API. Part of no key: answers of a model hold wherever it is served."""
 
     key_variable: str = Field(default="", pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")
-    """Name of the environment variable that holds the server's key, where the command runs; no key is sent if empty."""
+    """Environment variable, where the command runs, with the server's key; empty: no key is sent."""
 
     prompt: PromptConfig = PromptConfig()
-    """What is asked."""
+    """Prompt of the model."""
 
     passage_chars: int = Field(default=4_000, ge=1)
-    """Characters of a passage that a server is shown, its title included."""
+    """Characters of a passage sent to a server, title included."""
 
     request: dict[str, Any] = {}
-    """Further fields of each request, and others in place of ``temperature`` 0, ``max_tokens`` 16, ``logprobs`` true
-    and ``top_logprobs`` 10; null leaves one out. ``{chat_template_kwargs: {enable_thinking: false}}`` tells vLLM that
-    the model is to answer at once; one that thinks needs more ``max_tokens``."""
+    """Further fields of each request, which may override ``temperature`` 0, ``max_tokens`` 16, ``logprobs`` true and
+    ``top_logprobs`` 10; null omits a field. ``{chat_template_kwargs: {enable_thinking: false}}`` turns off reasoning in
+    vLLM; a model that reasons needs more ``max_tokens``."""
 
     at_once: int = Field(default=16, ge=1)
-    """Requests under way at a time."""
+    """Concurrent requests."""
 
     timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds until an answer must be there, whole."""
+    """Seconds within which a whole answer must arrive."""
 
     max_retries: int = Field(default=6, ge=0)
-    """Further tries of a question after HTTP 408, 409, 429 and 5xx, and after lost connections, with growing pauses or
-    those that the server asks for."""
+    """Retries of a question after HTTP 408, 409, 429 and 5xx, and after lost connections, with growing pauses or those
+    that the server requests."""
 
     @model_validator(mode="after")
     def _asks_one(self) -> Self:
         if self.model and self.checkpoint:
             raise ValueError(
-                f"judge {self.name} has model {self.model!r}, which a server is asked for, and checkpoint "
-                f"{self.checkpoint!r}, which workers load: set one of them"
+                f"judge {self.name} has both model {self.model!r}, for a server, and checkpoint {self.checkpoint!r}, "
+                "for workers: set only one of them"
             )
         address = urlsplit(self.endpoint)
         if address.query or address.fragment or "@" in address.netloc:
-            # Not shown: it may hold a secret.
+            # The message omits the address: it may hold a secret.
             raise ValueError(
-                f"the endpoint of judge {self.name} holds more than an address, such as a password: put a key into an "
-                "environment variable, and the variable's name into key_variable"
+                f"the endpoint of judge {self.name} holds more than an address, such as a password: put the key into "
+                "an environment variable, and set key_variable to its name"
             )
         if self.checkpoint:
             try:
@@ -98,14 +98,14 @@ class LanguageModelJudge(SecondJudge):
         return self
 
     def _reader(self) -> Reader:
-        # A server shows the title on a line of its own too.
+        # A server receives the title on a line of its own too.
         model = CrossEncoderConfig(
             checkpoint=self.checkpoint, max_length=self.max_length, title_separator="\n", prompt=self.prompt
         )
         return Reader(LanguageModelConfig(model=model))
 
     def content(self) -> dict[str, Any]:
-        # A prompt's template is for checkpoints alone.
+        # Only checkpoints use a prompt's template.
         prompt = self.prompt.differing_settings()
         if not self.checkpoint:
             prompt.pop("template", None)
@@ -117,25 +117,25 @@ class LanguageModelJudge(SecondJudge):
         return self._reader() if self.checkpoint else Server()
 
     def require_model(self) -> None:
-        """Refuse to be asked without a model.
+        """Check that a model is set.
 
         Raises:
             ConfigError: neither ``model`` nor ``checkpoint`` is set.
         """
         if not self.model:
             raise ConfigError(
-                f"judge {self.name} asks no model: set its model to what the server calls it, or its checkpoint to a "
-                "language model that the workers load"
+                f"judge {self.name} has no model: set model to its name at the server, or checkpoint to a language "
+                "model that the workers load"
             )
 
     def question(self, query: str, title: str, text: str) -> dict[str, Any]:
-        """What is asked about a query and a passage: the body of a request for a chat completion."""
+        """Return the body of the chat-completion request for a query and a passage."""
         passage = (f"{title}\n{text}" if title else text)[: self.passage_chars]
         fields = {name: value for name, value in {**REQUEST, **self.request}.items() if value is not None}
         return {**fields, "model": self.model, "messages": self.prompt.messages(query, passage)}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """Of the doubtful rows those nearest to ½, ``max_requests`` at most where a server is asked.
+        """Return the doubtful rows, for a server only the ``max_requests`` nearest to ½.
 
         >>> judge = LanguageModel(unsure=(0.2, 0.8), max_requests=2)
         >>> judge.choose(np.array([-5.0, 1.0, 0.3, -0.1, 5.0])).tolist()
@@ -149,16 +149,15 @@ class LanguageModelJudge(SecondJudge):
 
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        """Verdicts by the model's probabilities of relevance, one a row."""
+        """Return verdicts by the model's probabilities of relevance."""
 
 
 class LanguageModel(LanguageModelJudge):
-    """Has a language model read the training pairs that an earlier judge is unsure of, and drops those that it rejects.
+    """Drops doubtful training pairs of an earlier judge that a language model rejects.
 
-    The verdict's score is 1 − P(relevant).
+    The score of a verdict is 1 − P(relevant).
 
-    Source: none for pairs; reading by a language model what cheaper judges leave open is RLHN's idea (Thakur et al.,
-    2025).
+    Source: none for pairs; RLHN (Thakur et al., 2025) has a language model read what cheaper judges leave open.
 
     >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
     >>> LanguageModel().judge(pairs).action.tolist()
@@ -166,13 +165,13 @@ class LanguageModel(LanguageModelJudge):
     """
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
-    flags: ClassVar[str] = "pairs that a language model takes for irrelevant, of those that it was asked about"
+    flags: ClassVar[str] = "pairs that a language model takes for irrelevant, of those that it read"
     score_name: ClassVar[str] = "1 - probability of relevance"
     score_is_probability: ClassVar[bool] = True
 
     name: Literal["language_model"] = "language_model"
     after: str = Field(default="npc", min_length=1)
-    """The earlier judge of the list whose doubtful verdicts are looked at again."""
+    """Earlier judge whose doubtful verdicts are judged again."""
 
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
     """Probability of relevance below which a pair is dropped."""
@@ -183,30 +182,30 @@ class LanguageModel(LanguageModelJudge):
 
 
 class LanguageModelNegatives(LanguageModelJudge):
-    """Has a language model read the candidates that an earlier judge is unsure of, and drops or relabels relevant ones.
+    """Drops or relabels doubtful candidates of an earlier judge that a language model takes for relevant.
 
-    The verdict's score is P(relevant).
+    The score of a verdict is P(relevant).
 
-    Source: RLHN (Thakur et al., 2025) and, with open models, ARHN (Choi et al., 2026), which make positives of what
-    answers the query. Here each passage is judged by itself, not in a list.
+    Source: RLHN (Thakur et al., 2025) and, with open models, ARHN (Choi et al., 2026), which relabel relevant
+    candidates. Here each passage is judged by itself, not in a list.
 
     >>> LanguageModelNegatives(positives="relabel").judge(ScoredCandidates.of_one([0.9, 0.2])).action.tolist()
     ['relabel', 'keep']
     """
 
-    flags: ClassVar[str] = "candidates that a language model takes for relevant, of those that it was asked about"
+    flags: ClassVar[str] = "candidates that a language model takes for relevant, of those that it read"
     score_name: ClassVar[str] = "probability of relevance"
     score_is_probability: ClassVar[bool] = True
 
     name: Literal["language_model_negatives"] = "language_model_negatives"
     after: str = Field(default="classifier", min_length=1)
-    """The earlier judge of the list whose doubtful verdicts are looked at again."""
+    """Earlier judge whose doubtful verdicts are judged again."""
 
     positive_above: float = Field(default=0.5, ge=0.0, le=1.0)
     """Probability of relevance above which a candidate counts as relevant."""
 
     positives: Literal["drop", "relabel"] = "drop"
-    """What happens to those that count as relevant; ``relabel`` makes them further positives of their query."""
+    """Action on relevant candidates; ``relabel`` makes them positives of their query."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         return Classifier(positive_above=self.positive_above, positives=self.positives).judge(candidates)

@@ -1,4 +1,4 @@
-"""Negatives that score about as high as the positive are taken for false ones."""
+"""Judges that flag negatives with about the positive's score."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Scores = TypeVar("Scores", FloatArray, "torch.Tensor")
 
 
 class MarginLimit(Config):
-    """How near to a query a candidate may be: up to its positive less a margin.
+    """Upper limit of a candidate's similarity: the positive's less a margin.
 
-    Margin 0 leaves out what is nearer than the positive, a negative margin only what is much nearer.
+    Margin 0 excludes what is nearer than the positive, a negative margin only what is much nearer.
     """
 
     mode: MarginMode = "absolute"
     """Whether the margin is a similarity, or a share of the annotated passage's."""
 
     margin: float = 0.0
-    """How much below the annotated passage's similarity a candidate is suspicious already."""
+    """Distance below the annotated passage's similarity from which a candidate is suspicious."""
 
     @model_validator(mode="after")
     def _margin_in_range(self) -> MarginLimit:
@@ -37,19 +37,19 @@ class MarginLimit(Config):
         return self
 
     def limits(self, positive_scores_Q: Scores) -> Scores:
-        """The score above which a candidate is suspicious, for each query.
+        """Return the score above which a candidate of each query is suspicious.
 
-        absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for a positive s⁺. The absolute
-        value keeps the limit below s⁺ when scores are negative, as dot products may be.
+        absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for s⁺ > 0. The absolute value
+        keeps the limit below s⁺ for negative scores, as of dot products.
 
         Args:
-            positive_scores_Q: s⁺, NumPy's or PyTorch's.
+            positive_scores_Q: s⁺, a NumPy array or PyTorch tensor.
         """
         return positive_scores_Q - self.margin * (1.0 if self.mode == "absolute" else abs(positive_scores_Q))
 
 
 class MarginRule(MarginLimit, SuspicionJudge):
-    """Base of the judges that drop a negative which scores above its positive less a margin."""
+    """Base of the judges that flag negatives above their positive's score less a margin."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         limits_Q = self.limits(candidates.positives(self.name))
@@ -58,10 +58,10 @@ class MarginRule(MarginLimit, SuspicionJudge):
 
 
 class Margin(MarginRule):
-    """Drops a negative that the retriever scores above the positive's score less a margin.
+    """Drops a negative whose retriever score exceeds the positive's less a margin.
 
     Suspicious iff s > s⁺ − margin (absolute) or s > s⁺ − margin·|s⁺| (relative; NV-Retriever's "0.95 of the positive's
-    score" is margin 0.05). The verdict's score is by how much.
+    score" is margin 0.05). The score of a verdict is the excess.
 
     Source: NV-Retriever (Moreira et al., 2024); the filters of NVIDIA's NeMo Automodel and Nomic's contrastors.
 

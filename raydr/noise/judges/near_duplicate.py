@@ -1,4 +1,4 @@
-"""A negative that is nearly the positive passage itself is no negative."""
+"""Judge that flags near-duplicates of the positive."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from raydr.noise.judges.margin import MarginLimit, MarginMode
 
 
 class NearDuplicate(MarginLimit, SuspicionJudge):
-    """Drops a negative that is nearly the positive, and answers the query about as well.
+    """Drops a negative that nearly equals the positive and answers the query about as well.
 
-    Suspicious iff c > ``likeness`` and g > g⁺ − margin·|g⁺|, with g the guide's similarity with the query and
-    c = max over the query's positives p⁺ of s(p⁺, p) / s(p⁺, p⁺), the guide's similarity of two passages: a cosine, or
-    a share of what the positive has with itself. The verdict's score is the smaller of c − ``likeness`` and of what g
-    is above its limit.
+    Suspicious iff c > ``likeness`` and g > g⁺ − margin·|g⁺|, with g the guide's similarity with the query and c = max
+    over the query's positives p⁺ of s(p⁺, p) / s(p⁺, p⁺), the guide's similarity of two passages: a cosine, or a share
+    of the positive's with itself. The score of a verdict is the smaller of c − ``likeness`` and the excess of g.
 
-    Copies and other cuts of one text are the false negatives that a corpus brings by itself: chunks that overlap, pages
-    that quote each other. A chunk from which the answer was cut away is as like the positive as one that has it, which
-    is why the query is asked too. No source: measured in docs/experiments/sieve.md.
+    Copies and overlapping cuts of one text are false negatives that any corpus contains: chunks that overlap, pages
+    that quote each other. A chunk without the answer is as like the positive as a chunk with it, so the query counts
+    too. No source: measured in docs/experiments/sieve.md.
 
     >>> rule = NearDuplicate(likeness=0.8, margin=0.05)
     >>> likeness_M = np.array([0.9, 0.9, 0.5])
@@ -34,23 +33,23 @@ class NearDuplicate(MarginLimit, SuspicionJudge):
     reads: ClassVar[Literal["guide"]] = "guide"
     reads_likeness: ClassVar[bool] = True
 
-    flags: ClassVar[str] = "candidates that are nearly the annotated passage and answer the query about as well"
-    score_name: ClassVar[str] = "likeness and similarity above their limits, the smaller"
+    flags: ClassVar[str] = "candidates that nearly equal the annotated passage and answer the query about as well"
+    score_name: ClassVar[str] = "smaller excess of likeness and similarity over their limits"
 
     name: Literal["near_duplicate"] = "near_duplicate"
     mode: MarginMode = "relative"
     margin: float = 0.05
 
     likeness: float = Field(default=0.8, ge=0.0, le=1.0)
-    """How like a positive a candidate must be: the guide's similarity of the two passages, as a share of the positive's
-    with itself."""
+    """Least likeness to a positive: the guide's similarity of the two passages, as a share of the positive's with
+    itself."""
 
     def asks(self, models: AskedModels) -> Asked:
         score = models.guide.score
         if score.query_vectors != score.passage_vectors:
             raise ConfigError(
-                f"judge {self.name} compares passages with passages, and judge.guide.score {score.name!r} reads "
-                "a query otherwise than a passage; allowed: dual, sum_of_max"
+                f"judge {self.name} compares passages with passages, but judge.guide.score {score.name!r} encodes "
+                "queries and passages differently; allowed: dual, sum_of_max"
             )
         return Embedder(models.guide)
 

@@ -1,4 +1,4 @@
-"""NPC's detector as a judge: pairs that surprise the retriever are taken for mismatched."""
+"""NPC's detector as a judge: drops pairs with high perplexity."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from raydr.noise.perplexity import perplexities, random_pair_perplexities
 class NPC(SplitJudge, SampleJudge):
     """Drops the training pairs that are as surprising as mismatched ones.
 
-    A pair is measured by its perplexity against random positives of other pairs, by models that have not seen it or by
-    the retriever, and flagged by a detector that is fitted to the perplexities of all pairs of the split. The verdict's
-    score is the perplexity. In training the same rule corrects pairs instead, see ``train.pair_detection``.
+    The perplexity of a pair is taken against random positives of other pairs, by models that have not seen the pair or
+    by the retriever. A detector fitted to all pairs of the split flags the high ones. The score of a verdict is the
+    perplexity. In training the same rule corrects pairs, see ``train.pair_detection``.
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
@@ -37,32 +37,32 @@ class NPC(SplitJudge, SampleJudge):
 
     sample: ClassVar[Literal["positives"]] = "positives"
 
-    flags: ClassVar[str] = "pairs that are as surprising among random passages as mismatched ones would be"
+    flags: ClassVar[str] = "pairs whose passage surprises as a random passage would"
     score_name: ClassVar[str] = "perplexity"
 
     measures: ClassVar[tuple[str, ...]] = ("perplexity", "random_pair")
 
     name: Literal["npc"] = "npc"
     detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
-    """``local_fdr`` is for cross-fitted margins, ``anchored`` for those of the retriever; ``gaussian`` is the paper's,
+    """``local_fdr`` suits cross-fitted margins, ``anchored`` those of the retriever; ``gaussian`` is the paper's,
     ``calibrated`` fits strong encoders better."""
 
     margins: Literal["model", "cross_fitted"] = "cross_fitted"
-    """Who measures the pairs: the retriever that is asked, or the short trainings of the section ``cross_fit``, each
-    the pairs that it has not seen. A retriever that was trained on the pairs has partly learnt the mismatched ones."""
+    """Source of the perplexities: the retriever (``model``), or the short trainings of the section ``cross_fit``, each
+    on pairs that it has not seen. A retriever trained on the pairs has partly learnt the mismatched ones."""
 
     num_random: int = Field(default=255, ge=1)
-    """Random positives that each pair is measured against by the retriever; ``cross_fit`` has its own number."""
+    """Random positives that the retriever compares each pair with; ``cross_fit`` has its own number."""
 
     def asks(self, models: AskedModels) -> Asked:
         return CrossFitted() if self.margins == "cross_fitted" else super().asks(models)
 
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
         sizes_Q = np.diff(candidates.offsets)
-        # Passages that must not count for a query are missing from its scores: -inf keeps the shape.
+        # Excluded passages are missing from the scores: -inf keeps the shape.
         random_QM = np.full((candidates.num_queries, int(sizes_Q.max(initial=1))), -np.inf)
         random_QM[np.arange(random_QM.shape[1]) < sizes_Q[:, None]] = candidates.scores_M
-        # The sample is the same for all queries: each takes another one of it for its random pair.
+        # All queries share the sample: each uses another passage of it for its random pair.
         turn_Q = np.arange(candidates.num_queries)
         return {
             "perplexity": perplexities(candidates.positives(self.name), random_QM),

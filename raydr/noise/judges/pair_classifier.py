@@ -1,4 +1,4 @@
-"""A cross-encoder that was trained on the noisy pairs says which of them do not match."""
+"""Judge of pairs by a cross-encoder that was trained on the noisy pairs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from raydr.noise.judges.classifier import require_probabilities
 class PairClassifier(SecondJudge):
     """Drops a training pair that a cross-encoder takes for irrelevant.
 
-    To annotated pairs what :class:`~raydr.noise.judges.classifier.Classifier` is to negatives. The cross-encoder is
-    trained on the pairs that it judges, mismatched ones included: an epoch or two, so that it learns what matching
-    pairs have in common before it knows single pairs by heart. Judges pairs: the only candidate of a query is its
-    annotated passage, and the verdict's score is 1 − p.
+    Counterpart for annotated pairs of :class:`~raydr.noise.judges.classifier.Classifier`. The cross-encoder is trained
+    on the pairs that it judges, for an epoch or two: it learns what matching pairs share before it memorises pairs. The
+    only candidate of a query is its annotated passage; the score of a verdict is 1 − p.
 
-    As the second step of a cascade (``after``) it reads what an earlier judge is unsure of, and its verdict takes the
-    place of that judge's. ``judge.classifier`` then best learns from the pairs that this judge keeps
-    (``pairs_kept_by``), by folds (``num_folds``).
+    As the second step of a cascade (``after``) it reads the doubtful pairs of an earlier judge and overrides its
+    verdicts. ``judge.classifier`` then best learns from the pairs which that judge keeps (``pairs_kept_by``), by folds
+    (``num_folds``).
 
     >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
     >>> PairClassifier().judge(pairs).action.tolist()
@@ -36,9 +35,9 @@ class PairClassifier(SecondJudge):
 
     name: Literal["pair_classifier"] = "pair_classifier"
     negative_below: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Probability of relevance below which a pair is dropped. A cross-encoder that cannot tell gives the share of
-    positives among what it was trained on: 1 / (1 + its negatives a query). So 1 − p is a ranking and no probability of
-    a mismatch, which depends on how many of the pairs are mismatched."""
+    """Probability of relevance below which a pair is dropped. An undecided cross-encoder gives the share of positives
+    in its training data: 1 / (1 + negatives a query). So 1 − p ranks pairs, but is no P(mismatched), which depends on
+    the share of mismatched pairs."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         require_probabilities(candidates.scores_M, self.name)

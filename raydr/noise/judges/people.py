@@ -1,4 +1,4 @@
-"""What people have decided, as a judge: the page of ``raydr review`` asks them."""
+"""Judges by decisions of people, as ``raydr review`` collects them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from raydr.noise.judges.base import BoolArray, Judge, ScoredCandidates, Verdicts
 
 
 class DecisionsReader(Judge):
-    """Base of the judges that read what people have decided."""
+    """Base of the judges that read decisions of people."""
 
     file: str = ""
-    """The decisions, which ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
+    """File of decisions that ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
 
     def content(self) -> dict[str, Any]:
-        # Not where decisions lie, but what they are.
+        # Verdicts depend on the decisions, not on their place.
         return {name: value for name, value in super().content().items() if name != "file"}
 
     def decisions(self, workdir: str) -> str:
-        """The path or URL of the file."""
+        """Return the path or URL of the file."""
         return self.file or f"{workdir.rstrip('/')}/review/decisions.jsonl"
 
 
 class PeopleJudge(DecisionsReader):
     """Base of the judges whose verdicts are decisions of people.
 
-    Where most reviewers who are sure call a label right it is kept, where they call it wrong it is dropped; on all else
-    there is no verdict. What they say counts alone: other judges neither add to it nor take from it. A decision holds
-    for the texts that were read: under the same ids, other texts have no verdict. No model is asked.
+    A label is kept if most reviewers with an opinion call it right, and dropped if they call it wrong; other labels get
+    no verdict. The verdicts are final: other judges cannot change them. A decision holds for the texts that were read;
+    other texts under the same ids get no verdict. No model is run.
     """
 
     score_name: ClassVar[str] = "1 where people call the label wrong"
@@ -42,14 +42,14 @@ class PeopleJudge(DecisionsReader):
         return None
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        raise ConfigError(f"judge {self.name} reads decisions and no scores")
+        raise ConfigError(f"judge {self.name} reads decisions, not scores")
 
     @staticmethod
     def decide(labels: list[Label], settled: Mapping[Label, bool]) -> tuple[BoolArray, Verdicts]:
-        """Which of some labels are decided, and the verdicts on these.
+        """Return which labels are decided, and their verdicts.
 
         Args:
-            labels: as they are now.
+            labels: current labels.
             settled: whether each decided label is wrong, see :meth:`raydr.noise.decisions.Decisions.settled`.
         """
         decided_N = np.array([label in settled for label in labels], dtype=np.bool_)
@@ -62,8 +62,7 @@ class PeopleJudge(DecisionsReader):
 class People(PeopleJudge):
     """Keeps the training pairs that people call right and drops those that they call wrong.
 
-    Listed in ``judge.judges`` it brings ``people_negatives`` along where candidates are judged: one name for all that
-    was decided.
+    In ``judge.judges`` it implies ``people_negatives`` where candidates are judged.
     """
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
@@ -71,17 +70,17 @@ class People(PeopleJudge):
 
     name: Literal["people"] = "people"
 
-    def beside(self) -> tuple[Judge, ...]:
+    def companions(self) -> tuple[Judge, ...]:
         return (PeopleNegatives(file=self.file),)
 
 
 class PeopleNegatives(PeopleJudge):
-    """Keeps the candidates that people call rightly negative and drops those that answer the query after all."""
+    """Keeps candidates that people call true negatives and drops those that answer the query."""
 
-    flags: ClassVar[str] = "candidates of which people say that they answer the query"
+    flags: ClassVar[str] = "candidates that answer the query, as people decided"
 
     name: Literal["people_negatives"] = "people_negatives"
 
 
-#: Their word counts alone.
+#: Judges whose verdicts are final.
 PEOPLE = ("people", "people_negatives")

@@ -1,4 +1,4 @@
-"""The passage sieve: keeps the hard negatives that the model is confident are negative."""
+"""Passage sieve: keeps hard negatives of which the model is confident."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Susp
 
 
 class Sieve(SuspicionJudge):
-    """Keeps a negative iff its ℓ_NCE is at least a threshold of its query.
+    """Keeps a negative iff its ℓ_NCE is at least the query's threshold.
 
-    ℓ_j = −log( exp(s_j) / Σ_{c ∈ C_q} exp(s_c) ) with C_q the query's own negatives and its positive; keep iff
-    ℓ_j ≥ th_q. th_q is the mean of ℓ over C_q (the paper), the mean + k·standard deviation, or a quantile. Lemma 1:
-    with the mean and ``keep_minimum`` 0 every negative with softmax probability above 1 / |C_q| is dropped. The
-    judgment does not depend on the scores' scale: ℓ_j ≥ mean ℓ ⇔ s_j ≤ mean s, k·std and quantiles scale along.
+    ℓ_j = −log( exp(s_j) / Σ_{c ∈ C_q} exp(s_c) ) with C_q the query's own negatives and its positive; keep iff ℓ_j ≥
+    th_q. th_q is the mean of ℓ over C_q (the paper), the mean + k·standard deviation, or a quantile. Lemma 1: with the
+    mean and ``keep_minimum`` 0 every negative with softmax probability above 1 / |C_q| is dropped. Verdicts do not
+    depend on the scale: ℓ_j ≥ mean ℓ ⇔ s_j ≤ mean s, and k·std and quantiles scale along.
 
-    Source: Wang et al. (AAAI 2024) algorithm 1 step 3. The scores are those of the throw-away model that
-    was trained with RCL; give it all candidates of a query, not a sample.
+    Source: Wang et al. (AAAI 2024), algorithm 1, step 3. The scores are those of the temporary model trained with RCL;
+    pass all candidates of a query, not a sample.
 
     >>> Sieve().judge(ScoredCandidates.of_one([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
     ['drop', 'keep', 'keep']
@@ -33,22 +33,22 @@ class Sieve(SuspicionJudge):
 
     name: Literal["sieve"] = "sieve"
     rule: Literal["mean", "mean_std", "quantile"] = "mean"
-    """How th_q is found."""
+    """Rule of th_q."""
 
     num_std: float = 0.0
     """k of ``mean_std``; positive values drop more."""
 
     quantile: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Of ℓ over C_q, for ``quantile``; what lies below it is dropped."""
+    """Quantile of ℓ over C_q, for ``quantile``; lower values are dropped."""
 
     keep_minimum: int = Field(default=0, ge=0)
-    """This many of a query's negatives, the least suspicious, are kept whatever the threshold says."""
+    """Number of a query's least suspicious negatives that are always kept."""
 
     def asks(self, models: AskedModels) -> Asked:
-        """A copy of the retriever that learns to tell the candidates apart: algorithm 1, steps 1 and 2.
+        """Return a copy of the retriever that learns to separate the candidates: algorithm 1, steps 1 and 2.
 
-        The similarity is cosine whatever the retriever's is, a query's candidates are its own negatives and nothing
-        else, and the last state is kept.
+        The similarity is always cosine, the candidates of a query are its own negatives only, and the last state is
+        kept.
         """
         settings = models.sieve
         return Copy(
@@ -74,14 +74,14 @@ class Sieve(SuspicionJudge):
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         positive_Q = candidates.positives(self.name)
         query_M = candidates.query_M()
-        # ℓ and −s differ by a constant of the query, which the threshold shares: −(s − s⁺) serves as ℓ.
+        # ℓ and −s differ by a constant of the query that the threshold shares, so −(s − s⁺) serves as ℓ.
         losses_M = positive_Q[query_M] - candidates.scores_M
         suspicion_M = self._thresholds(candidates, losses_M)[query_M] - losses_M
         suspicious_M = (suspicion_M > 0.0) & (_ranks(losses_M, query_M) >= self.keep_minimum)
         return self.verdicts(suspicion_M, suspicious_M)
 
     def _thresholds(self, candidates: ScoredCandidates, losses_M: FloatArray) -> FloatArray:
-        """th_q over each query's candidates and its positive, whose shifted loss is 0, shape (Q,)."""
+        """Return th_q over each query's candidates and its positive, whose shifted loss is 0, shape (Q,)."""
         num_candidates_Q = np.diff(candidates.offsets) + 1
         if self.rule == "quantile":
             return self._quantiles(candidates, losses_M)
@@ -93,7 +93,7 @@ class Sieve(SuspicionJudge):
         return np.asarray(mean_Q + self.num_std * np.sqrt(variance_Q))
 
     def _quantiles(self, candidates: ScoredCandidates, losses_M: FloatArray) -> FloatArray:
-        """As numpy's quantile with linear interpolation, of each query."""
+        """Return the quantile of each query, like numpy's with linear interpolation."""
         import pandas as pd
 
         losses = np.concatenate([losses_M, np.zeros(candidates.num_queries)])
@@ -102,7 +102,7 @@ class Sieve(SuspicionJudge):
 
 
 def _ranks(losses_M: FloatArray, query_M: IntArray) -> IntArray:
-    """Rank of each negative among its query's, 0 for the largest loss; ties in list order."""
+    """Return the rank of each negative within its query, 0 for the largest loss; ties in list order."""
     import pandas as pd
 
     ranks_M = pd.Series(losses_M).groupby(query_M).rank(method="first", ascending=False)

@@ -214,7 +214,7 @@ def test_what_was_decided_survives_a_kill_and_the_same_command_goes_on(judged: R
     with (tmp_path / "decisions.jsonl").open("a") as opened:
         opened.write('{"at": "2026-01-01T00:00:0')
     command = Command(file)
-    assert "has no end: it is no decision" in "".join(command.said).replace("\n", " ")
+    assert "is incomplete: it is ignored" in "".join(command.said).replace("\n", " ")
     state = command.ask("/state?reviewer=ada")
     assert (state["item"]["id"], state["decided"]) == (shown[-1], {"right": 1, "wrong": 2, "unsure": 0})
     assert (

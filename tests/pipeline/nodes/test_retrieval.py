@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.invariant, pytest.mark.usefixtures("here")]
 def keys(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
     """By kind of node, of a run whose sections are changed; without candidates, whose keys would change along."""
 
-    def found(**sections: Any) -> dict[str, str]:
+    def keys_of(**sections: Any) -> dict[str, str]:
         plain = {"negatives": None, "train": {"num_hard_negatives": 0}}
         run = small_run(beir_folder, tiny_checkpoint, tmp_path / "w", **plain, **sections)
         recipe: Recipe = recipe_of(RunConfig.parse(run))
@@ -33,7 +33,7 @@ def keys(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
             "run": search.key,
         }
 
-    return found
+    return keys_of
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_system_is_searched_in_other_partitions_than_the_configs(
         own, as_configured, everywhere = (recipe.search("test", f"{system}{where}") for where in ("@own", "", "@all"))
         assert own.key == as_configured.key != everywhere.key
         assert own.inputs.keys() == everywhere.inputs.keys()
-        assert all(one.key == everywhere.inputs[role].key for role, one in own.inputs.items())
+        assert all(node.key == everywhere.inputs[role].key for role, node in own.inputs.items())
         assert recipe.names[f"runs/test/{system}@all"] is everywhere
     # Runs over the training split are for mining.
     assert recipe.search("train", "bm25").settings.get("scope", "own") == recipe.config.partition.negatives

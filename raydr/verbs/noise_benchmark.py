@@ -59,7 +59,7 @@ def benchmark_noise(
         if isinstance(sets, str | Path) or not isinstance(sets, Sequence):
             raise ConfigError(f"the sets of the benchmark are {sets!r:.80}; expected a list of paths")
     labelled = [read_labelled(path) for path in pairs] + [read_labelled(path, "candidates") for path in candidates]
-    names = [(one.name, one.subject) for one in labelled]
+    names = [(labelled_set.name, labelled_set.subject) for labelled_set in labelled]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"the benchmark has the sets {names}; expected at least one, each once")
     lengths = {"query": {"max_length": query_length}, "passage": {"max_length": passage_length}}

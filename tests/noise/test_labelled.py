@@ -49,16 +49,16 @@ def pairs_of(labelled: LabelledSet) -> set[tuple[str, str, bool]]:
 
 
 def test_a_file_a_folder_and_beir_are_the_same_pairs(beir: Path, tmp_path: Path) -> None:
-    one = read_labelled(write_csv(tmp_path / "one.csv", ROWS))
+    single = read_labelled(write_csv(tmp_path / "one.csv", ROWS))
     parts = [[row for row in ROWS if row[3] == split] for split in ("train", "test")]
     for split, rows in zip(("train", "test"), parts, strict=True):
         write_csv(tmp_path / "parts" / f"{split}.csv", [row[:3] for row in rows], "query,passage,label")
     folder, judged = read_labelled(tmp_path / "parts"), read_labelled(beir)
-    assert pairs_of(one) == pairs_of(folder) == pairs_of(judged) == {(q, p, label == "0") for q, p, label, _ in ROWS}
-    assert sorted(one.sources or ()) == sorted(judged.sources or ()) == sorted(row[3] for row in ROWS)
+    assert pairs_of(single) == pairs_of(folder) == pairs_of(judged) == {(q, p, label == "0") for q, p, label, _ in ROWS}
+    assert sorted(single.sources or ()) == sorted(judged.sources or ()) == sorted(row[3] for row in ROWS)
     assert set(folder.sources or ()) == {"train.csv", "test.csv"}
     assert judged.left_out["of split alike, whose labels are all alike"] == 2
-    assert (one.name, folder.name, judged.name) == ("one", "parts", "judged")
+    assert (single.name, folder.name, judged.name) == ("one", "parts", "judged")
 
 
 def test_the_first_right_row_is_the_positive_of_the_candidates(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def benchmark_noise(
     # All is made anew, so that the seconds are those of the whole work.
     with tempfile.TemporaryDirectory(dir=out, prefix="artefacts-") as work:
         return [
-            benchmark_set(one, settings, f"{work}/{at}-{one.name}", others, samples, seed)
-            for at, one in enumerate(labelled)
+            benchmark_set(labelled_set, settings, f"{work}/{at}-{labelled_set.name}", others, samples, seed)
+            for at, labelled_set in enumerate(labelled)
         ]
 
 

@@ -159,7 +159,11 @@ def test_keys_change_with_what_is_decided_and_with_nothing_else(config: RunConfi
 
 @pytest.mark.usefixtures("here")
 def test_without_candidates_people_speak_of_pairs_alone(config: RunConfig) -> None:
-    plain = {"negatives": None, "train": config.train.model_copy(update={"num_hard_negatives": 0})}
+    plain = {
+        "negatives": None,
+        "train": config.train.model_copy(update={"num_hard_negatives": 0}),
+        "refresh": config.refresh.model_copy(update={"num_hard_negatives": 0}),
+    }
     judges = config.judge.model_copy(update={"judges": [People()]})
     recipe = recipe_of(config.model_copy(update={**plain, "judge": judges}))
     kinds = [node.label for node in recipe.trained().ancestors().values() if node.kind == "verdicts"]

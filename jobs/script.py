@@ -61,7 +61,7 @@ def main(
 def _show(config: str, verb: str, needs: list[Finding]) -> int:
     say(f"{config}: the settings are valid. {verb} reads:")
     for need in needs:
-        say(f"  {need.state:<6} {need.check}: {need.found}")
+        say(f"  {need.state:<6} {need.check}: {need.observation}")
     wrong = sum(need.state == "broken" for need in needs)
     if wrong:
         say(f"{wrong} of {len(needs)} inputs are missing or wrong; jobs/README.md says where data come from")

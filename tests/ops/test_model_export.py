@@ -45,8 +45,8 @@ def config(beir_folder: Path, tiny_checkpoint: str, tmp_path_factory: pytest.Tem
 
 
 def code_of(card: str, place: Path) -> list[str]:
-    found = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
-    return [code.replace("FOLDER_OR_HUB_NAME", str(place)) for code in found]
+    blocks = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    return [code.replace("FOLDER_OR_HUB_NAME", str(place)) for code in blocks]
 
 
 def test_a_model_leaves_with_figures_noise_and_code_that_runs(config: RunConfig, tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_a_model_leaves_with_figures_noise_and_code_that_runs(config: RunConfig,
     assert card.data.library_name == "sentence-transformers"
     assert (card.data.get("base_model"), card.data.get("datasets")) == (None, None)
     result = load_result(places.open("evaluation/test", "evaluation"))
-    own = {one.measure: one for one in result.summaries if one.system == "trained"}
-    told = {one.metric_type: one.metric_value for one in card.data.eval_results}
-    assert told == {measure: pytest.approx(one.mean, abs=1e-5) for measure, one in own.items()}
+    own = {summary.measure: summary for summary in result.summaries if summary.system == "trained"}
+    figures = {entry.metric_type: entry.metric_value for entry in card.data.eval_results}
+    assert figures == {measure: pytest.approx(summary.mean, abs=1e-5) for measure, summary in own.items()}
     reciprocal = own["RR@10"]
     assert f"{reciprocal.mean:.3f} [{reciprocal.low:.3f}, {reciprocal.high:.3f}]" in card.text
     detection = model.info["detections"][-1]
@@ -102,12 +102,12 @@ def test_what_was_exported_is_known_and_replaced_only_when_asked(
 
 
 def facts_of(model: dict[str, Any], **changes: Any) -> CardFacts:
-    given: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": "run-x", "system": "x", "model": ModelConfig.model_validate(model), "base_model": "org/base",
         "data_set": "org/data", "settings": {"train": {"loss": "nce"}}, "training": {}, "results": [],
         "noise": ["nothing"], "made_by": "By raydr.",
     }  # fmt: skip
-    return CardFacts(**given | changes)
+    return CardFacts(**facts | changes)
 
 
 def test_late_interaction_opens_in_pylate_and_says_so(tiny_checkpoint: str) -> None:

@@ -39,11 +39,11 @@ State = Literal["ok", "warning", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, what was found, and what to do if it is not ok. Holds no secrets."""
+    """The result of a check: its name, state, observation, and advice if it is not ok. Holds no secrets."""
 
     check: str
     state: State
-    found: str
+    observation: str
     advice: str = ""
 
 

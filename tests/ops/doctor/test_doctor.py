@@ -34,7 +34,7 @@ def config(tmp_path: Path, **sections: Any) -> RunConfig:
 def test_the_installed_packages_fit() -> None:
     findings = machine.check_packages()
     assert [finding.state for finding in findings] == ["ok"] * len(machine.MAIN)
-    assert {finding.check: finding.found for finding in findings}["ray"] == version("ray")
+    assert {finding.check: finding.observation for finding in findings}["ray"] == version("ray")
 
 
 def test_a_wrong_and_a_missing_package_are_named_with_the_command() -> None:
@@ -42,12 +42,12 @@ def test_a_wrong_and_a_missing_package_are_named_with_the_command() -> None:
     needed = ["ray[default]>=2.60,<2.61", "torch>=2.13", "numpy>=2.4", "ruff>=1; extra == 'dev'"]
     findings = machine.check_packages(needed, there.__getitem__)
     assert [(finding.check, finding.state) for finding in findings] == [("ray", "broken"), ("torch", "broken")]
-    assert findings[0].found == "2.9.3, raydr needs <2.61,>=2.60"
+    assert findings[0].observation == "2.9.3, raydr needs <2.61,>=2.60"
     assert findings[1].advice == "pip install --constraint constraints.txt 'torch>=2.13'"
 
 
 @pytest.mark.parametrize(
-    ("installed", "gpus", "state", "said"),
+    ("installed", "gpus", "state", "advice"),
     [
         ([], 0, "broken", "pip install faiss-cpu"),
         (["faiss-cpu", "faiss-gpu"], 1, "broken", "pip uninstall faiss-cpu faiss-gpu"),
@@ -57,16 +57,16 @@ def test_a_wrong_and_a_missing_package_are_named_with_the_command() -> None:
     ],
 )
 def test_faiss_flavours(
-    monkeypatch: pytest.MonkeyPatch, installed: list[str], gpus: int, state: str, said: str
+    monkeypatch: pytest.MonkeyPatch, installed: list[str], gpus: int, state: str, advice: str
 ) -> None:
     monkeypatch.setattr("raydr.indexing.faiss_backend.installed", lambda: installed)
     finding = machine.check_faiss(gpus)
     assert finding.state == state
-    assert said in finding.advice
+    assert advice in finding.advice
 
 
 @pytest.mark.parametrize(
-    ("gpus", "sees", "cuda", "wanted", "state", "said"),
+    ("gpus", "sees", "cuda", "wanted", "state", "advice"),
     [
         ([], 0, None, False, "ok", ""),
         ([], 0, None, True, "broken", "train.use_gpu: false"),
@@ -78,12 +78,12 @@ def test_faiss_flavours(
     ],
 )
 def test_gpus(
-    tmp_path: Path, gpus: list[str], sees: int, cuda: str | None, wanted: bool, state: str, said: str
+    tmp_path: Path, gpus: list[str], sees: int, cuda: str | None, wanted: bool, state: str, advice: str
 ) -> None:
     asking = config(tmp_path, train={"use_gpu": wanted}, encode={"gpus_per_actor": int(wanted)})
     finding = machine.check_gpus(asking, gpus, sees, cuda)
     assert finding.state == state
-    assert said in finding.advice
+    assert advice in finding.advice
 
 
 def test_little_shared_memory_and_disk_are_told(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_little_shared_memory_and_disk_are_told(tmp_path: Path) -> None:
     assert machine.check_shared_memory(1e-6, str(tmp_path)).state == "ok"
     assert machine.check_shared_memory(1e6, str(tmp_path / "none")).state == "ok"
     finding = machine.check_disk("disk", str(tmp_path / "not" / "there" / "yet"), needed_gib=1e9)
-    assert (finding.state, f"at {tmp_path}" in finding.found) == ("warning", True)
+    assert (finding.state, f"at {tmp_path}" in finding.observation) == ("warning", True)
 
 
 def test_a_plan_that_does_not_fit_is_told(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_plan_that_does_not_fit_is_told(tmp_path: Path) -> None:
         plan = Forecast(stages=[stage], num_passages=500, device="cpu")
         (tmp_path / FORECAST_FILE).write_text(plan.model_dump_json())
         [finding] = services.check_space(str(tmp_path))
-        assert (finding.state, "planned for 500 passages" in finding.found) == (state, True)
+        assert (finding.state, "planned for 500 passages" in finding.observation) == (state, True)
 
 
 def test_storage_is_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +115,12 @@ def test_storage_is_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert finding.state == "broken"
     # As where the package is not installed.
     monkeypatch.setitem(sys.modules, "gcsfs", None)
-    assert "pip install gcsfs for gs://" in services.check_storage("gs://bucket/x").found
+    assert "pip install gcsfs for gs://" in services.check_storage("gs://bucket/x").observation
 
 
 def test_mlflow_is_asked(tmp_path: Path) -> None:
     assert services.check_mlflow(config(tmp_path, tracking={"enabled": False})).state == "ok"
-    assert "made at its first use" in services.check_mlflow(config(tmp_path)).found
+    assert "made at its first use" in services.check_mlflow(config(tmp_path)).observation
     away = services.check_mlflow(config(tmp_path, tracking={"uri": "http://127.0.0.1:9"}))
     assert away.state == "broken"
     assert "--allowed-hosts" in away.advice
@@ -132,7 +132,7 @@ def test_a_cluster_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     [finding] = services.check_ray(RayConfig(address="127.0.0.1:9"))
     assert finding.state == "broken"
-    assert "nothing answers at 127.0.0.1:9" in finding.found
+    assert "nothing answers at 127.0.0.1:9" in finding.observation
 
 
 @pytest.mark.ray
@@ -140,7 +140,7 @@ def test_a_ray_that_is_there_is_looked_at(ray_local: None, tmp_path: Path, monke
     monkeypatch.setattr(services, "TASK_TIMEOUT_S", PATIENCE_S)
     [finding] = services.check_ray(RayConfig(), str(tmp_path))
     assert finding.state == "ok"
-    assert "1 node, 2 CPUs, 0 GPUs" in finding.found
+    assert "1 node, 2 CPUs, 0 GPUs" in finding.observation
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,18 +171,18 @@ def test_packages_that_a_setting_needs_are_looked_for(tmp_path: Path, monkeypatc
     wanted = config(tmp_path, data=data, ranker={"optimizer": {"lora": {}}}, encode={"dtype": "int8"})
     monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: None)
     there = machine.check_optional(wanted)
-    assert [(one.check, one.state) for one in there] == [("datasets", "ok"), ("peft", "ok"), ("int8", "ok")]
-    assert there[1].found == "is there, as ranker.optimizer.lora needs it"
+    assert [(finding.check, finding.state) for finding in there] == [("datasets", "ok"), ("peft", "ok"), ("int8", "ok")]
+    assert there[1].observation == "is there, as ranker.optimizer.lora needs it"
     for name in ("datasets", "peft"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: ("nncf not installed", "pip install nncf"))
     missing = machine.check_optional(wanted)
-    assert {one.state for one in missing} == {"broken"}
-    assert [one.advice for one in missing] == ["pip install datasets", "pip install peft", "pip install nncf"]
+    assert {finding.state for finding in missing} == {"broken"}
+    assert [finding.advice for finding in missing] == ["pip install datasets", "pip install peft", "pip install nncf"]
 
 
 def test_every_check_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "check_ray", lambda *given: [Finding("ray connection", "ok", "")])
+    monkeypatch.setattr(services, "check_ray", lambda *arguments: [Finding("ray connection", "ok", "")])
     alone = [finding.check for finding in examine()]
     assert alone == [
         *("python", "ray", "torch", "transformers", "mlflow", "faiss", "gpu", "shared memory", "disk for Ray"),

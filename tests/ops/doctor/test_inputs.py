@@ -21,7 +21,7 @@ def config(workdir: Path, **sections: Any) -> RunConfig:
 
 
 def problems(run: RunConfig) -> dict[str, str]:
-    return {need.check: need.found if need.state == "broken" else "" for need in check_inputs(run)}
+    return {need.check: need.observation if need.state == "broken" else "" for need in check_inputs(run)}
 
 
 def test_every_missing_file_is_named(tmp_path: Path) -> None:
@@ -47,18 +47,18 @@ def test_the_first_rows_are_read(tmp_path: Path) -> None:
     (tmp_path / "p.tsv").write_text("id\ttext\ttitle\n" + "no columns\n" * 100_000)
     (tmp_path / "t.json").write_text("[]")
     reader = {"name": "dpr", "path": str(tmp_path), "passages": "p.tsv", "biencoder": {"train": "t.json"}}
-    found = problems(config(tmp_path, data={"reader": reader}))
-    assert "p.tsv:2: expected 3 columns" in found["passages"]
-    assert "its first 21 rows are bad" in found["passages"]
-    assert "has no rows" in found["questions and contexts of split train"]
+    reasons = problems(config(tmp_path, data={"reader": reader}))
+    assert "p.tsv:2: expected 3 columns" in reasons["passages"]
+    assert "its first 21 rows are bad" in reasons["passages"]
+    assert "has no rows" in reasons["questions and contexts of split train"]
 
 
 def test_a_missing_checkpoint_is_told(tmp_path: Path, tiny_checkpoint: str) -> None:
     two = {"towers": "two", "checkpoint": tiny_checkpoint, "passage_checkpoint": f"{tmp_path}/none"}
-    found = problems(config(tmp_path, model=two))
-    assert found["checkpoint"] == ""
-    assert f"{tmp_path}/none does not exist" in found["passage checkpoint"]
-    named = {need.check: need.found for need in check_inputs(config(tmp_path, model={"checkpoint": "org/bert"}))}
+    reasons = problems(config(tmp_path, model=two))
+    assert reasons["checkpoint"] == ""
+    assert f"{tmp_path}/none does not exist" in reasons["passage checkpoint"]
+    named = {need.check: need.observation for need in check_inputs(config(tmp_path, model={"checkpoint": "org/bert"}))}
     assert named["checkpoint"] == "org/bert (a name on the hub, not checked)"
 
 

@@ -59,9 +59,9 @@ def estimate(
     **settings: Any,
 ) -> StageEstimate:
     estimator = Estimator(run, num_passages, num_queries, {"CPU": cpus, "GPU": gpus}, rates or MadeRates())
-    found = estimator(node(run, kind, **settings))
-    assert found is not None
-    return found
+    forecast = estimator(node(run, kind, **settings))
+    assert forecast is not None
+    return forecast
 
 
 def encoding(rates: MadeRates | None = None, cpus: float = 16, gpus: float = 0, **encode: Any) -> float:
@@ -89,8 +89,8 @@ def test_actors_that_share_the_shards_hold_several() -> None:
     shard = 20_000 * 64 * 4
 
     def held(cpus: float, **search: Any) -> tuple[float, int | None]:
-        found = estimate(config(index={"factory": "Flat", "shard_rows": 20_000}, search=search), "run", cpus=cpus)
-        return found.cpus, found.worker_bytes
+        forecast = estimate(config(index={"factory": "Flat", "shard_rows": 20_000}, search=search), "run", cpus=cpus)
+        return forecast.cpus, forecast.worker_bytes
 
     assert held(16) == (16, shard)
     assert held(2) == (2, 3 * shard)
@@ -174,26 +174,26 @@ def test_bytes_of_twenty_one_million_passages() -> None:
     """100 tokens of 128 dimensions in half precision are 538 GB, as parts and in the index."""
     several = replace(MODEL, dim=128, texts={"passage": PASSAGES._replace(vectors=100.0), "query": QUERIES})
 
-    def found(kind: str, factory: str) -> StageEstimate:
+    def stage(kind: str, factory: str) -> StageEstimate:
         run = config(model={"score": "sum_of_max"}, index={"factory": factory})
         return estimate(run, kind, MadeRates(several), num_passages=21_000_000)
 
     stored, ids = 21_000_000 * 100 * 128 * 2, 21_000_000 * 24
     assert stored == 537_600_000_000
     for factory in ("SQfp16", "IVF1000,PQ32"):
-        assert found("embeddings", factory).disk_bytes == pytest.approx(stored, rel=0.01)
-    assert found("index", "SQfp16").disk_bytes - ids == pytest.approx(stored)
-    assert found("index", "IVF1000,PQ32").disk_bytes - ids == pytest.approx(stored + 21_000_000 * 100 * 40)
+        assert stage("embeddings", factory).disk_bytes == pytest.approx(stored, rel=0.01)
+    assert stage("index", "SQfp16").disk_bytes - ids == pytest.approx(stored)
+    assert stage("index", "IVF1000,PQ32").disk_bytes - ids == pytest.approx(stored + 21_000_000 * 100 * 40)
     # A shard has so many vectors, whatever the passages.
-    assert found("index", "SQfp16").note == "SQfp16 in 1,050 shards"
+    assert stage("index", "SQfp16").note == "SQfp16 in 1,050 shards"
 
 
 def test_each_vector_of_a_query_is_looked_for() -> None:
     many = MadeRates().with_texts(passage=PASSAGES._replace(vectors=100.0), query=QUERIES._replace(vectors=10.0))
-    one = estimate(config(index={"factory": "SQfp16"}), "run", cpus=2)
+    single = estimate(config(index={"factory": "SQfp16"}), "run", cpus=2)
     several = config(model={"score": "sum_of_max"}, index={"factory": "SQfp16"})
-    found = estimate(several, "run", many, cpus=2)
-    assert found.seconds - 3 == pytest.approx(1000 * (one.seconds - 3))
+    forecast = estimate(several, "run", many, cpus=2)
+    assert forecast.seconds - 3 == pytest.approx(1000 * (single.seconds - 3))
 
 
 LISTS: dict[str, Any] = {
@@ -208,8 +208,8 @@ def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch() -> None:
     def seconds(run: RunConfig, **settings: Any) -> float:
         training = RankerConfig.model_validate(LISTS | settings)
         dev = "dev" if settings else ""
-        found = estimate(run, "cross_encoder", settings=training, workers=run.train, split="train", dev=dev)
-        return found.seconds - START - 3
+        forecast = estimate(run, "cross_encoder", settings=training, workers=run.train, split="train", dev=dev)
+        return forecast.seconds - START - 3
 
     # Lists of five, padded to twice the mean, read forwards and backwards.
     steps = 2 * 6400 * 5 * 2 * 3 / 150
@@ -223,9 +223,9 @@ def test_a_ranker_takes_its_steps_and_reads_dev_lists_once_an_epoch() -> None:
 
 def test_pairs_are_read_by_as_many_workers_as_fit() -> None:
     def seconds(**encode: Any) -> float:
-        found = estimate(config(encode=encode), "run", cpus=4, split="test", depth=3)
-        assert found.disk_bytes == 20 * 3000
-        return found.seconds - START
+        forecast = estimate(config(encode=encode), "run", cpus=4, split="test", depth=3)
+        assert forecast.disk_bytes == 20 * 3000
+        return forecast.seconds - START
 
     assert seconds() == pytest.approx(3000 / 150)
     assert seconds(max_actors=2, min_actors=2) == pytest.approx(3000 / 300)

@@ -81,17 +81,17 @@ def test_refresh_rounds_are_planned_for_a_larger_corpus(
                 refresh={"num_rounds": 2, "evaluate_splits": ["dev"]},
             )
         )  # fmt: skip
-        found = raydr.plan(config, refresh=True)
-        assert (found.num_passages, found.scaled) == (num_passages, True)
-        return {stage.name: stage for stage in found.stages}
+        forecast = raydr.plan(config, refresh=True)
+        assert (forecast.num_passages, forecast.scaled) == (num_passages, True)
+        return {stage.name: stage for stage in forecast.stages}
 
-    found, passages = plan(10**6), "round-1/encode-round-1-passages"
+    smaller, passages = plan(10**6), "round-1/encode-round-1-passages"
     assert {"round-1/train", "round-2/train", passages, "round-2/search-round-2-dev", "round-2/index-round-2"} <= (
-        found.keys()
+        smaller.keys()
     )
     larger = plan(10**9)
-    assert larger[passages].disk_bytes == 1000 * found[passages].disk_bytes
-    assert larger[passages].seconds > found[passages].seconds
+    assert larger[passages].disk_bytes == 1000 * smaller[passages].disk_bytes
+    assert larger[passages].seconds > smaller[passages].seconds
 
 
 def test_no_line_of_the_table_is_longer_than_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +121,7 @@ def test_folds_are_planned_by_their_own_model_and_batches(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = MadeRates()
-    monkeypatch.setattr("raydr.ops.plan.run.Trials", lambda *given: rates)
+    monkeypatch.setattr("raydr.ops.plan.run.Trials", lambda *arguments: rates)
     sections: dict[str, Any] = {
         # Stated, so that no Ray is asked.
         "ray": {"capacity": {"CPU": 2}},
@@ -149,7 +149,7 @@ def test_passages_are_tried_in_int8(ray_local: None, tiny_data: tuple[str, str],
         config = RunConfig.parse(small_run(Path("unused"), tiny_checkpoint, Path("unused"), **sections))
         return Trials(config, Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])).retriever(config.model)
 
-    plain, found = tried("float32"), tried("int8")
-    assert found.texts["passage"].encode != plain.texts["passage"].encode
+    plain, quantised = tried("float32"), tried("int8")
+    assert quantised.texts["passage"].encode != plain.texts["passage"].encode
     # The model that is planned for is the one that was there.
-    assert (found.num_learning, found.num_parameters) == (plain.num_learning, plain.num_parameters)
+    assert (quantised.num_learning, quantised.num_parameters) == (plain.num_learning, plain.num_parameters)

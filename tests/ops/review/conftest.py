@@ -55,7 +55,7 @@ def judged(judged_workdir: RunConfig, tmp_path: Path) -> RunConfig:
 def review(judged: RunConfig, tmp_path: Path) -> Review:
     """What ``raydr review`` makes of it."""
     places = Places.of(judged.workdir)
-    verdicts = find_verdicts(places, "train", [one.name for one in judged.judge.judges])
+    verdicts = find_verdicts(places, "train", [judge.name for judge in judged.judge.judges])
     return Review(
         tmp_path / "decisions.jsonl", "train", verdicts, queue(places, verdicts, "train", "worst", Decisions(), 500)
     )

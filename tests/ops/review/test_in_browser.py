@@ -40,17 +40,17 @@ def page(review: Review, tmp_path: Path) -> Iterator[OpenPage]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
-            with opened(f"http://127.0.0.1:{bound.getsockname()[1]}/", tmp_path / "browser") as found:
+            with opened(f"http://127.0.0.1:{bound.getsockname()[1]}/", tmp_path / "browser") as open_page:
                 # Before, the browser had shown an empty page.
-                found.wait_for(FOCUS, "name")
-                yield found
+                open_page.wait_for(FOCUS, "name")
+                yield open_page
         finally:
             server.should_exit = True
             thread.join()
 
 
 def verdicts(review: Review) -> list[tuple[str, str, str]]:
-    return [(one.reviewer, one.subject, one.verdict) for one in review.decisions().lines]
+    return [(decision.reviewer, decision.subject, decision.verdict) for decision in review.decisions().lines]
 
 
 def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, review: Review) -> None:
@@ -72,7 +72,7 @@ def test_labels_are_decided_by_keyboard_alone_and_no_text_runs(page: OpenPage, r
     assert page.ask(TEXTS) == [text for *_, text in review.queue[1].texts]
     page.press("u")
     page.wait_for(COUNTS, f"2 of {total}: 0 right, 1 wrong, 1 unsure")
-    num = sum(one.label.subject == "pairs" for one in review.queue)
+    num = sum(item.label.subject == "pairs" for item in review.queue)
     page.press("p")
     page.wait_for(COUNTS, f"1 of {num}: 0 right, 1 wrong, 0 unsure")
     # A button has the focus and is pressed.

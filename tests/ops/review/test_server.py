@@ -36,8 +36,8 @@ def client(review: Review) -> TestClient:
 def state(client: TestClient, reviewer: str = "ada", kind: str = "all") -> dict[str, Any]:
     answer = client.get("/state", params={"reviewer": reviewer, "kind": kind})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    content: dict[str, Any] = answer.json()
+    return content
 
 
 def decide(client: TestClient, verdict: str, reviewer: str = "ada", kind: str = "all") -> dict[str, Any]:
@@ -45,8 +45,8 @@ def decide(client: TestClient, verdict: str, reviewer: str = "ada", kind: str = 
     body = {"reviewer": reviewer, "kind": kind, "label": label, "verdict": verdict}
     answer = client.post("/decide", json=body)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    content: dict[str, Any] = answer.json()
+    return content
 
 
 def test_each_click_is_saved_and_the_next_label_shown(client: TestClient, review: Review) -> None:
@@ -60,7 +60,7 @@ def test_each_click_is_saved_and_the_next_label_shown(client: TestClient, review
     for verdict in ("right", "unsure"):
         after = decide(client, verdict)
     assert after["decided"] == {"right": 1, "wrong": 1, "unsure": 1}
-    assert [one.verdict for one in review.decisions().lines] == ["wrong", "right", "unsure"]
+    assert [decision.verdict for decision in review.decisions().lines] == ["wrong", "right", "unsure"]
     # A review that is set up anew, after a kill for example, goes on there.
     again = TestClient(review_app(Review(review.file, "train", review.verdicts, review.queue)), base_url=ADDRESS)
     assert state(again) == after
@@ -73,9 +73,9 @@ def test_undo_shows_the_last_label_again_whatever_is_filtered(client: TestClient
     decide(client, "wrong", kind="negatives")
     decide(client, "right", kind="pairs")
     undone = client.post("/undo", json={"reviewer": "ada", "kind": "negatives"}).json()
-    pair = next(one for one in review.queue if one.label.subject == "pairs")
+    pair = next(item for item in review.queue if item.label.subject == "pairs")
     assert undone["item"]["id"] == pair.label.id
-    assert [one.verdict for one in review.decisions().standing("ada")] == ["wrong"]
+    assert [decision.verdict for decision in review.decisions().standing("ada")] == ["wrong"]
     # Others have nothing to undo.
     assert not client.post("/undo", json={"reviewer": "bob"}).json()["can_undo"]
     assert len(review.decisions().lines) == 3
@@ -83,12 +83,12 @@ def test_undo_shows_the_last_label_again_whatever_is_filtered(client: TestClient
 
 def test_a_filter_shows_one_kind(client: TestClient, review: Review) -> None:
     for kind in ("pairs", "negatives"):
-        mine = [one for one in review.queue if one.label.subject == kind]
-        found = state(client, kind=kind)
-        assert (found["total"], found["item"]["id"], found["item"]["kind"]) == (len(mine), mine[0].label.id, kind)
-    for _ in (one for one in review.queue if one.label.subject == "pairs"):
-        found = decide(client, "right", kind="pairs")
-    assert found["item"] is None
+        mine = [item for item in review.queue if item.label.subject == kind]
+        shown = state(client, kind=kind)
+        assert (shown["total"], shown["item"]["id"], shown["item"]["kind"]) == (len(mine), mine[0].label.id, kind)
+    for _ in (item for item in review.queue if item.label.subject == "pairs"):
+        shown = decide(client, "right", kind="pairs")
+    assert shown["item"] is None
     assert state(client)["item"]["kind"] == "negatives"
 
 
@@ -100,7 +100,7 @@ def test_reviewers_see_their_own_decisions_and_how_far_they_agree(client: TestCl
     assert shown["decided"] == {"right": 0, "wrong": 0, "unsure": 0}
     assert "ada and bob agree on 3 of 4, Cohen's κ 0.50" in shown["findings"]
     # Of the four labels one is a draw.
-    [quality] = [one for one in shown["findings"] if one.startswith("npc-train: ")]
+    [quality] = [finding for finding in shown["findings"] if finding.startswith("npc-train: ")]
     assert re.fullmatch(
         r"npc-train: precision 0\.\d\d \[.*\], recall .*, estimated from 3 decisions, 2 of them wrong", quality
     )
@@ -148,7 +148,7 @@ def test_a_decision_that_cannot_be_written_is_said(client: TestClient, review: R
 
 def test_the_page_runs_nothing_but_its_own_file(client: TestClient) -> None:
     page = client.get("/")
-    policy = dict(one.strip().split(" ", 1) for one in page.headers["content-security-policy"].split(";"))
+    policy = dict(directive.strip().split(" ", 1) for directive in page.headers["content-security-policy"].split(";"))
     assert (policy["default-src"], policy["script-src"]) == ("'none'", "'self'")
     assert "<script>" not in page.text
     assert not re.search(r"\son\w+=|style=", page.text)
@@ -178,20 +178,20 @@ class Command:
         environment = os.environ | {"COLUMNS": "200"}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self.process.stderr is not None
-        self.said: list[str] = []
+        self.output: list[str] = []
         for line in self.process.stderr:
-            self.said.append(line)
-            if found := re.search(r"open (http://127\.0\.0\.1:\d+)/\?reviewer=ada\+b ", line):
-                self.address = found[1]
+            self.output.append(line)
+            if match := re.search(r"open (http://127\.0\.0\.1:\d+)/\?reviewer=ada\+b ", line):
+                self.address = match[1]
                 return
-        raise AssertionError("".join(self.said))
+        raise AssertionError("".join(self.output))
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, content, {"origin": self.address})
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            reply: dict[str, Any] = json.load(answer)
+            return reply
 
     def end(self, how: signal.Signals) -> str:
         self.process.send_signal(how)
@@ -214,17 +214,17 @@ def test_what_was_decided_survives_a_kill_and_the_same_command_goes_on(judged: R
     with (tmp_path / "decisions.jsonl").open("a") as opened:
         opened.write('{"at": "2026-01-01T00:00:0')
     command = Command(file)
-    assert "is incomplete: it is ignored" in "".join(command.said).replace("\n", " ")
+    assert "is incomplete: it is ignored" in "".join(command.output).replace("\n", " ")
     state = command.ask("/state?reviewer=ada")
     assert (state["item"]["id"], state["decided"]) == (shown[-1], {"right": 1, "wrong": 2, "unsure": 0})
     assert (
         command.ask("/decide", {"reviewer": "ada", "label": shown[-1], "verdict": "unsure"})["decided"]["unsure"] == 1
     )
-    said = command.end(signal.SIGINT)
-    assert command.process.returncode == 0, said
-    assert re.search(r"lines written +1\n +decisions +4\n +at +/", said)
-    assert "npc-train: precision" in said
-    assert [one.verdict for one in Decisions.read(str(tmp_path / "decisions.jsonl")).lines] == [
+    output = command.end(signal.SIGINT)
+    assert command.process.returncode == 0, output
+    assert re.search(r"lines written +1\n +decisions +4\n +at +/", output)
+    assert "npc-train: precision" in output
+    assert [decision.verdict for decision in Decisions.read(str(tmp_path / "decisions.jsonl")).lines] == [
         "wrong",
         "right",
         "wrong",

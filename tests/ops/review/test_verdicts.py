@@ -19,11 +19,14 @@ from raydr.ops.review.verdicts import Order, distance_from_even, find_verdicts, 
 
 def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:
     places = Places.of(judged.workdir)
-    assert [one.name for one in find_verdicts(places, "train", ["npc", "margin"])] == ["npc-train", "margin-bm25-train"]
+    assert [verdicts.name for verdicts in find_verdicts(places, "train", ["npc", "margin"])] == [
+        "npc-train",
+        "margin-bm25-train",
+    ]
     # Of judges that nobody lists, one that gives probabilities.
-    assert {one.name for one in find_verdicts(places, "train", [])} == {"npc-train", "margin-bm25-train"}
+    assert {verdicts.name for verdicts in find_verdicts(places, "train", [])} == {"npc-train", "margin-bm25-train"}
     named = find_verdicts(places, "train", [], ["consistency", "margin"])
-    assert {one.name for one in named} == {"consistency-train", "margin-bm25-train"}
+    assert {verdicts.name for verdicts in named} == {"consistency-train", "margin-bm25-train"}
     with pytest.raises(ArtifactError, match="no verdicts of sieve on split 'train'; raydr judge CONFIG --judge npc"):
         find_verdicts(places, "train", [], ["sieve"])
     with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'dev'"):
@@ -32,47 +35,47 @@ def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: Run
 
 @pytest.mark.parametrize("order", ["worst", "informative"])
 def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunConfig, order: Order) -> None:
-    for one in find_verdicts(Places.of(judged.workdir), "train", [], ["npc", "consistency", "margin"]):
-        rows = one.ordered(order, {})
-        assert sorted(rows.tolist()) == list(range(len(one.table)))
-        found = one.evidence_N[rows]
+    for verdicts in find_verdicts(Places.of(judged.workdir), "train", [], ["npc", "consistency", "margin"]):
+        rows = verdicts.ordered(order, {})
+        assert sorted(rows.tolist()) == list(range(len(verdicts.table)))
+        evidence_N = verdicts.evidence_N[rows]
         if order == "informative":
-            assert (np.diff(np.abs(found)) >= 0).all()
+            assert (np.diff(np.abs(evidence_N)) >= 0).all()
             continue
-        flagged = one.flagged_N[rows]
+        flagged = verdicts.flagged_N[rows]
         num = int(flagged.sum())
         assert flagged[:num].all()
-        assert (np.diff(found[:num]) <= 0).all()
-        assert (np.diff(found[num:]) <= 0).all()
+        assert (np.diff(evidence_N[:num]) <= 0).all()
+        assert (np.diff(evidence_N[num:]) <= 0).all()
 
 
 def test_what_was_decided_moves_what_is_informative(judged: RunConfig) -> None:
     """Where people call the most suspicious pairs right, it is these that are in doubt."""
-    [one] = find_verdicts(Places.of(judged.workdir), "train", [], ["npc"])
-    assert one.probability_N is not None
-    worst = one.ordered("worst", {})[:15]
-    pairs = one.table.take(worst.tolist()).to_pylist()
+    [verdicts] = find_verdicts(Places.of(judged.workdir), "train", [], ["npc"])
+    assert verdicts.probability_N is not None
+    worst = verdicts.ordered("worst", {})[:15]
+    pairs = verdicts.table.take(worst.tolist()).to_pylist()
     right = {Label("pairs", "train", row["query_id"], row["passage_id"], ""): False for row in pairs}
-    known = one.quality(right)
+    known = verdicts.quality(right)
     assert known is not None
     assert (known.num_decided, known.num_wrong) == (15, 0)
-    evidence_N = one.evidence_N[one.ordered("informative", right)]
+    evidence_N = verdicts.evidence_N[verdicts.ordered("informative", right)]
     assert (np.diff(np.abs(known.shift + known.slope * evidence_N)) >= -1e-12).all()
     assert known.shift < 0
     # Decisions on what this judge has not judged say nothing of it.
-    assert one.quality({Label("pairs", "train", "q00", "elsewhere", ""): True}) is None
+    assert verdicts.quality({Label("pairs", "train", "q00", "elsewhere", ""): True}) is None
 
 
 def test_every_click_brings_what_is_then_most_in_doubt(judged: RunConfig, tmp_path: Path) -> None:
     places = Places.of(judged.workdir)
-    [one] = verdicts = find_verdicts(places, "train", [], ["consistency"])
+    [consistency] = verdicts = find_verdicts(places, "train", [], ["consistency"])
     listing = queue(places, verdicts, "train", "informative", Decisions.read(str(tmp_path / "none")), 40)
     review = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing, "informative")
     listed = [shown.label.id for shown in listing]
     came: list[str] = []
     for _ in range(15):
         item = review.state("ada", "all")["item"]
-        known = one.quality(review.decisions().settled("pairs", "train"))
+        known = consistency.quality(review.decisions().settled("pairs", "train"))
         left = [shown for shown in listing if shown.label.id not in came]
         doubt = {shown.label.id: distance_from_even(np.array(shown.evidence), known) for shown in left}
         assert doubt[item["id"]] == min(doubt.values())
@@ -91,31 +94,33 @@ def test_texts_are_those_that_are_decided_on(judged: RunConfig, review: Review) 
         row["query_id"]: row["passage_id"]
         for row in Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()
     }
-    assert {one.label.subject for one in review.queue} == {"pairs", "negatives"}
-    assert len({one.label for one in review.queue}) == len({one.label.id for one in review.queue}) == len(review.queue)
-    for one in review.queue:
-        roles = [role for role, *_ in one.texts]
-        ids = [text_id for _, text_id, *_ in one.texts]
-        assert ids[:2] == [one.label.query_id, one.label.passage_id]
-        assert all(HOSTILE in text for *_, text in one.texts)
-        annotated = positives[one.label.query_id]
-        if one.label.subject == "pairs":
+    assert {item.label.subject for item in review.queue} == {"pairs", "negatives"}
+    assert (
+        len({item.label for item in review.queue}) == len({item.label.id for item in review.queue}) == len(review.queue)
+    )
+    for item in review.queue:
+        roles = [role for role, *_ in item.texts]
+        ids = [text_id for _, text_id, *_ in item.texts]
+        assert ids[:2] == [item.label.query_id, item.label.passage_id]
+        assert all(HOSTILE in text for *_, text in item.texts)
+        annotated = positives[item.label.query_id]
+        if item.label.subject == "pairs":
             assert annotated == ids[1]
             # Another that may be right stands beside it.
             assert roles[1:] == ["labelled as its answer", "best of bm25-train"]
             assert ids[2] != annotated
-            assert one.facts.startswith("npc-train: wrong with probability ")
+            assert item.facts.startswith("npc-train: wrong with probability ")
         else:
             assert roles[1:] == ["candidate, labelled as no answer", "labelled as its answer"]
             assert ids[2] == annotated
-            assert one.facts.startswith("margin-bm25-train: ")
+            assert item.facts.startswith("margin-bm25-train: ")
 
 
 def test_the_list_is_as_long_as_asked_and_takes_judges_in_turn(judged: RunConfig, tmp_path: Path) -> None:
     places = Places.of(judged.workdir)
     verdicts = find_verdicts(places, "train", ["npc", "margin"])
     shown = queue(places, verdicts, "train", "worst", Decisions(), 6)
-    assert [one.label.subject for one in shown] == ["pairs", "negatives"] * 3
+    assert [item.label.subject for item in shown] == ["pairs", "negatives"] * 3
     # A pair that two judges doubt is there once.
     both = queue(places, find_verdicts(places, "train", [], ["npc", "consistency"]), "train", "worst", Decisions(), 500)
-    assert len({one.label for one in both}) == len(both) == 40
+    assert len({item.label for item in both}) == len(both) == 40

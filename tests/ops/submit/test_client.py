@@ -107,7 +107,7 @@ def test_a_connection_that_leads_nowhere_is_noticed(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "said"),
+    ("status", "code", "message"),
     [
         ("FAILED", 2, "job j1 failed (exit status 2)"),
         ("FAILED", None, "its process never ran"),
@@ -116,11 +116,11 @@ def test_a_connection_that_leads_nowhere_is_noticed(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_the_end_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int | None, said: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int | None, message: str
 ) -> None:
     connect_to(monkeypatch, FakeClient(status=status, code=code))
     follow(JOB, lambda text: None)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_address_that_ray_would_not_take_is_refused() -> None:
@@ -142,7 +142,7 @@ def test_nothing_at_the_address_is_told_soon() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (RuntimeError("status code 500: No available agent to submit job"), "--dashboard-agent-listen-port"),
         (RuntimeError("status code 500: Traceback\nValueError: Package exceeds the maximum size"), r"\.rayignore"),
@@ -151,6 +151,6 @@ def test_nothing_at_the_address_is_told_soon() -> None:
         (ConnectionResetError("reset by peer"), "broke: reset by peer"),
     ],
 )
-def test_what_ray_says_is_put_into_words(error: Exception, said: str) -> None:
-    with pytest.raises(ClusterError, match=said), explained("http://head:8265"):
+def test_what_ray_says_is_put_into_words(error: Exception, message: str) -> None:
+    with pytest.raises(ClusterError, match=message), explained("http://head:8265"):
         raise error

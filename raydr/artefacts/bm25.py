@@ -168,7 +168,7 @@ def search_bm25(
     def searched(rows: RowRange) -> frozenset[str] | None:
         return within(scope, partition_of(rows.part), of_split)
 
-    found = scratch_parts(making, "found")
+    scratch = scratch_parts(making, "found")
     shards = range(len(bm25.info["starts"]))
     ranges = dict(enumerate(row_ranges(sizes, QUERIES_PER_PART)))
     depth = top_k + skip_own_id
@@ -179,9 +179,9 @@ def search_bm25(
         for number, rows in ranges.items()
         if part_name(number) not in making.done
     }
-    make_parts(found, pool, _search_part, calls, "bm25: search")
+    make_parts(scratch, pool, _search_part, calls, "bm25: search")
     merged = {
-        part_name(number): (found.folder, number, len(shards), dataset, Corpus(corpus), depth, rows, skip_own_id)
+        part_name(number): (scratch.folder, number, len(shards), dataset, Corpus(corpus), depth, rows, skip_own_id)
         for number, rows in ranges.items()
     }
     make_parts(making, pool, _merge_part, merged, "bm25: merge")
@@ -290,8 +290,8 @@ def _search_part(
     return {name: write_table(folder, name, pa.table(columns, schema=_HITS))}
 
 
-def _read_hits(found: Folder, number: int, shard: int) -> list[Hits]:
-    table = read_arrow(found.localize(_hits_name(number, shard)))
+def _read_hits(scratch: Folder, number: int, shard: int) -> list[Hits]:
+    table = read_arrow(scratch.localize(_hits_name(number, shard)))
     rows, scores = (column.combine_chunks() for column in table.columns)
     bounds = rows.offsets.to_numpy()
     rows, scores = rows.values.to_numpy(), scores.values.to_numpy()
@@ -301,7 +301,7 @@ def _read_hits(found: Folder, number: int, shard: int) -> list[Hits]:
 def _merge_part(
     folder: Folder,
     name: str,
-    found: Folder,
+    scratch: Folder,
     number: int,
     num_shards: int,
     dataset: Artifact,
@@ -310,7 +310,7 @@ def _merge_part(
     rows: RowRange,
     skip_own_id: bool,
 ) -> Mapping[str, Part]:
-    hits = merge_hits(side_by_side(partial(_read_hits, found, number), range(num_shards)), depth)
+    hits = merge_hits(side_by_side(partial(_read_hits, scratch, number), range(num_shards)), depth)
     query_ids = np.asarray(rows.of(read_arrow(dataset.local(rows.part)))["query_id"].to_pylist(), dtype=object)
     ranked = rank_rows(
         pa.array(np.repeat(query_ids, [len(hit.rows) for hit in hits]), type=pa.string()),

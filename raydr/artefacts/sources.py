@@ -158,21 +158,21 @@ def read_sources(
 
 def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
     """Divide large files that may be divided; their lines are counted first."""
-    files = [one for one in staged if one.source.divided]
-    pieces = [(one, start) for one in files for start in piece_starts(one.source.path)]
+    files = [file for file in staged if file.source.divided]
+    pieces = [(file, start) for file in files for start in piece_starts(file.source.path)]
     if not pieces:
         return list(staged)
-    calls = [(one.source.path, start, one.source.divided == "quoted") for one, start in pieces]
+    calls = [(file.source.path, start, file.source.divided == "quoted") for file, start in pieces]
     counts: dict[int, list[int] | None] = {}
-    for (one, _), of_piece in zip(pieces, pool.map(count_lines, calls, "count lines"), strict=True):
-        before = counts.setdefault(one.index, [])
+    for (file, _), of_piece in zip(pieces, pool.map(count_lines, calls, "count lines"), strict=True):
+        before = counts.setdefault(file.index, [])
         # A record that spans lines may span ranges too: the whole file is one.
-        counts[one.index] = None if before is None or of_piece is None else before + of_piece
+        counts[file.index] = None if before is None or of_piece is None else before + of_piece
     divided = []
-    for one in staged:
-        of_file = counts.get(one.index)
-        ranges = [ALL_LINES] if of_file is None else line_ranges(of_file, one.part_rows)
-        divided += [replace(one, source=replace(one.source, lines=at), piece=n) for n, at in enumerate(ranges)]
+    for file in staged:
+        of_file = counts.get(file.index)
+        ranges = [ALL_LINES] if of_file is None else line_ranges(of_file, file.part_rows)
+        divided += [replace(file, source=replace(file.source, lines=at), piece=n) for n, at in enumerate(ranges)]
     return divided
 
 

@@ -33,11 +33,11 @@ class Held:
         return self.folder / "held"
 
     @property
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
 
     def tell(self, message: str) -> None:
-        with open(self.folder / "said", "a") as file:
+        with open(self.folder / "output", "a") as file:
             file.write(f"{message}\n")
 
     def step(self, progress: Progress, num_steps: int) -> None:

@@ -51,7 +51,7 @@ def test_run_equals_a_search_without_stages(data: Data, pool: Pool, beir_folder:
     passages, tables = read_beir(beir_folder)
     index = BM25Index([{name: data[2].local(f"shard-000/{name}") for name in INDEX_FILES}], [0], BM25Config())
     queries = tables["queries"]["dev"]
-    for query, hits in zip(queries, index.search([one["text"] for one in queries], 10), strict=True):
+    for query, hits in zip(queries, index.search([query["text"] for query in queries], 10), strict=True):
         mine = [row for row in table.to_pylist() if row["query_id"] == query["query_id"]]
         assert {row["passage_id"]: row["score"] for row in mine} == {
             passages[row]["passage_id"]: score for row, score in zip(hits.rows, hits.scores.tolist(), strict=True)

@@ -65,7 +65,9 @@ def dpr(folder: Path, text: str = 'a "quoted" text') -> dict[str, Any]:
     with (folder / "psgs.tsv").open("w", newline="") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["id", "text", "title"])
-        writer.writerows([at, f"{one} {text if at % 3 == 0 else ''}", f"title {at}"] for at, one in enumerate(texts()))
+        writer.writerows(
+            [at, f"{passage} {text if at % 3 == 0 else ''}", f"title {at}"] for at, passage in enumerate(texts())
+        )
     (folder / "nq.csv").write_text("who\t['me']\n")
     return {"name": "dpr", "path": str(folder), "passages": "psgs.tsv", "retriever": {"test": "nq.csv"}}
 
@@ -116,12 +118,12 @@ def test_each_line_is_in_one_range(noted_bytes: int, end: str, tmp_path: Path, m
     counts = [newlines for start in starts for newlines in line_ranges.count_lines(str(path), start, False) or []]
     ranges = list(line_ranges.line_ranges(counts, block=2))
     assert len(ranges) > 4
-    assert all(one.first % 2 == 1 for one in ranges)
+    assert all(line_range.first % 2 == 1 for line_range in ranges)
 
     def lines(of: LineRange) -> list[tuple[int, str]]:
         return list(read_lines(str(path), BadRows(str(path)), of))
 
-    assert [line for one in ranges for line in lines(one)] == lines(ALL_LINES)
+    assert [line for line_range in ranges for line in lines(line_range)] == lines(ALL_LINES)
 
 
 def test_a_compressed_file_is_read_by_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_each_part_has_the_ids_and_vectors_of_its_passages(
     assert embeddings.starts.tolist() == [0, 10, 20, 30, 40, 47]
     assert (embeddings.dim, embeddings.artifact.info["side"]) == (stub.DIM, "passage")
     assert (embeddings.model_fingerprint, embeddings.source_fingerprint) == (model.fingerprint, corpus.fingerprint)
-    ids = [one for part in range(5) for one in embeddings.ids(part).to_pylist()]
+    ids = [passage_id for part in range(5) for passage_id in embeddings.ids(part).to_pylist()]
     assert ids == [f"p{at}" for at in range(47)]
     np.testing.assert_array_equal(embeddings.take(np.arange(47)), expected_vectors())
     assert artifact.manifest.parts == undisturbed.manifest.parts
@@ -302,7 +302,7 @@ def test_a_part_is_encoded_while_the_one_before_is_written(
     with ThreadPoolExecutor(EncodeParts.calls_at_once) as threads:
         made = list(threads.map(worker, batches))
     assert len(set(asked)) == 2
-    assert {one["name"][0]: one["checksum"][0] for one in made} == {
+    assert {part["name"][0]: part["checksum"][0] for part in made} == {
         name: part.checksum for name, part in undisturbed.manifest.parts.items()
     }
 

@@ -67,10 +67,12 @@ def write(folder: Path, kind: str, ids: list[str], vectors: np.ndarray) -> list[
 def test_every_kind_of_file_gives_the_vectors_in_the_order_of_the_corpus(config, ids, tmp_path, kind):
     vectors = made(ids)
     [artifact] = raydr.import_vectors(config, *write(tmp_path, kind, ids, vectors))
-    found = Embeddings(artifact)
-    assert [one for part in range(len(found.part_names)) for one in found.ids(part).to_pylist()] == ids
+    embeddings = Embeddings(artifact)
+    assert [
+        passage_id for part in range(len(embeddings.part_names)) for passage_id in embeddings.ids(part).to_pylist()
+    ] == ids
     expected = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16)
-    np.testing.assert_array_equal(found.take(np.arange(len(ids))), expected)
+    np.testing.assert_array_equal(embeddings.take(np.arange(len(ids))), expected)
 
 
 def test_they_are_searched_mined_and_evaluated_like_a_models(config, ids, tmp_path):

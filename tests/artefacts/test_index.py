@@ -48,8 +48,8 @@ def test_an_index_opens_in_plain_faiss_with_its_ids_beside_it(
         assert ids["row"].to_pylist() == list(range(plain.ntotal))
         assert ids["passage_id"].to_pylist() == [f"p{at}" for at in range(row, row + plain.ntotal)]
         query = vectors[row : row + 1].astype(np.float32)
-        scores, found = plain.search(query, 1)
-        expected = vectors[row + found[0, 0]].astype(np.float32) @ query[0]
+        scores, neighbours = plain.search(query, 1)
+        expected = vectors[row + neighbours[0, 0]].astype(np.float32) @ query[0]
         assert scores[0, 0] == pytest.approx(expected, rel=1e-3)
         row += plain.ntotal
     assert row == 500
@@ -137,7 +137,7 @@ def test_a_task_that_fits_no_cluster_is_refused(embeddings: Artifact, tmp_path: 
 def test_cells_are_trained_with_the_cpus_of_a_node(
     nodes: list[float], capacity: float, settings: dict[str, Any], cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "node_capacities", lambda: [{"CPU": one} for one in nodes])
+    monkeypatch.setattr(stage, "node_capacities", lambda: [{"CPU": cpus} for cpus in nodes])
     monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": capacity})
     assert stage._train_cpus(IndexConfig(**settings), cast(Pool, SimpleNamespace(here=False))) == cpus
 

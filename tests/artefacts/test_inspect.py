@@ -41,7 +41,7 @@ def test_report(tiny_data: tuple[str, str], tiny_checkpoint: str, pool: Pool, tm
     assert report.corpus.num_empty_texts == 0
     assert report.corpus.lengths.percentiles["50"] == 17
     assert report.corpus.lengths.share_truncated == 1
-    assert {split: one.num_queries for split, one in report.splits.items()} == {"dev": 10, "train": 40}
+    assert {split: counts.num_queries for split, counts in report.splits.items()} == {"dev": 10, "train": 40}
     assert [example.split for example in report.examples] == ["train"] * 3
     assert any("max_length (16)" in finding for finding in report.findings())
     written = (tmp_path / "out" / "inspection.json").read_text()

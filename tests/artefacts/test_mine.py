@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> tuple[Artifact, Artifact]:
 
 RUN = [
     *(("q0", f"p{at}", 10.0 - at) for at in range(6)),
-    *(("q1", one, score) for one, score in (("p3", 5.0), ("p1", 4.0), ("p0", 3.0))),
+    *(("q1", passage_id, score) for passage_id, score in (("p3", 5.0), ("p1", 4.0), ("p0", 3.0))),
     ("q2", "p5", 1.0),
 ]
 
@@ -86,10 +86,10 @@ def test_window_after_dropping_with_provenance(tmp_path: Path, data: tuple[Artif
     run = open_run(tmp_path / "run", RUN, 2)
     made = mined(tmp_path / "mined", data, run, "ann", 3, pool, first_rank=2, depth=2)
     # q0: p0 is the positive and p2 says the same, so the rest is p1, p3, p4, p5.
-    found = [
+    negatives = [
         (row["query_id"], row["passage_id"], row["rank"], row["score"], row["positive_score"]) for row in rows_of(made)
     ]
-    assert found == [("q0", "p3", 4, 7.0, 10.0), ("q0", "p4", 5, 6.0, 10.0), ("q1", "p0", 3, 3.0, 4.0)]
+    assert negatives == [("q0", "p3", 4, 7.0, 10.0), ("q0", "p4", 5, 6.0, 10.0), ("q1", "p0", 3, 3.0, 4.0)]
     assert {(row["miner"], row["round"], row["action"], row["weight"]) for row in rows_of(made)} == {
         ("ann", 3, "keep", 1.0)
     }
@@ -102,10 +102,10 @@ def test_source_negatives_are_filtered_in_the_same_way(
     tmp_path: Path, data: tuple[Artifact, Artifact], pool: Pool
 ) -> None:
     made = mined(tmp_path / "mined", data, None, "source", pool=pool)
-    found = [
+    negatives = [
         (row["query_id"], row["passage_id"], row["miner"], row["rank"], row["positive_score"]) for row in rows_of(made)
     ]
-    assert found == [
+    assert negatives == [
         ("q0", "p4", "source:hard", 3, None),
         ("q0", "p5", "source:random", 1, None),
         ("q1", "p0", "source:hard", 1, 9.0),

@@ -21,7 +21,7 @@ def test_planted_candidates_are_counted_whoever_has_found_them(
     mined = read_split(inputs.negatives, "negatives", "train")
     # The candidates themselves do not say so, as those that a dense run has found.
     assert mined["noise"].null_count == len(mined)
-    found = make(
+    statistics = make(
         tmp_path / "statistics",
         KIND,
         count_negatives,
@@ -34,7 +34,7 @@ def test_planted_candidates_are_counted_whoever_has_found_them(
     ).info
     # The second positive of each query, and for q10 the one that it lost to a mismatched passage.
     planted = NUM_QUERIES + 1
-    counts = {name: found[name] for name in ("queries", "candidates", "used", "planted", "planted_used")}
+    counts = {name: statistics[name] for name in ("queries", "candidates", "used", "planted", "planted_used")}
     assert counts == {
         "queries": NUM_QUERIES,
         "candidates": NUM_QUERIES * DEPTH,
@@ -42,5 +42,5 @@ def test_planted_candidates_are_counted_whoever_has_found_them(
         "planted": planted,
         "planted_used": planted,
     }
-    assert found["planted_share"] == pytest.approx(planted / (NUM_QUERIES * DEPTH))
-    assert found["queries_without_negatives"] == 0
+    assert statistics["planted_share"] == pytest.approx(planted / (NUM_QUERIES * DEPTH))
+    assert statistics["queries_without_negatives"] == 0

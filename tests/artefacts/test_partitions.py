@@ -53,11 +53,11 @@ CONFINED: dict[Scope, dict[str, set[str]]] = {
 
 
 def rows_of(run: Artifact) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for part in Run(run).parts():
         for row in part.to_pylist():
-            found.setdefault(row["query_id"], []).append(row)
-    return found
+            rows.setdefault(row["query_id"], []).append(row)
+    return rows
 
 
 def run_over(
@@ -102,7 +102,7 @@ def search_and_compare(scope: Scope, score: str, factory: str, shard_rows: int, 
     asked = integer_sets(36, 8, seed=3) if several else integer_vectors(36, 8, seed=3)
     passages = make_embeddings(tmp_path / "passages", vectors, 50, partitions=PASSAGES)
     queries = make_embeddings(tmp_path / "queries", asked, 12, side="query", partitions=QUERIES)
-    found = rows_of(run_over(tmp_path, passages, queries, score, factory, pool, scope, shard_rows))
+    hits = rows_of(run_over(tmp_path, passages, queries, score, factory, pool, scope, shard_rows))
     by_score = build(ScoreFunction, score)
 
     def padded(texts: Any) -> torch.Tensor:
@@ -114,7 +114,7 @@ def search_and_compare(scope: Scope, score: str, factory: str, shard_rows: int, 
         wanted = CONFINED[scope].get(QUERIES[query // 12])
         rows = [at for at in range(350) if wanted is None or of_passages[at] in wanted]
         best = sorted(rows, key=lambda at, q=query: (-scores[q, at], at))[:60]
-        mine = found[f"q{query}"]
+        mine = hits[f"q{query}"]
         assert {row["passage_id"] for row in mine} == {f"p{at}" for at in best}
         np.testing.assert_array_equal([row["score"] for row in mine], scores[query, best])
 
@@ -140,7 +140,7 @@ def test_parts_have_passages_and_queries_of_one_partition(folder: Path, pool: Po
     shown = [(name.rpartition("/")[0], len(part)) for name, part in parts]
     assert shown == [(f"passages/{world}", rows) for world in "abc" for rows in (20, 10)]
     ids = corpus.ids(np.arange(len(corpus)))
-    assert corpus.partitions(np.arange(len(corpus))).tolist() == [one[0] for one in ids]
+    assert corpus.partitions(np.arange(len(corpus))).tolist() == [passage_id[0] for passage_id in ids]
     assert (dataset.splits, dataset.partitions("train")) == (["train"], {"a", "b"})
     queries = dataset.queries("train").to_pylist()
     assert all(row["query_id"][2] == row["partition"] for row in queries)
@@ -148,7 +148,7 @@ def test_parts_have_passages_and_queries_of_one_partition(folder: Path, pool: Po
     for partitions in (None, {"b"}, {"a", "c"}):
         pool_of = corpus.pool(partitions)
         there = corpus.ids(pool_of.rows(np.arange(len(pool_of))))
-        assert there == [one for one in ids if partitions is None or one[0] in partitions]
+        assert there == [passage_id for passage_id in ids if partitions is None or passage_id[0] in partitions]
 
 
 def test_a_label_of_another_world_is_a_bad_row(folder: Path) -> None:
@@ -168,11 +168,13 @@ def test_negatives_are_of_the_partitions_in_scope_however_they_were_found(scope:
     everywhere = make(folder / "all", "run", search_bm25, data, made, bm25, split="train", top_k=90, scope="all")
     how = {"settings": NegativesConfig(depth=90), "scope": scope, "split": "train", "miner": "bm25", "round": 0}
     mined, foreign = (
-        make(folder / f"mined-{at}", "negatives", mine, data, made, one, **how)
-        for at, one in enumerate((run, everywhere))
+        make(folder / f"mined-{at}", "negatives", mine, data, made, mined_run, **how)
+        for at, mined_run in enumerate((run, everywhere))
     )
     # Searched in scope, or left out afterwards.
-    of_run, of_rest = (dataset.training_tables("train", one)[2].drop_columns(["rank"]) for one in (mined, foreign))
+    of_run, of_rest = (
+        dataset.training_tables("train", negatives)[2].drop_columns(["rank"]) for negatives in (mined, foreign)
+    )
     order = [("query_id", "ascending"), ("passage_id", "ascending")]
     assert of_run.sort_by(order).equals(of_rest.sort_by(order))
     assert (mined.info["dropped_elsewhere"], foreign.info["dropped_elsewhere"] > 0) == (0, scope != "all")
@@ -183,11 +185,13 @@ def test_negatives_are_of_the_partitions_in_scope_however_they_were_found(scope:
         assert set(corpus.partitions(examples.negatives[at])) == wanted
         rows = random_rows(examples, corpus, at, 2000, np.random.default_rng(at))
         assert set(corpus.ids(rows)) == {
-            one for one in corpus.ids(np.arange(90)) if one[0] in wanted and one != query_id[2:]
+            passage_id
+            for passage_id in corpus.ids(np.arange(90))
+            if passage_id[0] in wanted and passage_id != query_id[2:]
         }
         drawn.update(corpus.partitions(rows))
     # Evenly over all passages in scope.
-    shares = [drawn[one] / drawn.total() for one in "abc"]
+    shares = [drawn[partition] / drawn.total() for partition in "abc"]
     assert shares == pytest.approx([1 / 3] * 3 if scope == "all" else [1 / 2, 1 / 2, 0], abs=0.03)
 
 
@@ -196,10 +200,10 @@ def test_dev_queries_are_searched_in_scope(folder: Path) -> None:
     corpus, tables = Corpus(made), Dataset(data).training_tables("train")
     config = DevConfig(max_queries=6, random_passages=1000)
     dev = build_dev_set(*tables, corpus, config, 0)
-    assert {one[0] for one in dev.passage_ids} == {"a", "b"}
+    assert {passage_id[0] for passage_id in dev.passage_ids} == {"a", "b"}
     assert dev.elsewhere_QP is not None
     for query, elsewhere in zip(dev.query_ids, dev.elsewhere_QP, strict=True):
-        assert [one[0] != query[2] for one in dev.passage_ids] == elsewhere.tolist()
+        assert [passage_id[0] != query[2] for passage_id in dev.passage_ids] == elsewhere.tolist()
     everywhere = build_dev_set(*tables, corpus, DevConfig(scope="all", **config.model_dump(exclude={"scope"})), 0)
     assert everywhere.elsewhere_QP is None
     assert len(everywhere.passage_ids) == 90
@@ -216,11 +220,11 @@ def test_dev_scores_in_scope_are_those_of_all_and_nothing_elsewhere(folder: Path
         for scope in ("split", "all")
     )
     own = DevRetrieval(tables, corpus, tokenizers, DevConfig(max_queries=6, random_passages=1000), 0)
-    in_own, in_split, in_all = (one.scores(model, torch.float32) for one in (own, dev, everywhere))
+    in_own, in_split, in_all = (retrieval.scores(model, torch.float32) for retrieval in (own, dev, everywhere))
     assert in_own is not None
     assert in_split is not None
     assert in_all is not None
-    places = [everywhere.dev.passage_ids.index(one) for one in own.dev.passage_ids]
+    places = [everywhere.dev.passage_ids.index(passage_id) for passage_id in own.dev.passage_ids]
     torch.testing.assert_close(in_split, in_all[:, places])
     elsewhere_QP = torch.from_numpy(own.dev.elsewhere_QP)
     assert 0 < int(elsewhere_QP.sum()) < elsewhere_QP.numel()

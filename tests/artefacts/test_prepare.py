@@ -64,10 +64,10 @@ def test_both_pools_give_the_same_bits_and_every_row_is_found(
 ) -> None:
     first = run(beir(beir_folder), tmp_path / "a")
     second = run(beir(beir_folder), tmp_path / "b", RayPool())
-    for one, other in zip(first, second, strict=True):
-        assert one.fingerprint == other.fingerprint
-        assert one.manifest.parts == other.manifest.parts
-        one.verify()
+    for artifact, other in zip(first, second, strict=True):
+        assert artifact.fingerprint == other.fingerprint
+        assert artifact.manifest.parts == other.manifest.parts
+        artifact.verify()
     corpus, dataset = Corpus(first[0]), Dataset(first[1])
     assert [len(part) for part in corpus.parts()] == [50, 50, 20]
     assert corpus.rows_of([f"p{at:03d}" for at in range(120)]).tolist() == list(range(120))
@@ -116,7 +116,7 @@ def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Pat
         file.write('{"_id": "q50", "text": "again"}\n{"_id": "q51", "text": ""}\n')
     with (copied / "qrels" / "test.tsv").open("a") as file:
         file.write("q50\tp050\nunknown\tp001\t1\nq50\tunknown\t1\nq50\tp050\t1\nq51\tp051\t3\n")
-    found = [
+    bad_rows = [
         "corpus.jsonl:121: broken JSON: Expecting ',' delimiter: line 1 column 13 (char 12)",
         "corpus.jsonl:122: not valid UTF-8 at byte 23 of the line",
         f"corpus.jsonl:123: duplicate passage id 'p003', first at {copied}/corpus.jsonl:4 with another text",
@@ -132,12 +132,12 @@ def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Pat
     with pytest.raises(DataError, match=r"bad rows?, allowed are 0 .*\n.*corpus\.jsonl:121") as caught:
         run(beir(copied), tmp_path)
     assert str(tmp_path / "corpus" / QUARANTINE) in str(caught.value)
-    assert set(quarantine(tmp_path)) <= set(found)
+    assert set(quarantine(tmp_path)) <= set(bad_rows)
     with pytest.raises(DataError, match=r"^10 bad rows, allowed are 9 "):
         run(beir(copied, max_bad_rows=9), tmp_path)
-    assert quarantine(tmp_path) == found
+    assert quarantine(tmp_path) == bad_rows
     corpus, dataset = run(beir(copied, max_bad_rows=10), tmp_path)
-    assert quarantine(tmp_path) == found
+    assert quarantine(tmp_path) == bad_rows
     assert corpus.info == {"num_passages": 120, "num_merged": 0, "num_bad": 4}
     assert dataset.info["num_bad"] == 6
     assert dataset.info["splits"]["test"]["judgments"] == 10
@@ -227,16 +227,16 @@ def test_rows_that_say_it_otherwise_are_named_with_column_line_and_path(
 ) -> None:
     (tmp_path / name).write_text(content)
     data = config_of({"name": "pairs", "path": str(tmp_path), "files": {"train": name}})
-    told = rf"(?s)not one usable passage: 1 bad row, the first:\n  {tmp_path}/{message}.*data\.reader: .*columns"
-    with pytest.raises(DataError, match=told):
+    error = rf"(?s)not one usable passage: 1 bad row, the first:\n  {tmp_path}/{message}.*data\.reader: .*columns"
+    with pytest.raises(DataError, match=error):
         run(data, tmp_path / "out")
 
 
 def test_judgments_that_cannot_be_read_leave_no_query_in_a_split(copied: Path, tmp_path: Path) -> None:
     for split in ("train", "dev", "test"):
         (copied / "qrels" / f"{split}.tsv").write_text("q00,p000,1\n")
-    told = r"(?s)not one usable query that belongs to a split: 3 bad rows.*expected 3 columns \(query-id"
-    with pytest.raises(DataError, match=told):
+    error = r"(?s)not one usable query that belongs to a split: 3 bad rows.*expected 3 columns \(query-id"
+    with pytest.raises(DataError, match=error):
         run(beir(copied), tmp_path / "out")
 
 
@@ -259,15 +259,15 @@ def test_training_queries_that_are_held_out_too_are_told_loudly_and_left_out_if_
         rows[int(ours[1:])]["text"] = f"{texts[theirs].upper()}?"
     (copied / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, made = run(beir(copied, leaked_queries=leaked_queries), tmp_path / "out")
-    said = capsys.readouterr().err
-    assert "2 queries of train asked in dev or test too, word for word or nearly" in said
+    log = capsys.readouterr().err
+    assert "2 queries of train asked in dev or test too, word for word or nearly" in log
     assert made.info["splits"]["train"]["leaked"] == 2
     left = Dataset(made).queries("train")["query_id"].to_pylist()
     leaves_out = leaked_queries == "leave_out"
     # What is mended by a setting is a line, what is not a warning with examples.
-    assert ("warning: LEAKAGE" in said) != leaves_out
-    assert ("leave_out to train without them" in said) != leaves_out
-    assert (f"{rows[0]['text']!r} is held out as {texts['q45']!r}" in said) != leaves_out
+    assert ("warning: LEAKAGE" in log) != leaves_out
+    assert ("leave_out to train without them" in log) != leaves_out
+    assert (f"{rows[0]['text']!r} is held out as {texts['q45']!r}" in log) != leaves_out
     assert {"q00", "q01"} - set(left) == ({"q00", "q01"} if leaves_out else set())
     assert set(Dataset(made).qrels("train")["query_id"].to_pylist()) == set(left)
     assert Dataset(made).queries("test").num_rows == 10
@@ -281,10 +281,10 @@ def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(
     (tmp_path / "a.csv").write_text("\n".join(["query,positive", *lines, lines[7]]))
     reader = {"name": "pairs", "path": str(tmp_path), "files": {"train": "a.csv"}}
     run(config_of(reader), tmp_path / "without")
-    told = (
+    warning = (
         "the data have the splits train, and none called dev or test (data.dev_split, data.test_splits). data.hold_out"
     )
-    assert told in capsys.readouterr().err
+    assert warning in capsys.readouterr().err
     _, made = run(config_of(reader, hold_out={"dev": 0.1, "test": 0.2}), tmp_path / "with")
     assert "none called" not in capsys.readouterr().err
     data = Dataset(made)

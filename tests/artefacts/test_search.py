@@ -119,11 +119,11 @@ def test_sharded_equals_flat_on_real_valued_vectors(factory: str, pool: Pool, tm
     for name, shard_rows in {"one": 1000, "many": 200}.items():
         index = index_of(made, tmp_path / f"index-{name}", factory, shard_rows)
         runs.append(rows_of(find(index, asked, tmp_path / f"run-{name}", pool)))
-    one, many = runs
-    assert [(row["query_id"], row["passage_id"], row["rank"]) for row in one] == [
+    single, many = runs
+    assert [(row["query_id"], row["passage_id"], row["rank"]) for row in single] == [
         (row["query_id"], row["passage_id"], row["rank"]) for row in many
     ]
-    np.testing.assert_allclose([row["score"] for row in one], [row["score"] for row in many], rtol=1e-6)
+    np.testing.assert_allclose([row["score"] for row in single], [row["score"] for row in many], rtol=1e-6)
 
 
 @pytest.mark.invariant
@@ -226,9 +226,9 @@ def test_actors_share_the_shards_when_they_do_not_all_fit() -> None:
 
 def nodes_of(monkeypatch: pytest.MonkeyPatch, nodes: list[tuple[float, float]]) -> None:
     """A cluster of nodes with so many CPUs and GPUs."""
-    found = [{"CPU": float(cpus), "GPU": float(gpus)} for cpus, gpus in nodes]
-    monkeypatch.setattr(search_layout, "node_capacities", lambda: found)
-    total = {name: sum(node[name] for node in found) for name in ("CPU", "GPU")}
+    capacities = [{"CPU": float(cpus), "GPU": float(gpus)} for cpus, gpus in nodes]
+    monkeypatch.setattr(search_layout, "node_capacities", lambda: capacities)
+    total = {name: sum(node[name] for node in capacities) for name in ("CPU", "GPU")}
     monkeypatch.setattr(search_layout, "cluster_capacity", lambda: total)
 
 
@@ -330,11 +330,11 @@ def test_interactive_search_finds_the_same(
         IndexShards(Artifact(flat.folder, made_of_it)), corpus, lambda texts: QUERIES[: len(texts)], SearchConfig()
     )
     hits = searcher.search(["first", "second"], top_k=20)
-    for number, found in enumerate(hits):
+    for number, query_hits in enumerate(hits):
         expected = {row["passage_id"]: row["score"] for row in rows_of(flat_run) if row["query_id"] == f"q{number}"}
-        assert {hit.passage_id: hit.score for hit in found} == expected
-        assert [hit.rank for hit in found] == list(range(1, 21))
-        assert all(hit.text == f"text {hit.passage_id[1:]}" for hit in found)
+        assert {hit.passage_id: hit.score for hit in query_hits} == expected
+        assert [hit.rank for hit in query_hits] == list(range(1, 21))
+        assert all(hit.text == f"text {hit.passage_id[1:]}" for hit in query_hits)
     with pytest.raises(ConfigError, match="query 2 of 2 is empty"):
         searcher.search(["first", "  "])
     assert searcher.search([]) == []

@@ -166,8 +166,8 @@ def test_candidates_that_cover_the_corpus_give_the_exact_run(
 ) -> None:
     exact = made_run(tmp_path / "exact", made_index(tmp_path / "flat", passages, "SQfp16"), queries)
     cells = made_index(tmp_path / "cells", passages, "IVF4,SQfp16")
-    found = made_run(tmp_path / "found", cells, queries, num_nearest=10_000)
-    assert found.manifest.parts == exact.manifest.parts
+    cells_run = made_run(tmp_path / "found", cells, queries, num_nearest=10_000)
+    assert cells_run.manifest.parts == exact.manifest.parts
     fewer = made_run(tmp_path / "fewer", cells, queries, num_nearest=2)
     assert sum(part.num_rows for part in Run(fewer).parts()) < 20 * 20
 
@@ -175,9 +175,9 @@ def test_candidates_that_cover_the_corpus_give_the_exact_run(
 def test_an_index_of_codes_holds_no_other_vectors(passages: Artifact, queries: Artifact, tmp_path: Path) -> None:
     index = made_index(tmp_path / "index", passages, "IVF4,SQ8", vectors="codes")
     assert not any("vectors" in name for name in index.parts())
-    found = made_run(tmp_path / "found", index, queries, num_nearest=10_000)
+    codes_run = made_run(tmp_path / "found", index, queries, num_nearest=10_000)
     exact = made_run(tmp_path / "exact", made_index(tmp_path / "flat", passages, "SQfp16"), queries)
-    scores = [np.concatenate([part["score"].to_numpy() for part in Run(run).parts()]) for run in (found, exact)]
+    scores = [np.concatenate([part["score"].to_numpy() for part in Run(run).parts()]) for run in (codes_run, exact)]
     # Eight bits of small integers.
     np.testing.assert_allclose(scores[0], scores[1], atol=0.3)
     assert np.abs(scores[0]).max() > 5
@@ -236,14 +236,14 @@ def test_passages_are_stored_with_fewer_vectors_and_queries_with_all(tiny_checkp
     model = make(tmp_path / "model", "model", save, config=ModelConfig.model_validate(settings))
     corpus = make_corpus(tmp_path / "corpus", PASSAGES[:6], part_rows=4)
     dataset = make_dataset(tmp_path / "dataset", "test", QUERIES[:3], part_rows=8)
-    found = []
+    embeddings = []
     for factor in (1, 3):
         encode = EncodeConfig(dtype="float32", token_pooling=factor)
         how = {"settings": encode, "arithmetic": resolve_arithmetic(encode, ThisProcess()), "pool": ThisProcess()}
         passages = make(tmp_path / f"passages-{factor}", "embeddings", encode_texts, model, corpus, **how)
         queries = make(tmp_path / f"queries-{factor}", "embeddings", encode_texts, model, dataset, split="test", **how)
-        found.append([Embeddings(passages), Embeddings(queries)])
-    (all_passages, all_queries), (fewer, same) = found
+        embeddings.append([Embeddings(passages), Embeddings(queries)])
+    (all_passages, all_queries), (fewer, same) = embeddings
     for part in range(2):
         expected = pool_tokens(all_passages.sets(part), 3)
         np.testing.assert_array_equal(fewer.sets(part).vectors_TD, expected.vectors_TD)

@@ -112,19 +112,19 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
     held = Held(tmp_path, at=(1, 3))
     held.strike(tmp_path / "model.training", lambda worker: os.kill(worker, signal.SIGKILL))
     artifact = fit(training, tiny_data, tmp_path / "model", watcher=held)
-    assert "going on from epoch 2, step" in held.said
+    assert "going on from epoch 2, step" in held.output
     _, weights = run_alone(tiny_data, training.model, SETTINGS | changes)
     model = DualEncoder.load(tmp_path / "model")
     for name, tensor in weights.items():
         torch.testing.assert_close(model.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
     flags = artifact.parts("detection")
     assert len(flags) == 2
-    for name, found in zip(flags, artifact.info["detections"], strict=True):
+    for name, detection in zip(flags, artifact.info["detections"], strict=True):
         table = pq.read_table(artifact.local(name))
         assert len(set(table["query_id"].to_pylist())) == 40
-        assert name == f"detection/epoch-{found['epoch'] + 1:03d}.parquet"
-        assert table["clean"].to_pylist().count(False) == pytest.approx(40 * found["share_flagged"])
-        mixture = parse_fit(found["fit"])
+        assert name == f"detection/epoch-{detection['epoch'] + 1:03d}.parquet"
+        assert table["clean"].to_pylist().count(False) == pytest.approx(40 * detection["share_flagged"])
+        mixture = parse_fit(detection["fit"])
         if mixture is not None and mixture.bimodal:
             np.testing.assert_allclose(table["log_posterior"], mixture.log_posterior(table["perplexity"].to_numpy()))
 
@@ -148,9 +148,9 @@ def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data
     # As a kill leaves it that met Ray Train at writing it.
     (listed,) = states.glob(f"*/{CHECKPOINT_LIST}")
     listed.write_text('{"checkpoint_results": [{"checkpoint_dir')
-    assert "going on" not in held.said
+    assert "going on" not in held.output
     artifact = fit(training, tiny_data, tmp_path / "model", watcher=held)
-    assert "going on from epoch" in held.said
+    assert "going on from epoch" in held.output
     assert [row["epoch"] for row in artifact.info["history"]] == [0, 1]
 
 

@@ -22,10 +22,10 @@ class _Bar:
     """Keeps what it is told."""
 
     def __init__(self):
-        self.told = []
+        self.updates = []
 
     def set(self, completed, total):
-        self.told.append((completed, total))
+        self.updates.append((completed, total))
 
 
 class _Remote:
@@ -42,6 +42,6 @@ def test_no_bar_is_full_while_dev_is_measured_so_that_the_time_left_is_not_zero(
     for progress in steps:
         here.step(progress, num_steps=3)
         on_ray.step(progress, num_steps=3)
-        assert (board.done[0], 2 * board.done[1]) == bar.told[-1]
+        assert (board.done[0], 2 * board.done[1]) == bar.updates[-1]
     # The measuring that follows an epoch's last step counts as one more.
-    assert bar.told == [(1, 8), (2, 8), (3, 8), (5, 8), (6, 8), (7, 8)]
+    assert bar.updates == [(1, 8), (2, 8), (3, 8), (5, 8), (6, 8), (7, 8)]

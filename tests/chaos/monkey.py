@@ -117,7 +117,7 @@ class Monkey:
         killed = False
         try:
             for step, place in self._steps(process):
-                kill = next((one for one in waiting if one.step == step), None)
+                kill = next((candidate for candidate in waiting if candidate.step == step), None)
                 if kill is None or killed:
                     continue
                 record = self._kill(process, kill, Path(place), rng)
@@ -141,8 +141,8 @@ class Monkey:
         workdir = ""
         for line in process.stderr:
             self.log.append(line.rstrip())
-            if found := _STARTED.match(line.rstrip()):
-                yield found.group(1), f"{workdir}/{found.group(2)}"
+            if match := _STARTED.match(line.rstrip()):
+                yield match.group(1), f"{workdir}/{match.group(2)}"
             workdir = line.rstrip().removeprefix(_WORKDIR) if line.startswith(_WORKDIR) else workdir
 
     def _kill(self, process: subprocess.Popen[str], kill: Kill, place: Path, rng: random.Random) -> Record | None:
@@ -157,19 +157,19 @@ class Monkey:
             if kill.victim != "trainer" or has_kept_state(place.with_name(f"{place.name}.training")):
                 victims = self._victims(process, kill.victim, rng)
             deadline = time.monotonic() + 0.05
-        names = [_name(one) for one in victims]
+        names = [_name(victim) for victim in victims]
         if kill.victim == "interrupt":
             status = _interrupt(process)
             rest = process.stderr.read() if process.stderr is not None else ""
-            said = "\n".join([*self.log[-20:], "Ctrl-C", rest])
-            assert status == INTERRUPTED, f"after Ctrl-C it ended with {status}:\n{said}"
+            log = "\n".join([*self.log[-20:], "Ctrl-C", rest])
+            assert status == INTERRUPTED, f"after Ctrl-C it ended with {status}:\n{log}"
             return Record(kill, time.monotonic() - started, names)
-        for one in victims:
-            _send(one, signal.SIGSTOP)
+        for victim in victims:
+            _send(victim, signal.SIGSTOP)
         # Stopped, the step cannot have ended between this look and the kill.
         running = not (place / "manifest.json").exists()
-        for one in victims:
-            _send(one, signal.SIGKILL)
+        for victim in victims:
+            _send(victim, signal.SIGKILL)
         if kill.victim not in _SINGLE:
             process.wait()
         if not running:
@@ -184,28 +184,32 @@ class Monkey:
         if victim == "node":
             return [driver, *ours]
         if victim == "trainer":
-            busy = [one for one in ours if "RayTrainWorker" in _name(one)]
+            busy = [process for process in ours if "RayTrainWorker" in _name(process)]
         else:
-            busy = [one for one in ours if _name(one).startswith("ray::") and not _name(one).startswith(_SERVICES)]
-        return [rng.choice(sorted(busy, key=lambda one: one.pid))] if busy else []
+            busy = [
+                process
+                for process in ours
+                if _name(process).startswith("ray::") and not _name(process).startswith(_SERVICES)
+            ]
+        return [rng.choice(sorted(busy, key=lambda process: process.pid))] if busy else []
 
     def _processes(self) -> list[psutil.Process]:
         """The processes of the command's Ray: those that name its folder, and their children."""
-        found = []
-        for one in psutil.process_iter():
+        processes = []
+        for process in psutil.process_iter():
             try:
-                family = [one, *one.parents()]
+                family = [process, *process.parents()]
                 if any(self.ray_folder in " ".join(member.cmdline()) for member in family):
-                    found.append(one)
+                    processes.append(process)
             except psutil.Error:
                 # It has ended meanwhile.
                 continue
-        return found
+        return processes
 
     def _sweep(self) -> None:
         """Remove what a killed driver has left behind."""
-        for one in self._processes():
-            _send(one, signal.SIGKILL)
+        for process in self._processes():
+            _send(process, signal.SIGKILL)
 
 
 def _interrupt(process: subprocess.Popen[str]) -> int:

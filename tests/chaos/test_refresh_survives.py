@@ -72,7 +72,7 @@ def run_through(folder: Path, beir_folder: Path, checkpoint: str, kills: list[Ki
 def step_seconds(folder: Path) -> dict[str, float]:
     """Seconds of each step, by label."""
     files = sorted((folder / "work" / "times").glob("*.json"))
-    return {found["stage"]: float(found["seconds"]) for found in (json.loads(file.read_text()) for file in files)}
+    return {record["stage"]: float(record["seconds"]) for record in (json.loads(file.read_text()) for file in files)}
 
 
 def plan_kills(seconds: dict[str, float], each: int, rng: random.Random) -> list[Kill]:

@@ -107,14 +107,14 @@ def find(cluster: Cluster, folder: Path, thread: ThreadPoolExecutor) -> dict[str
 
     node = cluster.add_node(**NODE)
     output = folder / "found-lost"
-    found = thread.submit(make, output, "run", search, index, queries, **how)
+    future = thread.submit(make, output, "run", search, index, queries, **how)
     wait_for_files(output, "part-*.parquet", NUM_QUERIES // 10, "the main thread")
     # Taking it away may last longer than the search on a busy machine.
     unfinished = not (output / MANIFEST).exists()
     cluster.remove_node(node, allow_graceful=False)
     return {
         "found alone": {"checksums": _checksums(alone)},
-        "found, one lost": {"unfinished": unfinished, "checksums": _checksums(found.result())},
+        "found, one lost": {"unfinished": unfinished, "checksums": _checksums(future.result())},
     }
 
 
@@ -124,16 +124,16 @@ def lexical(cluster: Cluster, folder: Path) -> dict[str, Any]:
     corpus = made_artefacts.make_corpus(folder / "texts", passages, part_rows=10)
     dataset = make_dataset(folder / "questions", "dev", texts[::4], part_rows=5)
 
-    def found(name: str, shard_rows: int) -> dict[str, Any]:
+    def bm25_run(name: str, shard_rows: int) -> dict[str, Any]:
         how: dict[str, Any] = {"settings": BM25Config(), "shard_rows": shard_rows}
         index = make(folder / f"bm25-{name}", "bm25", build_bm25, corpus.artifact, pool=RayPool(), **how)
         inputs = (dataset, corpus.artifact, index)
         run = make(folder / f"bm25-run-{name}", "run", search_bm25, *inputs, pool=RayPool(), split="dev", top_k=20)
         return {"shards": len(index.info["starts"]), "checksums": _checksums(run)}
 
-    alone = found("whole", 1_000)
+    alone = bm25_run("whole", 1_000)
     cluster.add_node(**NODE)
-    return {"bm25 in one shard": alone, "bm25 in shards": found("sharded", 10)}
+    return {"bm25 in one shard": alone, "bm25 in shards": bm25_run("sharded", 10)}
 
 
 def _checksums(artifact: Artifact) -> dict[str, str]:

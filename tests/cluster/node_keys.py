@@ -18,32 +18,32 @@ KEYS = {"aws": EC2_KEYS, "gcp": GCE_KEYS}
 
 def problems(config: dict[str, Any]) -> list[str]:
     """What is wrong with a cluster file that Ray accepts, one line each."""
-    found = []
+    faults = []
     head = config["head_node_type"]
-    workers = {name: one for name, one in config["available_node_types"].items() if name != head}
-    for name, one in config["available_node_types"].items():
-        found += [
+    workers = {name: group for name, group in config["available_node_types"].items() if name != head}
+    for name, group in config["available_node_types"].items():
+        faults += [
             f"{name}: unknown key {key} in node_config"
-            for key in sorted(set(one["node_config"]) - KEYS[config["provider"]["type"]])
+            for key in sorted(set(group["node_config"]) - KEYS[config["provider"]["type"]])
         ]
-    for name, one in workers.items():
-        least, most = one.get("min_workers", 0), one.get("max_workers")
+    for name, group in workers.items():
+        least, most = group.get("min_workers", 0), group.get("max_workers")
         if most is None:
-            found.append(f"{name}: no max_workers")
+            faults.append(f"{name}: no max_workers")
         elif least > most:
-            found.append(f"{name}: min_workers {least} is above max_workers {most}")
+            faults.append(f"{name}: min_workers {least} is above max_workers {most}")
         if least:
-            found.append(f"{name}: min_workers {least} costs money while nothing runs")
-        if one.get("idle_timeout_s", config["idle_timeout_minutes"] * 60) > 600:
-            found.append(f"{name}: idles for more than ten minutes")
-    if sum(one.get("max_workers", 0) for one in workers.values()) > config["max_workers"]:
-        found.append("the groups together exceed max_workers")
+            faults.append(f"{name}: min_workers {least} costs money while nothing runs")
+        if group.get("idle_timeout_s", config["idle_timeout_minutes"] * 60) > 600:
+            faults.append(f"{name}: idles for more than ten minutes")
+    if sum(group.get("max_workers", 0) for group in workers.values()) > config["max_workers"]:
+        faults.append("the groups together exceed max_workers")
     if config["available_node_types"][head]["resources"].get("CPU") != 0:
-        found.append("the head takes work: set its CPU to 0")
+        faults.append("the head takes work: set its CPU to 0")
     for kind in ("head", "worker"):
         starts = [line for line in config[f"{kind}_start_ray_commands"] if "ray start" in line]
         if not starts or any("RAY_AUTH_MODE=token" not in line for line in starts):
-            found.append(f"{kind}: Ray is started without RAY_AUTH_MODE=token")
+            faults.append(f"{kind}: Ray is started without RAY_AUTH_MODE=token")
         if any("--dashboard-host=0.0.0.0" in line for line in starts):
-            found.append(f"{kind}: the dashboard listens to everyone")
-    return found
+            faults.append(f"{kind}: the dashboard listens to everyone")
+    return faults

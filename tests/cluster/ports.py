@@ -26,10 +26,10 @@ def listens(port: int) -> bool:
 
 def free_ports(num: int) -> list[int]:
     """Ports that nothing listens on now."""
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.SystemRandom().sample(range(_FIRST, _LAST), 200):
         if is_free(port):
-            found.append(port)
-        if len(found) == num:
-            return found
+            ports.append(port)
+        if len(ports) == num:
+            return ports
     raise RuntimeError(f"no {num} free ports between {_FIRST} and {_LAST}")

@@ -63,7 +63,7 @@ def _working_head(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (_min_above_max, "min_workers 9 is above max_workers 4"),
         (_misspelt, "cpu: unknown key InstanceTyp"),
@@ -74,11 +74,11 @@ def _working_head(config: dict[str, Any]) -> None:
     ],
 )
 @pytest.mark.parametrize("cloud", FILES)
-def test_faults_that_ray_accepts_are_found(cloud: str, fault: Callable[[dict[str, Any]], None], said: str) -> None:
+def test_faults_that_ray_accepts_are_found(cloud: str, fault: Callable[[dict[str, Any]], None], message: str) -> None:
     config = load(cloud)
     fault(config)
     validate_config(prepare_config(copy.deepcopy(config)))
-    assert any(said in problem for problem in problems(config))
+    assert any(message in problem for problem in problems(config))
 
 
 @pytest.mark.parametrize("cloud", FILES)
@@ -108,8 +108,8 @@ def test_trainings_have_machines_with_several_gpus_in_one_zone(cloud: str) -> No
     assert group["resources"]["GPU"] > 1
     # What train.node_labels asks for; those that encode do not come here first.
     assert group["labels"]["group"] == "train"
-    others = [one for one in config["available_node_types"].values() if one["resources"].get("GPU") == 1]
-    assert all(one["priority"] > group["priority"] and "group" not in one["labels"] for one in others)
+    others = [other for other in config["available_node_types"].values() if other["resources"].get("GPU") == 1]
+    assert all(other["priority"] > group["priority"] and "group" not in other["labels"] for other in others)
     zones = group["node_config"].get("SubnetIds", [config["provider"]["availability_zone"]])
     assert len(zones) == 1
     assert "," not in zones[0]
@@ -118,19 +118,24 @@ def test_trainings_have_machines_with_several_gpus_in_one_zone(cloud: str) -> No
 @pytest.mark.parametrize("cloud", FILES)
 def test_idle_nodes_outlast_the_gap_between_two_stages(cloud: str) -> None:
     """A search between two encodings takes minutes, and so does a boot; a GPU that waits longer is money."""
-    groups = [one for name, one in load(cloud)["available_node_types"].items() if name != "head"]
-    assert all(240 <= one["idle_timeout_s"] <= 600 for one in groups)
+    groups = [group for name, group in load(cloud)["available_node_types"].items() if name != "head"]
+    assert all(240 <= group["idle_timeout_s"] <= 600 for group in groups)
 
 
 @pytest.mark.parametrize("cloud", FILES)
 def test_every_node_installs_the_tested_versions(cloud: str) -> None:
     config = load(cloud)
     images = [config["docker"]["image"]]
-    images += [one["docker"]["worker_image"] for one in config["available_node_types"].values() if "docker" in one]
+    images += [
+        group["docker"]["worker_image"] for group in config["available_node_types"].values() if "docker" in group
+    ]
     assert {image.split(":")[1].split("-")[0] for image in images} == {pinned("ray")}
     assert all("-py311" in image for image in images)
     groups = config["available_node_types"].values()
-    installs = [*config["setup_commands"], *(line for one in groups for line in one.get("worker_setup_commands", []))]
+    installs = [
+        *config["setup_commands"],
+        *(line for group in groups for line in group.get("worker_setup_commands", [])),
+    ]
     assert len(installs) == 4
     for line in [*installs, *config["head_setup_commands"]]:
         assert "--constraint /home/ray/raydr/constraints.txt" in line
@@ -149,19 +154,22 @@ def test_token_and_credentials_come_from_files_that_are_not_in_the_repository(cl
 
 def test_aws_machines_are_in_a_security_group_of_ones_own() -> None:
     """With a group that Ray makes, SSH would be open to the world."""
-    for name, one in load("aws")["available_node_types"].items():
-        assert one["node_config"]["SecurityGroupIds"] == ["sg-REPLACE"], name
+    for name, group in load("aws")["available_node_types"].items():
+        assert group["node_config"]["SecurityGroupIds"] == ["sg-REPLACE"], name
 
 
 def test_google_machines_have_no_public_address() -> None:
     config = load("gcp")
     assert config["provider"]["use_internal_ips"]
-    for one in config["available_node_types"].values():
-        assert all("accessConfigs" not in interface for interface in one["node_config"]["networkInterfaces"])
+    for group in config["available_node_types"].values():
+        assert all("accessConfigs" not in interface for interface in group["node_config"]["networkInterfaces"])
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    return {f"{one['kind']}/{one['metadata']['name']}": one for one in yaml.safe_load_all(KUBERAY.read_text())}
+    return {
+        f"{document['kind']}/{document['metadata']['name']}": document
+        for document in yaml.safe_load_all(KUBERAY.read_text())
+    }
 
 
 def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> None:
@@ -185,10 +193,12 @@ def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> No
         assert {"name": "RAY_AUTH_MODE", "value": "token"} in container["env"]
         assert container["envFrom"] == [{"secretRef": {"name": "raydr-credentials", "optional": True}}]
         assert set(container["resources"]) == {"requests", "limits"}
-        mounted, volumes = ({one["name"] for one in pods_of} for pods_of in (container["volumeMounts"], pod["volumes"]))
+        mounted, volumes = (
+            {mount["name"] for mount in pods_of} for pods_of in (container["volumeMounts"], pod["volumes"])
+        )
         assert mounted == volumes
         # Ray's object store, 30 % of the memory, lies on disk where /dev/shm is smaller: KubeRay's own is large enough.
-        assert "/dev/shm" not in {one["mountPath"] for one in container["volumeMounts"]}
+        assert "/dev/shm" not in {mount["mountPath"] for mount in container["volumeMounts"]}
     for group in groups.values():
         annotations = group["template"]["metadata"]["annotations"]
         assert annotations["karpenter.sh/do-not-disrupt"] == "true"
@@ -196,7 +206,9 @@ def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> No
         # Ray drains a node that is told to end; what is kept of fetched files has room in the pod's own storage.
         pod = group["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] >= 110
-        kept = next(one["value"] for one in pod["containers"][0]["env"] if one["name"] == "RAYDR_CACHE_GIB")
+        kept = next(
+            variable["value"] for variable in pod["containers"][0]["env"] if variable["name"] == "RAYDR_CACHE_GIB"
+        )
         stored = pod["containers"][0]["resources"]["limits"]["ephemeral-storage"]
         assert int(kept) < int(stored.removesuffix("Gi"))
     for name, num_gpus in {"gpu-spot": "1", "gpu-on-demand": "1", "gpu-train": "4"}.items():
@@ -215,23 +227,23 @@ def test_the_job_runs_a_verb_on_the_clusters_pods() -> None:
     program, verb, config, *overrides = shlex.split(job["spec"]["entrypoint"])
     assert (program, verb in VERBS) == ("raydr", True)
     mounts = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
-    assert any(config.startswith(one["mountPath"]) for one in mounts)
+    assert any(config.startswith(mount["mountPath"]) for mount in mounts)
     assert {word.partition("=")[0] for word in overrides} == {"--set", "workdir", "tracking.uri"}
 
 
 def test_what_the_manifest_names_is_in_it() -> None:
-    found = documents()
+    resources = documents()
     claims = {
         volume["persistentVolumeClaim"]["claimName"]
-        for volume in found["RayCluster/raydr"]["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+        for volume in resources["RayCluster/raydr"]["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
         if "persistentVolumeClaim" in volume
     }
-    assert all(f"PersistentVolumeClaim/{claim}" in found for claim in claims)
-    labels = found["Deployment/mlflow"]["spec"]["template"]["metadata"]["labels"]
-    assert found["Service/mlflow"]["spec"]["selector"] == labels
-    assert found["Deployment/mlflow"]["spec"]["selector"]["matchLabels"] == labels
+    assert all(f"PersistentVolumeClaim/{claim}" in resources for claim in claims)
+    labels = resources["Deployment/mlflow"]["spec"]["template"]["metadata"]["labels"]
+    assert resources["Service/mlflow"]["spec"]["selector"] == labels
+    assert resources["Deployment/mlflow"]["spec"]["selector"]["matchLabels"] == labels
     for name in ("raydr", "mlflow"):
-        policy = found[f"NetworkPolicy/{name}"]["spec"]
+        policy = resources[f"NetworkPolicy/{name}"]["spec"]
         assert policy["policyTypes"] == ["Ingress"]
         assert all("from" in rule for rule in policy["ingress"])
 

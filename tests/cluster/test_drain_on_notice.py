@@ -62,12 +62,12 @@ def test_a_node_is_drained_at_the_notice_and_not_before(cloud: str, seconds: str
         env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "METADATA_SERVER": server}
         subprocess.run([sys.executable, "-c", quick, cloud], env=env, check=True)
     command, *options = (tmp_path / "asked").read_text().splitlines()
-    given = dict(zip(options[::2], options[1::2], strict=True))
-    assert given["--reason"] == "DRAIN_NODE_REASON_PREEMPTION"
-    assert given["--deadline-remaining-seconds"] == seconds
+    arguments = dict(zip(options[::2], options[1::2], strict=True))
+    assert arguments["--reason"] == "DRAIN_NODE_REASON_PREEMPTION"
+    assert arguments["--deadline-remaining-seconds"] == seconds
     # Ray has that command, with these options.
-    known = {name for one in cli.commands[command].params for name in one.opts}
-    assert set(given) <= known
+    known = {name for option in cli.commands[command].params for name in option.opts}
+    assert set(arguments) <= known
 
 
 @pytest.mark.parametrize(("file", "cloud"), [("cluster.yaml", "aws"), ("cluster/gcp.yaml", "gcp")])

@@ -36,8 +36,8 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             check=False,
         )
     assert ended.returncode == 0, ended.stderr[-4000:]
-    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return figures
 
 
 def test_a_node_that_joins_in_the_middle_is_used(facts: dict[str, Any]) -> None:

@@ -148,15 +148,15 @@ def test_a_job_that_is_not_waited_for_can_be_stopped(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "said"),
+    ("env", "message"),
     [
         ({"RAY_AUTH_TOKEN": "0" * 32}, "it is not the token that this machine sends"),
         ({"RAY_AUTH_MODE": "disabled"}, "this machine sends none"),
     ],
 )
-def test_a_wrong_token_is_told(cluster: Cluster, env: dict[str, str], said: str) -> None:
+def test_a_wrong_token_is_told(cluster: Cluster, env: dict[str, str], message: str) -> None:
     refused = cluster.submit("train", **env)
     assert refused.returncode == 1
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert "Traceback" not in refused.stderr
     assert env.get("RAY_AUTH_TOKEN", "hush-hush") not in refused.stderr

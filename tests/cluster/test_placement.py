@@ -31,11 +31,13 @@ def groups_of(file: str) -> dict[str, dict[str, Any]]:
     if file == "cluster/kuberay.yaml":
         spec = next(yaml.safe_load_all((ROOT / file).read_text()))["spec"]
         types = _generate_available_node_types_from_ray_cr_spec(spec)
-        types = {name: one for name, one in types.items() if one["max_workers"]}
+        types = {name: group for name, group in types.items() if group["max_workers"]}
     else:
         loaded = yaml.safe_load((ROOT / file).read_text())
-        types = {name: one for name, one in loaded["available_node_types"].items() if name != loaded["head_node_type"]}
-    return {name.replace("-", "_"): one for name, one in types.items()}
+        types = {
+            name: group for name, group in loaded["available_node_types"].items() if name != loaded["head_node_type"]
+        }
+    return {name.replace("-", "_"): group for name, group in types.items()}
 
 
 def request(resources: Mapping[str, float], labels: Mapping[str, str]) -> Any:
@@ -67,12 +69,12 @@ def started(
         name: NodeTypeConfig(
             name=name,
             min_worker_nodes=0,
-            max_worker_nodes=one["max_workers"],
-            priority=one.get("priority", 0),
-            resources=one["resources"],
-            labels=one["labels"],
+            max_worker_nodes=group["max_workers"],
+            priority=group.get("priority", 0),
+            resources=group["resources"],
+            labels=group["labels"],
         )
-        for name, one in groups_of(file).items()
+        for name, group in groups_of(file).items()
     }
     reply = ResourceDemandScheduler().schedule(
         SchedulingRequest(
@@ -86,7 +88,7 @@ def started(
     )
     assert not reply.infeasible_resource_requests
     assert not reply.infeasible_gang_resource_requests
-    return {one.instance_type: one.count for one in reply.to_launch}
+    return {launch.instance_type: launch.count for launch in reply.to_launch}
 
 
 def encoders_of(config: RunConfig) -> list[Any]:
@@ -133,13 +135,15 @@ def test_work_without_a_gpu_goes_where_its_memory_is(file: str) -> None:
 @pytest.mark.parametrize("file", CLUSTERS)
 def test_the_nodes_state_the_capacity_of_the_file(file: str) -> None:
     groups = groups_of(file).values()
-    sums = {kind: sum(one["max_workers"] * one["resources"].get(kind, 0) for one in groups) for kind in ("CPU", "GPU")}
+    sums = {
+        kind: sum(group["max_workers"] * group["resources"].get(kind, 0) for group in groups) for kind in ("CPU", "GPU")
+    }
     text = (ROOT / file).read_text()
     if file == "cluster/kuberay.yaml":
         spec = yaml.safe_load(text.split("\n---\n")[0])["spec"]
         [head] = spec["headGroupSpec"]["template"]["spec"]["containers"]
-        [stated] = [one["value"] for one in head["env"] if one["name"] == "RAYDR_CAPACITY"]
+        [stated] = [variable["value"] for variable in head["env"] if variable["name"] == "RAYDR_CAPACITY"]
     else:
-        [option] = [one for one in yaml.safe_load(text)["docker"]["run_options"] if "RAYDR_CAPACITY" in one]
+        [option] = [setting for setting in yaml.safe_load(text)["docker"]["run_options"] if "RAYDR_CAPACITY" in setting]
         stated = option.removeprefix("--env RAYDR_CAPACITY=")
     assert read_capacity(stated) == sums

@@ -65,39 +65,41 @@ def refresh(config: Path, env: dict[str, str] | None, at_step: dict[str, Callabl
     command = [sys.executable, "-m", "raydr", "refresh", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stderr is not None
-    said, waiting = [], dict(at_step)
+    output, waiting = [], dict(at_step)
     try:
         for line in process.stderr:
-            said.append(line)
-            if (found := _STARTED.match(line.rstrip())) and (happens := waiting.pop(found.group(1), None)):
-                happens(f"{workdir}/{found.group(2)}")
-        assert process.wait() == 0, "".join(said[-60:])
+            output.append(line)
+            if (match := _STARTED.match(line.rstrip())) and (happens := waiting.pop(match.group(1), None)):
+                happens(f"{workdir}/{match.group(2)}")
+        assert process.wait() == 0, "".join(output[-60:])
     finally:
         process.kill()
-    assert not waiting, f"never reached: {sorted(waiting)} in:\n{''.join(said)}"
-    return "".join(said)
+    assert not waiting, f"never reached: {sorted(waiting)} in:\n{''.join(output)}"
+    return "".join(output)
 
 
 def nodes() -> dict[str, psutil.Process]:
     """The raylets of the nodes that were started on demand, by node id."""
-    found = {}
-    for one in psutil.process_iter(["name"]):
+    raylets = {}
+    for process in psutil.process_iter(["name"]):
         try:
-            node = one.environ().get("RAY_OVERRIDE_NODE_ID_FOR_TESTING") if one.info["name"] == "raylet" else None
+            node = (
+                process.environ().get("RAY_OVERRIDE_NODE_ID_FOR_TESTING") if process.info["name"] == "raylet" else None
+            )
         except psutil.Error:
             # It has ended meanwhile.
             continue
         if node and node != HEAD_ID:
-            found[node] = one
-    return found
+            raylets[node] = process
+    return raylets
 
 
 def busy_node() -> tuple[str, psutil.Process]:
     """A node on which an actor is."""
     while True:
         for node, raylet in sorted(nodes().items()):
-            if any(" ".join(one.cmdline()).startswith("ray::") and "IDLE" not in " ".join(one.cmdline())
-                   for one in raylet.children()):  # fmt: skip
+            if any(" ".join(worker.cmdline()).startswith("ray::") and "IDLE" not in " ".join(worker.cmdline())
+                   for worker in raylet.children()):  # fmt: skip
                 return node, raylet
         time.sleep(0.1)
 

@@ -51,7 +51,9 @@ def test_what_is_left_out_has_the_key_of_what_is_spelt_out(short: Any, spelt: An
 
 
 def test_the_paper_the_recommendation_and_no_detection_are_three_models(key_of: Any) -> None:
-    keys = {key_of(one) for one in ({"loss": "npc"}, {"loss": "npc-paper"}, {"loss": "npc", "pair_detection": None})}
+    keys = {
+        key_of(section) for section in ({"loss": "npc"}, {"loss": "npc-paper"}, {"loss": "npc", "pair_detection": None})
+    }
     assert len(keys) == 3
 
 

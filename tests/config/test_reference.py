@@ -44,13 +44,13 @@ def groups() -> list[SettingGroup]:
 
 def test_the_defaults_are_those_of_a_config_without_settings(groups: list[SettingGroup]) -> None:
     config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "unused"}}})
-    told = {
-        one.key: one.default
+    defaults = {
+        setting.key: setting.default
         for group in groups
-        for one in group.settings
+        for setting in group.settings
         if group.title == "the run" or " " not in group.title
     }
-    for key, default in told.items():
+    for key, default in defaults.items():
         value: Any = config
         for name in key.split("."):
             value = getattr(value, name, None) if value is not None else None
@@ -58,39 +58,39 @@ def test_the_defaults_are_those_of_a_config_without_settings(groups: list[Settin
             assert default == str(value).lower(), key
         elif isinstance(value, int | float):
             assert float(default) == pytest.approx(value), key
-    assert told["model.query.max_length"] == "64"
-    assert told["judge.sieve.beta.final"] == "0.5"
-    assert (told["train.pair_detection"], told["negatives"]) == ("auto", "null")
+    assert defaults["model.query.max_length"] == "64"
+    assert defaults["judge.sieve.beta.final"] == "0.5"
+    assert (defaults["train.pair_detection"], defaults["negatives"]) == ("auto", "null")
 
 
 def test_keys_types_defaults_and_meanings() -> None:
-    found = {group.title: group for group in list_settings(Run)}
-    assert [group for group in found if not group.startswith("loss ")] == ["the run", "depth"]
-    name, loss = found["the run"].settings
+    groups = {group.title: group for group in list_settings(Run)}
+    assert [group for group in groups if not group.startswith("loss ")] == ["the run", "depth"]
+    name, loss = groups["the run"].settings
     assert (name.key, name.type, name.default, name.meaning) == ("name", "text", "required", "Of it.")
     assert loss.type.startswith("loss: `ar2`, `bce`, `corrected_nce`")
     assert loss.default == "nce"
-    depth, top_k, kind = found["depth"].settings
+    depth, top_k, kind = groups["depth"].settings
     assert (depth.key, depth.type, depth.default) == ("depth", "section or null", "null")
     assert top_k.meaning == "Passages, see ``raydr.config.run.RunConfig`` and the rest."
     assert (top_k.key, top_k.type, top_k.default) == ("depth.top_k", "integer ≥ 1, < 2,000", "100")
     assert (kind.type, kind.default, kind.meaning) == ("`a`, `b` or null", "null", "")
     # Settings of a section in a component.
-    assert found["loss rcl"].settings[0].key == "beta.final"
+    assert groups["loss rcl"].settings[0].key == "beta.final"
 
 
 def test_every_setting_is_explained(groups: list[SettingGroup]) -> None:
-    assert [one.key for group in groups for one in group.settings if not one.meaning] == []
+    assert [setting.key for group in groups for setting in group.settings if not setting.meaning] == []
 
 
 def test_every_section_is_there(groups: list[SettingGroup]) -> None:
     keys = {
-        one.key.split(".")[0]
+        setting.key.split(".")[0]
         for group in groups
-        for one in group.settings
+        for setting in group.settings
         if group.title == "the run" or " " not in group.title
     }
-    assert keys | {one.key for one in groups[0].settings} == set(RunConfig.model_fields)
+    assert keys | {setting.key for setting in groups[0].settings} == set(RunConfig.model_fields)
 
 
 def test_a_part_of_a_key_or_of_a_kind_finds_settings(groups: list[SettingGroup]) -> None:

@@ -137,7 +137,7 @@ def test_the_same_run_can_be_asked_for_from_another_folder(tmp_path, monkeypatch
     assert config.model.checkpoint == "some/name"
     assert config.judge.guide.checkpoint == config.judge.classifier.model.checkpoint == f"{tmp_path}/checkpoint"
     read = (config.judge.judges[1], config.ranker.model, config.cross_fit.model)
-    assert [one.checkpoint for one in read] == [f"{tmp_path}/checkpoint"] * 3
+    assert [config.checkpoint for config in read] == [f"{tmp_path}/checkpoint"] * 3
     assert RunConfig.parse(config.model_dump()) == config
     pairs = {"name": "pairs", "files": {"train": "a.csv"}}
     assert RunConfig.parse({"data": {"reader": pairs}}).from_anywhere().data.reader.path == str(tmp_path)

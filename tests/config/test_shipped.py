@@ -75,7 +75,7 @@ def raydr(unpacked: Path, folder: Path, *arguments: str) -> subprocess.Completed
 
 
 def test_the_wheel_holds_what_is_found_by_name(unpacked):
-    assert sorted(one.name for one in unpacked.iterdir() if one.suffix != ".dist-info") == ["raydr"]
+    assert sorted(entry.name for entry in unpacked.iterdir() if entry.suffix != ".dist-info") == ["raydr"]
     shipped = {file.relative_to(unpacked / "raydr" / "shipped").as_posix() for file in unpacked.rglob("shipped/*/*")}
     assert shipped == {
         f"{Path(name).name}/{file.name}" for name in (*CONFIGS, *SPACES) for file in (ROOT / name).glob("*.yaml")

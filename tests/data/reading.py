@@ -14,9 +14,9 @@ def read_all(reader: Reader) -> tuple[list[Row], list[str]]:
     rows: list[Row] = []
     bad: list[str] = []
     for source in reader.sources():
-        found = BadRows(Path(source.path).name)
-        rows.extend(reader.read(source, found))
-        bad.extend(map(str, found.kept))
+        bad_rows = BadRows(Path(source.path).name)
+        rows.extend(reader.read(source, bad_rows))
+        bad.extend(map(str, bad_rows.kept))
     return rows, bad
 
 

@@ -104,18 +104,18 @@ def test_pairs_are_unique_on_both_sides_and_name_their_place(site_packages: Path
 
 
 def test_order_of_packages_changes_nothing(site_packages: Path) -> None:
-    one, other = CodeSearchReader(packages=["alpha-lib", "beta"]), CodeSearchReader(packages=["beta", "Alpha_Lib"])
-    assert read(one)[0] == read(other)[0]
-    assert one.content_key() == other.content_key()
-    assert one.content_key()["packages"] == ["alpha-lib==1.0", "beta==2.0"]
+    reader, other = CodeSearchReader(packages=["alpha-lib", "beta"]), CodeSearchReader(packages=["beta", "Alpha_Lib"])
+    assert read(reader)[0] == read(other)[0]
+    assert reader.content_key() == other.content_key()
+    assert reader.content_key()["packages"] == ["alpha-lib==1.0", "beta==2.0"]
 
 
 def test_a_subset_is_nested_and_keeps_its_splits(site_packages: Path) -> None:
     everything = read(CodeSearchReader(packages=["alpha-lib", "beta"], dev=0.3, test=0.3))[0]
     two = read(CodeSearchReader(packages=["alpha-lib", "beta"], dev=0.3, test=0.3, num_pairs=2))[0]
-    one = read(CodeSearchReader(packages=["alpha-lib", "beta"], dev=0.3, test=0.3, num_pairs=1))[0]
+    one_pair = read(CodeSearchReader(packages=["alpha-lib", "beta"], dev=0.3, test=0.3, num_pairs=1))[0]
     assert len(queries_of(two)) == 2
-    assert set(queries_of(one)) < set(queries_of(two))
+    assert set(queries_of(one_pair)) < set(queries_of(two))
     assert all(row in everything for row in two)
 
 

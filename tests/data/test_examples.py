@@ -66,14 +66,16 @@ def test_only_what_was_judged_relevant_is_a_positive(tiny_data: tuple[str, str])
 @pytest.mark.invariant
 def test_neither_positives_nor_what_was_dropped_nor_copies_of_them_are_candidates(tmp_path: Path) -> None:
     texts = {"right": "the answer", "copy": "The  Answer", "dropped": "wrong", "same": "WRONG", "other": "else"}
-    corpus = make_corpus(tmp_path, [{"passage_id": one, "title": "", "text": text} for one, text in texts.items()])
+    corpus = make_corpus(
+        tmp_path, [{"passage_id": passage_id, "title": "", "text": text} for passage_id, text in texts.items()]
+    )
     queries = to_table("queries", [{"query_id": "q", "text": "what"}])
     qrels = to_table("qrels", [{"query_id": "q", "passage_id": "right"}])
     rows = [
-        {"query_id": "q", "passage_id": one, "miner": "bm25", "rank": rank, "action": "drop"}
-        if one == "dropped"
-        else {"query_id": "q", "passage_id": one, "miner": "bm25", "rank": rank}
-        for rank, one in enumerate(texts, start=1)
+        {"query_id": "q", "passage_id": passage_id, "miner": "bm25", "rank": rank, "action": "drop"}
+        if passage_id == "dropped"
+        else {"query_id": "q", "passage_id": passage_id, "miner": "bm25", "rank": rank}
+        for rank, passage_id in enumerate(texts, start=1)
     ]
     examples = load_examples(queries, qrels, to_table("negatives", rows), corpus)
     assert corpus.ids(examples.negatives[0]) == ["other"]

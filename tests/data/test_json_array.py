@@ -19,9 +19,9 @@ def test_items_come_with_their_record_numbers(tmp_path: Path, name: str, indent:
     items = [{"at": at, "score": at / 4, "text": 'é{[,]}"\\' + "x" * (600_000 if at == 3 else at)} for at in range(40)]
     content = "\ufeff " + json.dumps(items, indent=indent, ensure_ascii=False)
     (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
-    found = list(read_json_array(str(tmp_path / name), BadRows(name)))
-    assert found == list(enumerate(items, start=1))
-    assert {type(item["score"]) for _, item in found} == {float}
+    records = list(read_json_array(str(tmp_path / name), BadRows(name)))
+    assert records == list(enumerate(items, start=1))
+    assert {type(item["score"]) for _, item in records} == {float}
 
 
 def test_items_are_read_as_the_file_is(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def test_all_pairs_are_found_that_comparing_each_with_each_finds() -> None:
     texts = [" ".join(rng.choice(WORDS[:24], size=rng.integers(1, 30))) for _ in range(300)]
     training, held_out = texts[:200], [*texts[200:], *(f"{text} extra" for text in texts[:50])]
 
-    def alike(one: str, other: str) -> bool:
-        w, v = set(one.split()), set(other.split())
+    def alike(text: str, other: str) -> bool:
+        w, v = set(text.split()), set(other.split())
         return len(w & v) >= 0.9 * len(w | v) - 1e-12
 
     expected = {

@@ -17,7 +17,7 @@ def make_qrels(num_queries: int, num_positives: int = 1) -> pa.Table:
     """Query qI has the positives pI.0, pI.1, ... and the judged non-relevant passage of the next query."""
     rows: list[dict[str, Any]] = []
     for at in range(num_queries):
-        rows.extend({"query_id": f"q{at}", "passage_id": f"p{at}.{one}"} for one in range(num_positives))
+        rows.extend({"query_id": f"q{at}", "passage_id": f"p{at}.{number}"} for number in range(num_positives))
         other = f"p{(at + 1) % num_queries}.0"
         rows.append({"query_id": f"q{at}", "passage_id": other, "relevance": 0})
     return to_table("qrels", rows)
@@ -28,11 +28,11 @@ def content_of(qrels: pa.Table) -> dict[str, int]:
 
 
 def positives_of(qrels: pa.Table) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    positives: dict[str, set[str]] = {}
     for row in qrels.to_pylist():
         if row["relevance"] > 0:
-            found.setdefault(row["query_id"], set()).add(row["passage_id"])
-    return found
+            positives.setdefault(row["query_id"], set()).add(row["passage_id"])
+    return positives
 
 
 def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_false_negatives_move_all_positives_but_one(share: float) -> None:
 
 
 def test_copies_of_the_positive_that_stays_are_not_planted() -> None:
-    qrels = to_table("qrels", [{"query_id": "q", "passage_id": one} for one in "abc"])
+    qrels = to_table("qrels", [{"query_id": "q", "passage_id": passage_id} for passage_id in "abc"])
     made = inject_false_negatives(qrels, NONE, {"a": 1, "b": 1, "c": 2}, 1.0, seed=0)
     left = set(made.qrels["passage_id"].to_pylist())
     assert left in ({"a", "b"}, {"c"})

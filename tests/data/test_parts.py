@@ -36,8 +36,8 @@ def test_values_come_in_the_order_asked_for_over_all_parts(tmp_path: Path) -> No
 def test_each_row_is_named_once_in_the_part_that_has_it(tmp_path: Path) -> None:
     parts, _ = made(tmp_path)
     rows = np.array([8, 0, 3, 2, 8])
-    found = {part: (places.tolist(), local.tolist()) for part, places, local in parts.by_part(rows)}
-    assert found == {0: ([1, 3], [0, 2]), 2: ([2], [0]), 3: ([0, 4], [3, 3])}
+    by_part = {part: (places.tolist(), local.tolist()) for part, places, local in parts.by_part(rows)}
+    assert by_part == {0: ([1, 3], [0, 2]), 2: ([2], [0]), 3: ([0, 4], [3, 3])}
 
 
 def test_an_open_corpus_is_opened_anew_where_it_goes(tmp_path: Path) -> None:

@@ -108,10 +108,10 @@ def test_the_corpus_does_not_depend_on_queries_and_judgments(beir_folder: Path) 
 def test_ids_keep_the_spaces_of_unicode_and_hidden_files_are_no_splits(tmp_path: Path) -> None:
     ids = ["a\u00a0b", "c\u2028d", "e\u0085f", "g\u3000h"]
     (tmp_path / "qrels").mkdir()
-    rows = [{"_id": one, "text": "x\u2028y"} for one in ids]
+    rows = [{"_id": query_id, "text": "x\u2028y"} for query_id in ids]
     for name in ("corpus", "queries"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    judged = [f"{one} 0 {one} 1" for one in ids]
+    judged = [f"{query_id} 0 {query_id} 1" for query_id in ids]
     (tmp_path / "qrels" / "dev.tsv").write_text("\ufeff" + "\n".join(judged) + "\n")
     for hidden in ("._dev.tsv", ".test.tsv", ".cache/old.tsv", "__MACOSX/dev.tsv"):
         (tmp_path / "qrels" / hidden).parent.mkdir(exist_ok=True)

@@ -77,7 +77,9 @@ def test_what_is_no_mention_of_a_page_is_a_bad_row(folder: Path, changes: dict[s
 
 def test_settings_of_a_part_are_in_the_keys_of_that_part(folder: Path) -> None:
     base = KiltReader(path=str(folder))
-    longer, wider = (KiltReader(path=str(folder), **one) for one in ({"num_paragraphs": 9}, {"mention": {"window": 9}}))
+    longer, wider = (
+        KiltReader(path=str(folder), **settings) for settings in ({"num_paragraphs": 9}, {"mention": {"window": 9}})
+    )
     for source in base.sources():
         assert (base.checksum(source) == longer.checksum(source)) == (not source.has_only_passages)
         assert (base.checksum(source) == wider.checksum(source)) == source.has_only_passages

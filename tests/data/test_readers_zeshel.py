@@ -61,11 +61,11 @@ def test_pages_are_passages_of_their_world_and_contexts_are_none(folder: Path) -
 
 
 def test_a_mention_is_a_query_in_its_context_wherever_that_lies(folder: Path) -> None:
-    found = queries(ZeshelReader(path=str(folder), mention=MentionConfig(window=6, markers=("<m>", "</m>"))))
-    assert found["m1"]["text"] == "w1498 w1499 <m> w1500 w1501 </m> w1502 w1503"
+    by_id = queries(ZeshelReader(path=str(folder), mention=MentionConfig(window=6, markers=("<m>", "</m>"))))
+    assert by_id["m1"]["text"] == "w1498 w1499 <m> w1500 w1501 </m> w1502 w1503"
     # Its context is an entity of another world than its own.
-    assert (found["m2"]["text"], found["m2"]["partition"]) == ("<m> Brick </m> a toy", "yugioh")
-    assert found["m1"]["category"] == "LOW_OVERLAP"
+    assert (by_id["m2"]["text"], by_id["m2"]["partition"]) == ("<m> Brick </m> a toy", "yugioh")
+    assert by_id["m1"]["category"] == "LOW_OVERLAP"
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 3), (2999, 2999), (2000, 2130), (95, 96), (2950, 2951)])

@@ -31,9 +31,9 @@ def table(path: Path, rows: Sequence[Sequence[Any]]) -> Path:
     return path
 
 
-def rows_of(found: Recognised) -> list[Row]:
+def rows_of(recognised: Recognised) -> list[Row]:
     """All rows, read as the recognised settings say."""
-    reader = build(Reader, found.reader)
+    reader = build(Reader, recognised.reader)
     rows = []
     for source in reader.sources():
         bad = BadRows(source.path)
@@ -98,10 +98,10 @@ TEVATRON = {"docid": "1", "title": "t", "text": "x"}
     ids=["triplets", "pairs", "two columns", "scored", "lists", "lists with ids", "tevatron"],
 )
 def test_a_file_of_pairs_is_known_by_its_columns(tmp_path, records, what, counts):
-    found = recognise(str(lines(tmp_path / "mine.jsonl", records)))
-    assert found.what == what
-    assert counted(rows_of(found)) == counts
-    assert found.num_queries == len(records)
+    recognised = recognise(str(lines(tmp_path / "mine.jsonl", records)))
+    assert recognised.what == what
+    assert counted(rows_of(recognised)) == counts
+    assert recognised.num_queries == len(records)
 
 
 def test_ids_of_rows_are_no_ids_of_queries(tmp_path):
@@ -114,20 +114,20 @@ def test_ids_of_rows_are_no_ids_of_queries(tmp_path):
 
 def test_ids_made_of_content_do_not_depend_on_the_file(tmp_path):
     records = [{"query": q, "positive": p} for q, p, _ in PAIRS]
-    one = rows_of(recognise(str(lines(tmp_path / "a" / "mine.jsonl", records))))
+    first = rows_of(recognise(str(lines(tmp_path / "a" / "mine.jsonl", records))))
     other = rows_of(
         recognise(str(table(tmp_path / "mine.csv", [["query", "positive"], *[p[:2] for p in PAIRS[::-1]]])))
     )
-    ids = [{(row.table, str(row.values)) for row in rows} for rows in (one, other)]
+    ids = [{(row.table, str(row.values)) for row in rows} for rows in (first, other)]
     assert ids[0] == ids[1]
 
 
 def test_a_folder_of_files_has_the_splits_that_their_names_say(tmp_path):
     for name in ("train-0.jsonl", "train-1.jsonl", "validation.jsonl"):
         lines(tmp_path / "mine" / name, [{"query": f"{name} {q}", "positive": p} for q, p, _ in PAIRS])
-    found = recognise(str(tmp_path / "mine"))
-    assert found.reader["files"] == {"train": ["train-0.jsonl", "train-1.jsonl"], "dev": ["validation.jsonl"]}
-    assert counted(rows_of(found))["queries"] == 15
+    recognised = recognise(str(tmp_path / "mine"))
+    assert recognised.reader["files"] == {"train": ["train-0.jsonl", "train-1.jsonl"], "dev": ["validation.jsonl"]}
+    assert counted(rows_of(recognised))["queries"] == 15
     assert first_config(str(tmp_path / "mine")).raw["data"]["hold_out"] == {"test": 0.1}
 
 
@@ -158,9 +158,9 @@ def test_beir_msmarco_dpr_and_saved_data_sets_are_known(tmp_path, beir_folder):
     datasets = pytest.importorskip("datasets")
     made = datasets.Dataset.from_list([{"anchor": q, "positive": p} for q, p, _ in PAIRS])
     datasets.DatasetDict({"train": made, "validation": made}).save_to_disk(tmp_path / "saved")
-    found = recognise(str(tmp_path / "saved"))
-    assert found.reader["splits"] == {"train": "train", "dev": "validation"}
-    assert counted(rows_of(found))["qrels"] == 10
+    recognised = recognise(str(tmp_path / "saved"))
+    assert recognised.reader["splits"] == {"train": "train", "dev": "validation"}
+    assert counted(rows_of(recognised))["qrels"] == 10
 
 
 @pytest.mark.parametrize(
@@ -176,10 +176,10 @@ def test_logs_of_clicks_are_pairs_from_a_click_on(tmp_path, names, columns):
     lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in rows)]
     path = tmp_path / "log.csv"
     path.write_text("\n".join(lines) + "\n")
-    found = recognise(str(path))
+    recognised = recognise(str(path))
     expected = {"query": query, "positive": positive, "label": clicks, "relevant_from": 1}
-    assert found.reader["columns"] == expected
-    relevances = [row.values["relevance"] for row in rows_of(found) if row.table == "qrels"]
+    assert recognised.reader["columns"] == expected
+    relevances = [row.values["relevance"] for row in rows_of(recognised) if row.table == "qrels"]
     assert relevances == [0, 1, 2]
 
 

@@ -140,7 +140,7 @@ def test_rows_that_cannot_be_used_are_kept_with_their_reason(tmp_path: Path, row
     prepared = Prepared(tmp_path, ListReader(name="list"))
     record = prepared.records[0]
     assert record is not None
-    assert [str(found) for found in record.examples] == [f"/in/a:3: {reason}"]
+    assert [str(bad_row) for bad_row in record.examples] == [f"/in/a:3: {reason}"]
     assert reason.replace('"', "'") in prepared.dataset.open(f"{STAGING}/bad-0000-00000.jsonl").read().decode()
 
 

@@ -88,9 +88,10 @@ def test_ids_are_found_without_a_text(bucket: Folder, monkeypatch: pytest.Monkey
 def test_a_process_opens_what_its_tasks_are_given_once(bucket: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every task of 40 that cut a corpus into tokens read its manifest, and the model's, again."""
     sent = [
-        pickle.dumps(given) for given in (Artifact.open(bucket / "dataset", "dataset"), Corpus.open(bucket / "corpus"))
+        pickle.dumps(source)
+        for source in (Artifact.open(bucket / "dataset", "dataset"), Corpus.open(bucket / "corpus"))
     ]
     with counted_rounds(monkeypatch) as store:
-        tasks = [[pickle.loads(given) for given in sent] for _ in range(40)]
+        tasks = [[pickle.loads(pickled) for pickled in sent] for _ in range(40)]
     assert store.rounds == 2
     assert all(opened is first for task in tasks for opened, first in zip(task, tasks[0], strict=True))

@@ -34,7 +34,7 @@ def exported(tmp_path: Path) -> Exported:
     """q1 has positives a, b and judged non-relevant c; q2 has none; the judged negatives hold each action."""
     corpus = make_corpus(
         tmp_path / "corpus",
-        [{"passage_id": one, "title": one.upper(), "text": TEXTS[one]} for one in TEXTS],
+        [{"passage_id": passage_id, "title": passage_id.upper(), "text": TEXTS[passage_id]} for passage_id in TEXTS],
         part_rows=4,
     )
     queries = [
@@ -42,8 +42,8 @@ def exported(tmp_path: Path) -> Exported:
         {"query_id": "q2", "text": "second", "answers": None},
     ]
     qrels = [
-        {"query_id": "q1", "passage_id": one, "relevance": relevance}
-        for one, relevance in (("b", 1), ("a", 2), ("c", 0))
+        {"query_id": "q1", "passage_id": passage_id, "relevance": relevance}
+        for passage_id, relevance in (("b", 1), ("a", 2), ("c", 0))
     ]
     own = [negative("q1", "e", 2), negative("q1", "f", 1), negative("q2", "a", 1, miner="source:random")]
     dataset = make_dataset(
@@ -81,19 +81,19 @@ def write_all(writer: Writer, exported: Exported) -> tuple[dict[str, str], Count
 def test_actions_decide_what_is_exported(exported: Exported) -> None:
     first, second = exported.questions("train")
     # Mined ones before the data set's own, each by rank; a is a positive, e was dropped.
-    assert [(one.passage_id, one.miner) for one in first.negatives] == [
+    assert [(negative.passage_id, negative.miner) for negative in first.negatives] == [
         ("d", "ann"),
         ("c", "ann"),
         ("f", "source:hard"),
     ]
     assert first.judgments == {"b": 1, "a": 2, "c": 0}
     assert second.positives == ["f"]
-    assert [one.passage_id for one in second.negatives] == ["a"]
+    assert [negative.passage_id for negative in second.negatives] == ["a"]
 
 
 def test_without_mined_negatives_the_own_ones_are_exported(exported: Exported) -> None:
     first, second = Exported(exported.corpus, exported.dataset, None).questions("train")
-    assert [one.passage_id for one in first.negatives] == ["f", "e"]
+    assert [negative.passage_id for negative in first.negatives] == ["f", "e"]
     assert second.positives == []
 
 
@@ -101,7 +101,10 @@ def test_copies_of_positives_are_no_negatives_and_random_ones_come_last(tmp_path
     """As in training: what is the same text is the same passage."""
     texts = {"a": "Paris is the capital.", "copy": "paris is  the capital.", "n": "near", "d": "dropped",
              "twin": "Dropped", "r": "random"}  # fmt: skip
-    corpus = make_corpus(tmp_path / "corpus", [{"passage_id": one, "title": "", "text": texts[one]} for one in texts])
+    corpus = make_corpus(
+        tmp_path / "corpus",
+        [{"passage_id": passage_id, "title": "", "text": texts[passage_id]} for passage_id in texts],
+    )
     own = [
         negative("q", "r", 1, miner="source:random"),
         negative("q", "copy", 1),
@@ -113,7 +116,7 @@ def test_copies_of_positives_are_no_negatives_and_random_ones_come_last(tmp_path
               "qrels": {"train": [{"query_id": "q", "passage_id": "a", "relevance": 1}]},
               "negatives": {"train": own}}  # fmt: skip
     [question] = Exported(corpus, make_dataset(tmp_path / "dataset", corpus, tables), None).questions("train")
-    assert [one.passage_id for one in question.negatives] == ["n", "r"]
+    assert [negative.passage_id for negative in question.negatives] == ["n", "r"]
 
 
 def test_dpr(exported: Exported) -> None:
@@ -126,7 +129,7 @@ def test_dpr(exported: Exported) -> None:
     assert first["hard_negative_ctxs"][0] == {"title": "D", "text": "delta", "passage_id": "d", "score": 0.75}
     assert first["negative_ctxs"] == []
     assert "answers" not in second
-    assert [one["passage_id"] for one in second["negative_ctxs"]] == ["a"]
+    assert [passage["passage_id"] for passage in second["negative_ctxs"]] == ["a"]
     assert counts == {
         "passages": 6,
         "queries": 2,
@@ -170,22 +173,22 @@ def test_beir(exported: Exported) -> None:
         (
             {"shape": "lists", "num_negatives": 2},
             [
-                {"anchor": "first", "positive": one, "negative_1": "D delta", "negative_2": "C gamma"}
-                for one in ('B beta "quoted"', "A alpha")
+                {"anchor": "first", "positive": positive, "negative_1": "D delta", "negative_2": "C gamma"}
+                for positive in ('B beta "quoted"', "A alpha")
             ],
         ),
         (
             {"shape": "pairs"},
             [
-                *({"anchor": "first", "positive": one} for one in ('B beta "quoted"', "A alpha")),
+                *({"anchor": "first", "positive": positive} for positive in ('B beta "quoted"', "A alpha")),
                 {"anchor": "second", "positive": "F phi"},
             ],
         ),
         (
             {"shape": "labelled"},
             [
-                *({"anchor": "first", "passage": one, "label": 0} for one in ("D delta", "C gamma", "F phi")),
-                *({"anchor": "first", "passage": one, "label": 1} for one in ('B beta "quoted"', "A alpha")),
+                *({"anchor": "first", "passage": passage, "label": 0} for passage in ("D delta", "C gamma", "F phi")),
+                *({"anchor": "first", "passage": passage, "label": 1} for passage in ('B beta "quoted"', "A alpha")),
                 {"anchor": "second", "passage": "A alpha", "label": 0},
                 {"anchor": "second", "passage": "F phi", "label": 1},
             ],
@@ -202,10 +205,10 @@ def test_sentence_transformers_rows_are_read_again(
     assert counts[f"{LEFT_OUT}queries without enough positives or negatives"] == (settings["shape"] == "lists")
     (tmp_path / "train.jsonl").write_text(texts["train.jsonl"])
     # A person's next command: raydr prepare train.jsonl
-    found = recognise(str(tmp_path / "train.jsonl"))
-    [source] = build(Reader, found.reader).sources()
+    recognised = recognise(str(tmp_path / "train.jsonl"))
+    [source] = build(Reader, recognised.reader).sources()
     bad = BadRows(source.path)
-    assert list(build(Reader, found.reader).read(source, bad))
+    assert list(build(Reader, recognised.reader).read(source, bad))
     assert not bad.count
 
 

@@ -48,15 +48,15 @@ def test_a_wrong_address_is_told() -> None:
 
 def test_a_busy_machine_has_longer_than_rays_own_30_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tried with a raylet that sleeps for 45 s: by its defaults Ray gives it up."""
-    found: dict[str, str] = {}
+    environment: dict[str, str] = {}
     monkeypatch.setattr(os, "environ", {"RAY_raylet_start_wait_time_s": "500"})
     monkeypatch.setattr("ray.is_initialized", lambda: False)
-    monkeypatch.setattr("ray.init", lambda **_: found.update(os.environ))
+    monkeypatch.setattr("ray.init", lambda **_: environment.update(os.environ))
     with ray_session(RayConfig(num_cpus=1)):
         start_ray()
-    assert set(TIME_TO_START) <= set(found)
+    assert set(TIME_TO_START) <= set(environment)
     # As somebody has set it.
-    assert found["RAY_raylet_start_wait_time_s"] == "500"
+    assert environment["RAY_raylet_start_wait_time_s"] == "500"
 
 
 def test_connecting_to_nothing_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,10 +88,10 @@ with ray_session(RayConfig(num_cpus=1, object_store_gib=0.1, temp_dir=sys.argv[1
 def test_a_ray_that_a_step_has_started_outlives_it_and_starts_silently() -> None:
     with tempfile.TemporaryDirectory(prefix="rc-", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-c", STARTED_BY_A_STEP, folder]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.stdout.split() == ["alive", "alive"], found.stderr
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.stdout.split() == ["alive", "alive"], process.stderr
     # Not even Ray's core says a word.
-    assert found.stderr == ""
+    assert process.stderr == ""
 
 
 def test_sigterm_stays_with_who_had_it_before_ray(monkeypatch: pytest.MonkeyPatch) -> None:

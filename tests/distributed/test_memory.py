@@ -31,10 +31,10 @@ def test_what_was_freed_between_what_is_kept_goes_back_to_the_system() -> None:
 
 
 def test_a_session_bounds_what_products_are_kept_unless_somebody_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    for given, wanted in ((None, "64"), ("7", "7")):
+    for value, wanted in ((None, "64"), ("7", "7")):
         monkeypatch.delenv(CAPACITY, raising=False)
-        if given is not None:
-            monkeypatch.setenv(CAPACITY, given)
+        if value is not None:
+            monkeypatch.setenv(CAPACITY, value)
         with ray_session(RayConfig()):
             assert os.environ[CAPACITY] == wanted
 

@@ -220,10 +220,10 @@ def test_what_is_no_loss_of_a_node_ends_it(error, takes_node, monkeypatch, tmp_p
 def test_without_a_watcher_the_console_is_told(tiny_data, tiny_checkpoint, tmp_path, capsys):
     training = training_of(tiny_checkpoint, num_epochs=2)
     fit(training, tiny_data, tmp_path / "model", None)
-    said = capsys.readouterr().err
-    assert "epoch 1: loss " in said
-    assert "epoch 2: loss " in said
-    assert "5 steps an epoch" in said
+    log = capsys.readouterr().err
+    assert "epoch 1: loss " in log
+    assert "epoch 2: loss " in log
+    assert "5 steps an epoch" in log
 
 
 @dataclass

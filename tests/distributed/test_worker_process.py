@@ -104,7 +104,7 @@ def test_the_next_state_waits_for_the_one_before(lone: TorchProcess, training: T
 
 
 @pytest.mark.parametrize(
-    "ask", [TorchProcess.kept, TorchProcess.wait, lambda one: one.report({"global_step": 3}, broken)]
+    "ask", [TorchProcess.kept, TorchProcess.wait, lambda process: process.report({"global_step": 3}, broken)]
 )
 def test_what_the_thread_raises_is_raised_in_the_training(
     ask: Callable[[TorchProcess], Any], lone: TorchProcess, training: Training
@@ -259,7 +259,7 @@ def test_a_group_and_a_process_alone_go_on_from_each_others_states(
 ) -> None:
     lone.states = process.states
     training.disk.set()
-    for step, one in enumerate([lone, process, lone, process], start=1):
-        training.keep(one, step)
-        one.wait()
+    for step, member in enumerate([lone, process, lone, process], start=1):
+        training.keep(member, step)
+        member.wait()
         assert {last(other) for other in (lone, process)} == {str(step)}

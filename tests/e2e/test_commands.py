@@ -55,9 +55,9 @@ def test_the_main_job_is_interrupted_killed_resumed_and_reused(config_file, tmp_
     goes_on(config_file, here)
     again = raydr("quickstart", str(config_file), *here)
     assert "nothing to make" in again.stderr
-    found = raydr("search", str(config_file), "river city mountain", "-k", "2")
-    assert found.returncode == 0, found.stderr
-    assert len(re.findall(r"^ +\d\. ", found.stdout, flags=re.MULTILINE)) == 2
+    process = raydr("search", str(config_file), "river city mountain", "-k", "2")
+    assert process.returncode == 0, process.stderr
+    assert len(re.findall(r"^ +\d\. ", process.stdout, flags=re.MULTILINE)) == 2
 
 
 @pytest.mark.ray
@@ -81,13 +81,13 @@ def leave_in_training(
 ) -> subprocess.CompletedProcess[str]:
     """The main job, sent a signal as soon as its training has kept another state."""
     command = [sys.executable, "-m", "raydr", "quickstart", str(config_file), *options]
-    said, models = workdir.with_name("log"), workdir / "store" / "model"
-    with open(said, "w") as log:
+    log_file, models = workdir.with_name("log"), workdir / "store" / "model"
+    with open(log_file, "w") as log:
         job = subprocess.Popen(command, stderr=log, start_new_session=True)
         started = time.time()
         try:
             while not any(has_kept_state(state, since=started) for state in models.glob("*.training")):
-                assert job.poll() is None, f"the job ended before it could be stopped: {said.read_text()}"
+                assert job.poll() is None, f"the job ended before it could be stopped: {log_file.read_text()}"
                 time.sleep(POLL_S)
             job.send_signal(how)
             job.wait(PATIENCE_S)
@@ -95,7 +95,7 @@ def leave_in_training(
             # Tests that are interrupted leave none behind.
             job.kill()
     assert how != signal.SIGKILL or job.returncode == -signal.SIGKILL
-    return subprocess.CompletedProcess(command, job.returncode, "", said.read_text())
+    return subprocess.CompletedProcess(command, job.returncode, "", log_file.read_text())
 
 
 def test_another_setting_stops_with_1_and_says_which(config_file):

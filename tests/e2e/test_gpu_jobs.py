@@ -37,11 +37,11 @@ Run = Callable[[str, str, dict[str, dict[str, Any]]], raydr.RunConfig]
 @pytest.fixture
 def run(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Run:
     def run(device: str, verb: str, sections: dict[str, dict[str, Any]]) -> raydr.RunConfig:
-        given = small_run(beir_folder, tiny_checkpoint, tmp_path / device)
+        config = small_run(beir_folder, tiny_checkpoint, tmp_path / device)
         for changed in (DEVICES[device], sections):
-            given |= {name: given.get(name, {}) | changes for name, changes in changed.items()}
+            config |= {name: config.get(name, {}) | changes for name, changes in changed.items()}
         file = tmp_path / f"{device}.yaml"
-        file.write_text(yaml.safe_dump(given))
+        file.write_text(yaml.safe_dump(config))
         # A Ray of its own, which the next one would meet in this process.
         done = subprocess.run([sys.executable, "-m", "raydr", verb, str(file)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

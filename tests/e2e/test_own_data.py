@@ -121,12 +121,12 @@ def zeshel() -> str:
 SHAPES = [triplets, scored, lists, any_columns, tevatron, dpr, ms_marco, beir, zeshel, saved]
 
 
-@pytest.mark.parametrize("write", SHAPES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("write", SHAPES, ids=lambda shape: shape.__name__)
 def test_two_commands_lead_to_a_page(write, tiny_checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     prepared = CliRunner().invoke(app, ["prepare", write()])
     assert prepared.exit_code == 0, prepared.output
-    settings = [part for one in (f"model.checkpoint={tiny_checkpoint}", *SMALL) for part in ("--set", one)]
+    settings = [part for override in (f"model.checkpoint={tiny_checkpoint}", *SMALL) for part in ("--set", override)]
     evaluated = CliRunner().invoke(app, ["evaluate", "mine.yaml", "--system", "bm25", "--system", "trained", *settings])
     assert evaluated.exit_code == 0, evaluated.output
     page = Path("work/mine/evaluation/test/report.html").read_text()
@@ -150,6 +150,6 @@ def test_three_commands_lead_from_vectors_of_ones_own_to_a_page(tmp_path, monkey
         assert done.exit_code == 0, done.output
     # Each query's vector is its passage's.
     [evaluation] = raydr.evaluate("mine.yaml", ["bm25", "other"])
-    found = {(one.system, one.measure): one.mean for one in load_result(evaluation).summaries}
-    assert found["other", "recall@1 (qrels)"] == 1
+    means = {(row.system, row.measure): row.mean for row in load_result(evaluation).summaries}
+    assert means["other", "recall@1 (qrels)"] == 1
     assert "other" in Path("work/mine/evaluation/test/report.html").read_text()

@@ -126,11 +126,11 @@ def test_the_control_of_a_filter_leaves_as_many_of_each_query_but_others(
     # What judges took away has no weight; what the control gives back has all of it.
     assert all((arm.trainer.batches.examples.weights.values == 1).all() for arm in arms)
     # What judges relabelled is a positive, what the control takes away is not.
-    num_positives = [{len(one) for one in arm.trainer.batches.examples.positives} for arm in arms]
+    num_positives = [{len(positives) for positives in arm.trainer.batches.examples.positives} for arm in arms]
     assert num_positives == [{2}, {1}]
     left, at_random = ([arm.trainer.batches.examples.negatives[at] for at in range(NUM)] for arm in arms)
-    assert [len(one) for one in left] == [len(one) for one in at_random] == [1] * NUM
+    assert [len(positives) for positives in left] == [len(positives) for positives in at_random] == [1] * NUM
     candidates = begin_arm(training_with(tiny_checkpoint), data).trainer.batches.examples.negatives
-    assert all(set(one) < set(candidates[at]) for at, one in enumerate(at_random))
-    same = [one.tolist() == other.tolist() for one, other in zip(left, at_random, strict=True)]
+    assert all(set(positives) < set(candidates[at]) for at, positives in enumerate(at_random))
+    same = [rows.tolist() == other.tolist() for rows, other in zip(left, at_random, strict=True)]
     assert 0 < sum(same) < NUM / 2 + 4

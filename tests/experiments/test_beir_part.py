@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Path:
         )
     queries = [f"sq-{at}" for at in range(3)] + [f"nq-{at}" for at in range(3)] + ["other-0"]
     for name in ("queries", "answers"):
-        lines = [json.dumps({"_id": one, "text": one, "answers": [one]}) for one in queries]
+        lines = [json.dumps({"_id": query, "text": query, "answers": [query]}) for query in queries]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     head = "query-id\tcorpus-id\tscore\n"
     (folder / "qrels" / "train.tsv").write_text(head + "sq-0\tart0#1\t1\nother-0\tart5#0\t1\nnq-0\tart1#2\t1\n")
@@ -42,7 +42,7 @@ def test_queries_of_a_kind_and_whole_articles(source: Path, tmp_path: Path) -> N
     assert counts == {"train": 2, "test": 1, "passages": 12}
     passages = ids(target / "corpus.jsonl")
     assert {"art0#0", "art0#1", "art0#2", "art1#2", "art2#0"} <= set(passages)
-    assert all(passages.count(f"{one.split('#')[0]}#{place}") == 1 for one in passages for place in range(3))
+    assert all(passages.count(f"{passage.split('#')[0]}#{place}") == 1 for passage in passages for place in range(3))
     assert ids(target / "queries.jsonl") == ids(target / "answers.jsonl") == ["sq-0", "sq-1", "nq-0"]
     assert (target / "qrels" / "train.tsv").read_text().splitlines()[1:] == ["sq-0\tart0#1\t1", "nq-0\tart1#2\t1"]
     other = tmp_path / "other"

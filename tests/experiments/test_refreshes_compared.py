@@ -37,24 +37,24 @@ def test_seeds_are_averaged_and_arms_and_settings_tested(tmp_path: Path) -> None
         [f"{name}, {arm}", seeds, "R@1"] for name, seeds in (("dual", "3"), ("poly", "1")) for arm in ("random", "hard")
     ]
     assert 0.5 < float(means.rows[1][3].split()[0]) < 0.7
-    found = {(row[0], row[1]): (float(row[3].split()[0]), float(row[4])) for row in differences.rows}
-    assert found.keys() == {
+    by_arm = {(row[0], row[1]): (float(row[3].split()[0]), float(row[4])) for row in differences.rows}
+    assert by_arm.keys() == {
         ("dual, hard", "dual, random"),
         ("poly, hard", "poly, random"),
         ("poly, random", "dual, random"),
         ("poly, hard", "dual, hard"),
     }
-    assert found["poly, hard", "dual, hard"][0] > 0.15
-    assert found["poly, hard", "dual, hard"][1] < 0.01
-    assert found["poly, random", "dual, random"][1] > 0.05
+    assert by_arm["poly, hard", "dual, hard"][0] > 0.15
+    assert by_arm["poly, hard", "dual, hard"][1] < 0.01
+    assert by_arm["poly, random", "dual, random"][1] > 0.05
 
 
 def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
-    one = refreshed(tmp_path / "one", {"hard": 0.5}, 0)
+    result = refreshed(tmp_path / "one", {"hard": 0.5}, 0)
     with pytest.raises(ArtifactError, match="has no refresh that was compared on split 'dev'"):
-        compared({"dual": [one]}, ["hard"], 2, "dev")
+        compared({"dual": [result]}, ["hard"], 2, "dev")
     with pytest.raises(ConfigError, match=r"there is no 'hard-3' \(ARM-ROUND\); there are hard-2"):
-        compared({"dual": [one]}, ["hard"], 3, "val")
+        compared({"dual": [result]}, ["hard"], 3, "val")
     fewer = refreshed(tmp_path / "fewer", {"hard": 0.5}, 0, num=20)
     with pytest.raises(ConfigError, match="evaluated on other queries"):
-        compared({"dual": [one, fewer]}, ["hard"], 2, "val")
+        compared({"dual": [result, fewer]}, ["hard"], 2, "val")

@@ -48,7 +48,7 @@ PASSAGES = article("First", 4, "a") | article("Second", 3, "b")
 
 
 def lookup(passage_ids: Sequence[str]) -> Mapping[str, Passage]:
-    return {one: PASSAGES[one] for one in passage_ids if one in PASSAGES}
+    return {passage_id: PASSAGES[passage_id] for passage_id in passage_ids if passage_id in PASSAGES}
 
 
 def tables(rows: list[tuple[str, str, list[str] | None]]) -> tuple[pa.Table, pa.Table]:
@@ -63,7 +63,7 @@ def judged_of(rows: list[tuple[str, str, list[str] | None]], prefixes: Sequence[
 
 
 def hashes(passages: Sequence[Passage]) -> set[int]:
-    titles, texts = [one.title for one in passages], [one.text for one in passages]
+    titles, texts = [passage.title for passage in passages], [passage.text for passage in passages]
     return set(hash_content(pa.array(titles, pa.string()), pa.array(texts, pa.string())).tolist())
 
 
@@ -71,8 +71,8 @@ def test_a_new_cut_is_shifted_holds_the_answer_and_is_no_copy() -> None:
     judged = judged_of([(f"q{at}", "a#1", [f"a{100 + at}"]) for at in range(0, 100, 7)])
     new, rows = recut(judged, lookup, (30, 50), seed=1)
     assert new
-    assert [one.passage_id for one in new] == sorted({row.passage_id for row in rows})
-    texts = {one.passage_id: one.text.split() for one in new}
+    assert [passage.passage_id for passage in new] == sorted({row.passage_id for row in rows})
+    texts = {passage.passage_id: passage.text.split() for passage in new}
     for row in rows:
         words = texts[row.passage_id]
         assert row.shift is not None
@@ -83,7 +83,7 @@ def test_a_new_cut_is_shifted_holds_the_answer_and_is_no_copy() -> None:
         assert judged.matchers[row.query_id].matches(" ".join(words))
         assert row.made_from == ("a#1", "a#2" if row.shift > 0 else "a#0")
         assert row.passage_id == f"a#1{row.shift:+d}"
-    assert {one.title for one in new} == {"First"}
+    assert {passage.title for passage in new} == {"First"}
     assert not hashes(new) & hashes(list(PASSAGES.values()))
     # Every query finds a cut that keeps its answer: the first words by shifting back, the last ones by shifting on.
     assert {row.query_id for row in rows} == set(judged.matchers)
@@ -104,12 +104,12 @@ def test_queries_of_all_passages_that_gave_words_are_judged() -> None:
     judged = judged_of([("q1", "a#1", ["a170"]), ("q2", "a#2", ["a205"]), ("q3", "a#2", ["a290"]), ("q4", "a#1", None)])
     for seed in range(10):
         new, rows = recut(judged, lookup, (30, 30), seed)
-        found = {(row.query_id, row.passage_id) for row in rows}
-        texts = {one.passage_id: one.text for one in new}
+        pairs = {(row.query_id, row.passage_id) for row in rows}
+        texts = {passage.passage_id: passage.text for passage in new}
         if "a#1+30" in texts:
-            assert {("q1", "a#1+30"), ("q2", "a#1+30")} <= found
-        assert all(judged.matchers[query_id].matches(texts[passage_id]) for query_id, passage_id in found)
-        assert "q4" not in {query_id for query_id, _ in found}
+            assert {("q1", "a#1+30"), ("q2", "a#1+30")} <= pairs
+        assert all(judged.matchers[query_id].matches(texts[passage_id]) for query_id, passage_id in pairs)
+        assert "q4" not in {query_id for query_id, _ in pairs}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,12 @@ def test_no_cut_without_the_answer(passage_id: str, answer: str) -> None:
 def test_passages_of_another_title_are_not_next_to_each_other() -> None:
     other = {"c#0": Passage("c#0", "One", PASSAGES["a#0"].text), "c#1": Passage("c#1", "Two", PASSAGES["a#1"].text)}
     judged = judged_of([("q", "c#0", ["a80"])])
-    assert recut(judged, lambda ids: {one: other[one] for one in ids if one in other}, (30, 50), seed=0) == ([], [])
+    assert recut(
+        judged,
+        lambda ids: {passage_id: other[passage_id] for passage_id in ids if passage_id in other},
+        (30, 50),
+        seed=0,
+    ) == ([], [])
 
 
 def test_half_of_a_short_passage_stays() -> None:
@@ -135,7 +140,7 @@ def test_half_of_a_short_passage_stays() -> None:
         "s2": Passage("s2", "T", " ".join(f"w{at}" for at in range(50, 100))),
     }
     judged = judged_of([("q", "s1", ["w45"])])
-    find = lambda ids: {one: short[one] for one in ids if one in short}  # noqa: E731
+    find = lambda ids: {passage_id: short[passage_id] for passage_id in ids if passage_id in short}  # noqa: E731
     assert recut(judged, find, (26, 50), seed=0) == ([], [])
     new, _ = recut(judged, find, (20, 50), seed=0)
     assert len(new[0].text.split()) == 50
@@ -182,7 +187,9 @@ def made_data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Dataset, Corpus
     ]
     qrels = [{"query_id": f"q{at}", "passage_id": f"d{at}#1"} for at in range(NUM_QUERIES)]
     # The third passage of the first article is a negative of its query: once it is a positive, it is none.
-    negatives = [{"query_id": "q0", "passage_id": one, "miner": "source", "rank": 1} for one in ("d0#2", "d1#0")]
+    negatives = [
+        {"query_id": "q0", "passage_id": passage_id, "miner": "source", "rank": 1} for passage_id in ("d0#2", "d1#0")
+    ]
     tables: dict[str, dict[str, list[dict[str, Any]]]] = {
         "queries": {"train": queries, "dev": queries[:1]},
         "qrels": {"train": qrels, "dev": qrels[:1]},

@@ -133,23 +133,23 @@ def test_a_job_makes_what_it_lacks_and_is_done_when_it_is_there(
 ) -> None:
     config = small_run(beir_folder, tiny_checkpoint, tmp_path / "w", train={"num_epochs": 1})
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
-    given = ["--config", str(tmp_path / "run.yaml")]
-    status, printed = run_script("evaluate", *given, "--system", "bm25", "--system", "trained")
+    arguments = ["--config", str(tmp_path / "run.yaml")]
+    status, printed = run_script("evaluate", *arguments, "--system", "bm25", "--system", "trained")
     assert status == 0, printed
     for job in ("prepare", "train", "encode", "index"):
-        status, printed = run_script(job, *given)
+        status, printed = run_script(job, *arguments)
         assert (status, "nothing to make" in printed) == (0, True), printed
     # Another setting stops, and --again goes on.
-    status, printed = run_script("train", *given, "--set", "train.num_epochs=2")
+    status, printed = run_script("train", *arguments, "--set", "train.num_epochs=2")
     assert (status, "train.num_epochs was 1, is 2" in printed) == (1, True)
-    assert run_script("train", *given, "--set", "train.num_epochs=2", "--again")[0] == 0
+    assert run_script("train", *arguments, "--set", "train.num_epochs=2", "--again")[0] == 0
 
 
 def test_the_exit_status_of_the_process_is_that_of_the_job(tmp_path: Path) -> None:
     """A job that fails ends its process with 1, and the message is the last line."""
     command = [sys.executable, "jobs/encode.py", "--config", "jobs/run.yaml"]
     overrides = ["workdir=gs://bucket/none", "tracking.enabled=false"]
-    arguments = [part for one in overrides for part in ("--set", one)]
+    arguments = [part for override in overrides for part in ("--set", override)]
     ended = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.strip().splitlines()[-1].startswith("error: gs://bucket/none")

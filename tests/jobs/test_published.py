@@ -62,7 +62,7 @@ def test_readme_and_figures_agree(published: ModuleType) -> None:
             assert "none published" in shown
         else:
             figures = "/".join(
-                f"{figure:g}" for one in [*row.arms.values()] or [row.figures] for figure in one.values()
+                f"{figure:g}" for figures in [*row.arms.values()] or [row.figures] for figure in figures.values()
             )
             assert any(figures in cell for cell in shown), (name, figures)
             assert f"±{row.tolerance:g}" in shown

@@ -52,8 +52,8 @@ def test_with_one_positive_it_is_nce(over):
     candidates = random_candidates()
     none = replace(candidates, further_QC=torch.zeros_like(candidates.excluded_QC))
     expected = NCE().compute(candidates, 0).per_query_Q
-    for one in (candidates, none):
-        torch.testing.assert_close(MultiPositiveNCE(over=over).compute(one, 0).per_query_Q, expected)
+    for batch in (candidates, none):
+        torch.testing.assert_close(MultiPositiveNCE(over=over).compute(batch, 0).per_query_Q, expected)
 
 
 @pytest.mark.parametrize("over", ["each", "any"])

@@ -72,7 +72,7 @@ def test_vectors_are_those_of_sentence_transformers(name: str, tmp_path: Path, t
         "query": theirs.encode_query(TEXTS),
         "passage": theirs.encode(TEXTS, prompt_name="passage" if theirs.prompts.get("passage") else None),
     }
-    for side, found in mine.items():
-        np.testing.assert_allclose(found, expected[side], atol=2e-5)
+    for side, vectors_ND in mine.items():
+        np.testing.assert_allclose(vectors_ND, expected[side], atol=2e-5)
     # Texts differ by what they say.
     assert np.abs(mine["query"][0] - mine["query"][1]).max() > 1e-3

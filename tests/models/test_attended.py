@@ -30,7 +30,9 @@ SETTINGS: list[dict[str, Any]] = [
     {"name": "sum_of_max", "attention": "soft", "sharpness": 0.5},
 ]
 SCORES = [build(ScoreFunction, settings) for settings in SETTINGS]
-each_score = pytest.mark.parametrize("score", SCORES, ids=["-".join(map(str, one.values())) for one in SETTINGS])
+each_score = pytest.mark.parametrize(
+    "score", SCORES, ids=["-".join(map(str, setting.values())) for setting in SETTINGS]
+)
 
 
 def loop(score: ScoreFunction, query: list[torch.Tensor], passage: list[torch.Tensor]) -> torch.Tensor:
@@ -38,8 +40,8 @@ def loop(score: ScoreFunction, query: list[torch.Tensor], passage: list[torch.Te
     assert isinstance(score, Attended)
     summed, keys = (query, passage) if score.keys == "passage" else (passage, query)
     total = torch.zeros((), dtype=torch.float64)
-    for one in summed:
-        products = [sum(a * b for a, b in zip(one, key, strict=True)) for key in keys]
+    for vectors in summed:
+        products = [sum(a * b for a, b in zip(vectors, key, strict=True)) for key in keys]
         if score.attention == "hard":
             best = products[0]
             for product in products[1:]:
@@ -57,11 +59,11 @@ def texts(num: int, vectors: Vectors, seed: int) -> torch.Tensor:
     if not vectors.several:
         return torch.randn(num, 4, generator=generator, dtype=torch.float64)
     most = 5
-    found = torch.randn(num, most, 4, generator=generator, dtype=torch.float64)
+    tokens = torch.randn(num, most, 4, generator=generator, dtype=torch.float64)
     if vectors.varies:
         for at in range(num):
-            found[at, 1 + (at + seed) % most :] = 0
-    return found
+            tokens[at, 1 + (at + seed) % most :] = 0
+    return tokens
 
 
 def vectors_of(encoding: torch.Tensor) -> list[torch.Tensor]:
@@ -81,15 +83,15 @@ def test_all_pairs_are_loops_over_tokens(
     expected = torch.stack([torch.stack([loop(score, vectors_of(q), vectors_of(p)) for p in passage]) for q in query])
     weight = torch.linspace(-1, 1, 21, dtype=torch.float64).view(3, 7)
     wanted = torch.autograd.grad((expected * weight).sum(), [query, passage])
-    found = score.all_pairs(query, passage)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
-    for one, other in zip(torch.autograd.grad((found * weight).sum(), [query, passage]), wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    scores = score.all_pairs(query, passage)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-5)
+    for gradient, other in zip(torch.autograd.grad((scores * weight).sum(), [query, passage]), wanted, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-5)
     # Without gradients texts of similar length are scored together.
     monkeypatch.setattr(attended, "_SIMILAR", 2)
     with torch.no_grad():
-        torch.testing.assert_close(score.all_pairs(query, passage), found)
+        torch.testing.assert_close(score.all_pairs(query, passage), scores)
     assert score.all_pairs(query, passage[:0]).shape == (3, 0)
 
 
@@ -106,11 +108,11 @@ def test_pairs_are_loops_over_tokens(score: ScoreFunction) -> None:
             for q, own in zip(query, grouped, strict=True)
         ]
     )
-    found = score.pairs(query.unsqueeze(1), grouped)
-    torch.testing.assert_close(found, expected)
+    scores = score.pairs(query.unsqueeze(1), grouped)
+    torch.testing.assert_close(scores, expected)
     wanted = torch.autograd.grad(expected.sum(), [query, passage])
-    for one, other in zip(torch.autograd.grad(found.sum(), [query, passage]), wanted, strict=True):
-        torch.testing.assert_close(one, other)
+    for gradient, other in zip(torch.autograd.grad(scores.sum(), [query, passage]), wanted, strict=True):
+        torch.testing.assert_close(gradient, other)
     torch.testing.assert_close(score.pairs(query, grouped[:, 1]), expected[:, 1])
 
 
@@ -119,8 +121,8 @@ def test_pairs_are_loops_over_tokens(score: ScoreFunction) -> None:
 def test_padding_counts_for_nothing(score: ScoreFunction) -> None:
     query, passage = texts(3, score.query_vectors, 1), texts(5, score.passage_vectors, 2)
     wider = [
-        widen(one, one.shape[1] + 3) if vectors.varies else one
-        for one, vectors in ((query, score.query_vectors), (passage, score.passage_vectors))
+        widen(tensor, tensor.shape[1] + 3) if vectors.varies else tensor
+        for tensor, vectors in ((query, score.query_vectors), (passage, score.passage_vectors))
     ]
     torch.testing.assert_close(score.all_pairs(*wider), score.all_pairs(query, passage))
 
@@ -130,10 +132,10 @@ def test_padding_counts_for_nothing(score: ScoreFunction) -> None:
 def test_vectors_of_half_precision_are_scored_in_single(score: ScoreFunction, device: str) -> None:
     query = (100 * texts(3, score.query_vectors, 1)).half().to(device)
     passage = (100 * texts(5, score.passage_vectors, 2)).half().to(device)
-    found = score.all_pairs(query, passage)
-    assert found.dtype == torch.float32
+    scores = score.all_pairs(query, passage)
+    assert scores.dtype == torch.float32
     torch.testing.assert_close(
-        found.double(), score.all_pairs(query.double(), passage.double()).double(), rtol=1e-4, atol=1e-1
+        scores.double(), score.all_pairs(query.double(), passage.double()).double(), rtol=1e-4, atol=1e-1
     )
 
 
@@ -142,8 +144,8 @@ def test_with_one_vector_each_it_is_the_dual_score(score: ScoreFunction) -> None
     torch.manual_seed(0)
     query, passage = torch.randn(3, 4), torch.randn(5, 4)
     several = [
-        one.unsqueeze(1) if vectors.several else one
-        for one, vectors in ((query, score.query_vectors), (passage, score.passage_vectors))
+        tensor.unsqueeze(1) if vectors.several else tensor
+        for tensor, vectors in ((query, score.query_vectors), (passage, score.passage_vectors))
     ]
     torch.testing.assert_close(score.all_pairs(*several), query @ passage.T)
 
@@ -163,27 +165,27 @@ def test_what_is_kept_of_hidden_states(kind: Any) -> None:
     hidden_NLD, mask_NL = torch.randn(3, 6, 4), torch.tensor([[1] * 6, [1] * 2 + [0] * 4, [1] * 4 + [0] * 2])
     hidden_NLD[mask_NL == 0] = 1e4
     reduction = Reduction(Vectors(kind, 3), "mean", 4)
-    found, there = reduction(hidden_NLD, mask_NL)
+    kept, there = reduction(hidden_NLD, mask_NL)
     for at, length in enumerate([6, 2, 4]):
         states = hidden_NLD[at, :length]
         if kind == "pooled":
-            torch.testing.assert_close(found[at], states.mean(0))
+            torch.testing.assert_close(kept[at], states.mean(0))
         elif kind == "codes":
             assert reduction.codes is not None
-            for code, vector in zip(reduction.codes, found[at], strict=True):
+            for code, vector in zip(reduction.codes, kept[at], strict=True):
                 weights = [math.exp(float(code @ state)) for state in states]
                 expected = sum(w * state for w, state in zip(weights, states, strict=True)) / sum(weights)
                 torch.testing.assert_close(vector, expected)
         else:
             num = length if kind == "tokens" else min(3, length)
             assert int(there[at].sum()) == num
-            torch.testing.assert_close(found[at, :num], states[:num])
+            torch.testing.assert_close(kept[at, :num], states[:num])
     assert (there is None) == (kind in ("pooled", "codes"))
 
 
 def test_groups_of_different_widths_are_put_together() -> None:
-    one, two = torch.ones(2, 1, 3), torch.ones(1, 4, 3)
-    assert concatenate([one, two]).sum(dim=(1, 2)).tolist() == [3, 3, 12]
+    narrow, wide = torch.ones(2, 1, 3), torch.ones(1, 4, 3)
+    assert concatenate([narrow, wide]).sum(dim=(1, 2)).tolist() == [3, 3, 12]
     assert concatenate([torch.ones(2, 3), torch.ones(1, 3)]).shape == (3, 3)
 
 

@@ -69,19 +69,19 @@ def cost_of(lengths, cuts, overhead):
 def test_no_other_cut_into_groups_costs_less(lengths, overhead):
     groups = plan_groups(np.array(lengths), overhead)
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))
-    found = sum(max(lengths[at] for at in rows) * len(rows) + overhead for rows in groups)
+    cost = sum(max(lengths[at] for at in rows) * len(rows) + overhead for rows in groups)
     places = range(1, len(lengths))
     every_cut = (cuts for number in range(len(lengths)) for cuts in itertools.combinations(places, number))
-    assert found == min(cost_of(lengths, cuts, overhead) for cuts in every_cut)
+    assert cost == min(cost_of(lengths, cuts, overhead) for cuts in every_cut)
 
 
 @given(st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=12), st.integers(0, 20))
 def test_groups_hold_every_text_at_its_place(rows, overhead):
     batch = pad_in_groups(tokens_from_lists(rows), pad_id=0, overhead=overhead)
-    found = [
+    token_lists = [
         ids[mask.bool()].tolist()
         for group in batch.groups
         for ids, mask in zip(group["input_ids"], group["attention_mask"], strict=True)
     ]
-    assert [found[at] for at in batch.places_N.tolist()] == rows
+    assert [token_lists[at] for at in batch.places_N.tolist()] == rows
     assert batch.to(torch.device("cpu")) is batch

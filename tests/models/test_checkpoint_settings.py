@@ -106,14 +106,14 @@ def test_a_sentence_transformers_folder_gives_its_own_vectors(name: str, tmp_pat
     made, expected = BROUGHT[name]
     folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, **made)
     config = ModelConfig(checkpoint=folder)
-    found = {
+    settings = {
         "pooling": config.pooling,
         "similarity": config.similarity,
         "projection": config.projection,
         "prefixes": (config.query.prefix, config.passage.prefix),
         "lengths": (config.query.max_length, config.passage.max_length),
     }
-    assert {key: found[key] for key in expected} == expected
+    assert {key: settings[key] for key in expected} == expected
     assert replaced(config.model_dump()) == ""
     mine, theirs = vectors(config), SentenceTransformer(folder, device="cpu")
     prompts = theirs.prompts
@@ -131,11 +131,11 @@ def test_the_config_takes_the_place_of_what_is_brought_and_says_so(tmp_path: Pat
     assert (config.pooling, config.similarity) == ("mean", "dot")
     assert config.query == SideConfig(prefix="q: ", max_length=24)
     assert config.passage == SideConfig(prefix="", max_length=16)
-    said = replaced(config.model_dump())
-    assert said.startswith(f"the section model takes the place of what {folder} brings: ")
+    message = replaced(config.model_dump())
+    assert message.startswith(f"the section model takes the place of what {folder} brings: ")
     for change in ("pooling 'mean' (not 'cls')", "query.prefix 'q: ' (not 'find ')", "passage.max_length 16 (not 24)"):
-        assert change in said
-    assert "similarity" not in said
+        assert change in message
+    assert "similarity" not in message
     # What was resolved stays so, also where the folder is gone.
     shutil.rmtree(folder)
     assert ModelConfig.model_validate(config.model_dump()) == config
@@ -290,16 +290,16 @@ def test_vectors_of_tokens_are_not_truncated(tiny_checkpoint: str) -> None:
 
 def test_two_towers_take_each_their_own(tmp_path: Path, tiny_checkpoint: str) -> None:
     prompts = {"query": "q: ", "passage": "p: "}
-    one = sentence_transformer(tmp_path / "one", tiny_checkpoint, prompts=prompts, max_seq_length=24)
+    query_folder = sentence_transformer(tmp_path / "one", tiny_checkpoint, prompts=prompts, max_seq_length=24)
     other = sentence_transformer(tmp_path / "other", tiny_checkpoint, prompts=prompts, max_seq_length=48)
-    config = ModelConfig(checkpoint=one, passage_checkpoint=other, towers="two")
+    config = ModelConfig(checkpoint=query_folder, passage_checkpoint=other, towers="two")
     assert (config.query, config.passage) == (
         SideConfig(prefix="q: ", max_length=24),
         SideConfig(prefix="p: ", max_length=48),
     )
     cls = sentence_transformer(tmp_path / "cls", tiny_checkpoint, pooling={"pooling_mode": "cls"})
     with pytest.raises(ValidationError, match=r"brings pooling 'mean', and passage_checkpoint .* 'cls'"):
-        ModelConfig(checkpoint=one, passage_checkpoint=cls, towers="two")
+        ModelConfig(checkpoint=query_folder, passage_checkpoint=cls, towers="two")
 
 
 def test_a_name_on_the_hub_brings_what_was_kept_of_it(

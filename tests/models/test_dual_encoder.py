@@ -108,7 +108,7 @@ def test_late_interaction_is_saved_as_pylate_does(tmp_path, tiny_checkpoint):
     saved(tmp_path, tiny_checkpoint, score="sum_of_max", projection=16)
     folder = tmp_path / "model"
     modules = json.loads((folder / "modules.json").read_text())
-    assert [(one["path"], one["type"].rsplit(".", 1)[1]) for one in modules] == [
+    assert [(module["path"], module["type"].rsplit(".", 1)[1]) for module in modules] == [
         ("", "Transformer"),
         ("1_Dense", "Dense"),
     ]
@@ -142,7 +142,7 @@ def test_transformers_finds_all_weights_of_the_architecture(variant, tmp_path, t
     for place in (folder, str(second)):
         for side in ("query", "passage"):
             model, report = AutoModel.from_pretrained(tower_folder(place, side), output_loading_info=True)
-            assert {key: found for key, found in report.items() if found} == {}
+            assert {key: keys for key, keys in report.items() if keys} == {}
             original = AutoModel.from_pretrained(tiny_checkpoint)
             assert torch.equal(model.pooler.dense.weight, original.pooler.dense.weight)
 
@@ -292,9 +292,9 @@ def test_a_passage_checkpoint_that_would_not_be_used_is_refused(tmp_path, tiny_c
     taken = config.model_copy(update={"checkpoint": folder, "passage_checkpoint": tiny_checkpoint})
     with pytest.raises(ModelError, match="which has its passage tower with it"):
         DualEncoder.from_config(taken)
-    given = config.model_copy(update={"passage_checkpoint": folder})
+    two_checkpoints = config.model_copy(update={"passage_checkpoint": folder})
     with pytest.raises(ModelError, match="of which one tower cannot be taken"):
-        DualEncoder.from_config(given)
+        DualEncoder.from_config(two_checkpoints)
 
 
 def test_dropout_is_set_everywhere(tiny_checkpoint):

@@ -51,15 +51,15 @@ def encode(folder: Path, dtype: str, budget: int = 64, num_threads: int = 1, tex
     """Vectors (T, D): of all tokens of all texts where each has one."""
     quantized = folder if dtype == "int8" else ""
     encoder = InferenceEncoder(folder / "model", "passage", dtype, "cpu", budget, num_threads, quantized=quantized)
-    found = encoder.encode(load_tokenizer(folder / "model", "passage")(None, texts))
-    return (found.vectors_TD if isinstance(found, VectorSets) else found).astype(np.float32)
+    vectors = encoder.encode(load_tokenizer(folder / "model", "passage")(None, texts))
+    return (vectors.vectors_TD if isinstance(vectors, VectorSets) else vectors).astype(np.float32)
 
 
 def check_near(folder: Path) -> None:
-    exact, found = encode(folder, "float32"), encode(folder, "int8")
-    assert found.shape == exact.shape
-    assert (found * exact).sum(axis=1).min() > 0.99
-    assert not np.array_equal(found, exact)
+    exact, quantised = encode(folder, "float32"), encode(folder, "int8")
+    assert quantised.shape == exact.shape
+    assert (quantised * exact).sum(axis=1).min() > 0.99
+    assert not np.array_equal(quantised, exact)
 
 
 @computes

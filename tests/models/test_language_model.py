@@ -117,8 +117,8 @@ def test_any_order_and_any_template(template: str | None, tmp_path: Path) -> Non
     folder = make_language_model(tmp_path / "lm", template=template)
     tokenizer = PairTokenizer(config_of(folder, prompt={**PROMPT, "user": "P: {passage} Q: {query}"}))
     shown = tokenizer.tokenizer.decode(tokenizer(["asked"], ["title"], ["told"]).ids)
-    said = "Say whether P answers Q.{}P: title told Q: asked"
-    assert shown == (said.format("\n\n") + "\nAnswer:" if template is None else said.format(""))
+    prompt = "Say whether P answers Q.{}P: title told Q: asked"
+    assert shown == (prompt.format("\n\n") + "\nAnswer:" if template is None else prompt.format(""))
 
 
 def test_it_is_saved_and_read_again_in_its_own_size(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_it_is_saved_and_read_again_in_its_own_size(tmp_path: Path) -> None:
     saved = load_file(tmp_path / "saved" / "model.safetensors")
     assert {value.dtype for value in saved.values()} == {torch.bfloat16}
     texts, each = Texts(TITLES, TEXTS), np.arange(3)
-    found = CrossEncoderScorer(tmp_path / "saved", "float32", "cpu", 512).score(QUERIES, texts, each, each)
+    scores = CrossEncoderScorer(tmp_path / "saved", "float32", "cpu", 512).score(QUERIES, texts, each, each)
     probability = ProbabilityScorer(tmp_path / "saved", "float32", "cpu", 512).score(QUERIES, texts, each, each)
-    np.testing.assert_allclose(1 / (1 + np.exp(-found)), probability, atol=1e-6)
+    np.testing.assert_allclose(1 / (1 + np.exp(-scores)), probability, atol=1e-6)
     # To go on with, weights are float32.
     assert {value.dtype for value in CrossEncoder.from_config(config).parameters()} == {torch.float32}
 
@@ -168,7 +168,7 @@ def test_a_tokenizer_that_marks_the_beginning_of_each_piece_is_refused(tmp_path:
 
     folder = make_language_model(tmp_path / "lm")
     letters = [*map(chr, range(32, 127)), "\n", "▁", "yes", "no", "▁yes", "▁no"]
-    core = Tokenizer(models.BPE({one: at for at, one in enumerate(dict.fromkeys(letters))}, []))
+    core = Tokenizer(models.BPE({letter: at for at, letter in enumerate(dict.fromkeys(letters))}, []))
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     PreTrainedTokenizerFast(tokenizer_object=core, eos_token="~", chat_template=TEMPLATE).save_pretrained(folder)
     with pytest.raises(ModelError, match="makes other tokens of the prompt's pieces than of the whole: put the texts"):
@@ -236,10 +236,10 @@ def test_another_chat_template_is_another_model(tmp_path: Path) -> None:
 
 def test_its_layers_can_be_cut(tmp_path: Path) -> None:
     folder = make_language_model(tmp_path / "lm")
-    both, one = (CrossEncoder.from_config(config_of(folder, num_layers=num)) for num in (None, 1))
-    count = [sum(weights.numel() for weights in model.parameters()) for model in (both, one)]
+    both, cut = (CrossEncoder.from_config(config_of(folder, num_layers=num)) for num in (None, 1))
+    count = [sum(weights.numel() for weights in model.parameters()) for model in (both, cut)]
     assert count[0] > count[1]
-    assert one(**_batch(folder)).shape == (1,)
+    assert cut(**_batch(folder)).shape == (1,)
 
 
 def _batch(folder: str) -> dict[str, torch.Tensor]:

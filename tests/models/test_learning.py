@@ -62,20 +62,22 @@ def disturb(tower: Tower) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_merged_encoder_gives_the_vectors_of_its_adapters(kind: str) -> None:
     tower = make_tower(kind)
-    before, first = {name: one.clone() for name, one in tower.state_dict().items()}, vectors_of(tower)
+    before, first = {name: weight.clone() for name, weight in tower.state_dict().items()}, vectors_of(tower)
     with_adapters(tower)
     torch.testing.assert_close(vectors_of(tower), first, rtol=0, atol=0)
     disturb(tower)
     learnt = vectors_of(tower)
     assert not torch.allclose(learnt, first, atol=1e-2)
-    beside = {name.replace(".base_layer.", "."): one for name, one in tower.state_dict().items() if "lora_" not in name}
-    assert all(torch.equal(beside[name], one) for name, one in before.items())
+    beside = {
+        name.replace(".base_layer.", "."): weight for name, weight in tower.state_dict().items() if "lora_" not in name
+    }
+    assert all(torch.equal(beside[name], weight) for name, weight in before.items())
     merge_adapters(tower)
     torch.testing.assert_close(vectors_of(tower), learnt, rtol=0, atol=1e-5)
     after = tower.state_dict()
     assert after.keys() == before.keys()
     changed = {name for name in after if not torch.equal(after[name], before[name])}
-    linear = {f"{name}.weight" for name, one in tower.named_modules() if isinstance(one, nn.Linear)}
+    linear = {f"{name}.weight" for name, module in tower.named_modules() if isinstance(module, nn.Linear)}
     assert changed == (linear or {name for name in after if ".c_" in name and name.endswith("weight")})
 
 
@@ -97,7 +99,7 @@ def test_adapters_and_what_lies_on_the_encoder_learn() -> None:
     tower = make_tower("qwen3", projection=8)
     num_whole = num_learning(tower)
     with_adapters(tower, targets=["q_proj", "mlp.down_proj"])
-    learning = {name for name, one in tower.named_parameters() if one.requires_grad}
+    learning = {name for name, parameter in tower.named_parameters() if parameter.requires_grad}
     adapters = {name for name in learning if "lora_" in name}
     assert learning - adapters == {"projection.weight", "projection.bias"}
     assert {name.split(".lora_")[0].rpartition(".")[2] for name in adapters} == {"q_proj", "down_proj"}
@@ -115,21 +117,21 @@ def test_layers_that_are_frozen_get_none() -> None:
 
 @pytest.mark.parametrize("kind", ["bert", "qwen3"])
 def test_the_seed_alone_decides_the_first_weights(kind: str) -> None:
-    found = []
+    weights = []
     for seed, before in ((0, 1), (0, 2), (1, 1)):
         tower = make_tower(kind)
         torch.manual_seed(before)
         state = torch.get_rng_state()
         with_adapters(tower, seed)
         assert torch.equal(torch.get_rng_state(), state)
-        found.append(torch.cat([one.flatten() for name, one in tower.state_dict().items() if "lora_A" in name]))
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
+        weights.append(torch.cat([weight.flatten() for name, weight in tower.state_dict().items() if "lora_A" in name]))
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
 
 
 def test_what_cannot_be_done_is_said() -> None:
-    told = r"^train.optimizer.lora.targets: BertModel has no linear layer 'q_proj'; it has dense, key, query, value$"
-    with pytest.raises(ConfigError, match=told):
+    error = r"^train.optimizer.lora.targets: BertModel has no linear layer 'q_proj'; it has dense, key, query, value$"
+    with pytest.raises(ConfigError, match=error):
         with_adapters(make_tower("bert"), targets=["query", "q_proj"])
     with pytest.raises(ConfigError, match=r"^train.optimizer.lora: all layers of BertModel that it names are frozen$"):
         with_adapters(make_tower("bert"), frozen_layers=1, targets=["layer.0.attention.self.query"])

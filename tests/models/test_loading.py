@@ -117,8 +117,8 @@ def test_a_ranker_has_its_head_from_the_file(tmp_path: Path, tiny_checkpoint: st
     ranker = trained_ranker(tmp_path / "ranker", tiny_checkpoint)
     ddp = renamed(ranker, tmp_path / "ddp", with_prefix("module."))
     first, second = (
-        CrossEncoder.from_config(ranker_config(one), seed=seed, must_be_trained=True).state_dict()
-        for seed, one in enumerate((ranker, ddp))
+        CrossEncoder.from_config(ranker_config(checkpoint), seed=seed, must_be_trained=True).state_dict()
+        for seed, checkpoint in enumerate((ranker, ddp))
     )
     assert all(torch.equal(first[key], second[key]) for key in first)
     headless = renamed(ranker, tmp_path / "headless", lambda key: None if "classifier" in key else key)

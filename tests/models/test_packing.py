@@ -142,7 +142,9 @@ def test_rotary_positions_stay_exact_in_bfloat16(kind, tmp_path, tiny_checkpoint
     def farthest_turn(tower: torch.nn.Module) -> float:
         pairs = zip(exact.named_buffers(), tower.named_buffers(), strict=True)
         return max(
-            100 * float((one - other.float()).abs().max()) for (name, one), (_, other) in pairs if "inv_freq" in name
+            100 * float((buffer - other.float()).abs().max())
+            for (name, buffer), (_, other) in pairs
+            if "inv_freq" in name
         )
 
     assert next(kept.parameters()).dtype == torch.bfloat16
@@ -219,8 +221,8 @@ def test_the_same_vectors_on_a_gpu(kind, dtype, tmp_path, tiny_checkpoint):
     checkpoint = tiny_checkpoint if kind == "bert" else checkpoint_of(kind, tmp_path / kind, tiny_checkpoint)
     folder = saved(tmp_path / "model", checkpoint)
     exact, _ = both(folder)
-    for found in both(folder, dtype, "cuda"):
-        np.testing.assert_allclose(found, exact, atol=3e-2)
+    for vectors in both(folder, dtype, "cuda"):
+        np.testing.assert_allclose(vectors, exact, atol=3e-2)
 
 
 @pytest.mark.invariant

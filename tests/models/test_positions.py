@@ -23,12 +23,12 @@ SIZES: dict[str, Any] = {
 def test_files_say_what_the_loaded_model_has(kind: str, tmp_path: Path) -> None:
     config = getattr(transformers, f"{kind}Config")(**SIZES, **({"embedding_size": 8} if kind == "Albert" else {}))
     config.save_pretrained(tmp_path)
-    found = num_positions(str(tmp_path))
-    assert found is not None
+    positions = num_positions(str(tmp_path))
+    assert positions is not None
     network = getattr(transformers, f"{kind}Model")(config)
-    check_length(network, found, "x", "y")
-    with pytest.raises(ConfigError, match=f"x is {found + 1}, but y has positions for {found} tokens only"):
-        check_length(network, found + 1, "x", "y")
+    check_length(network, positions, "x", "y")
+    with pytest.raises(ConfigError, match=f"x is {positions + 1}, but y has positions for {positions} tokens only"):
+        check_length(network, positions + 1, "x", "y")
 
 
 def test_rotary_positions_have_no_end(tmp_path: Path) -> None:

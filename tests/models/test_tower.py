@@ -56,7 +56,10 @@ def vectors_and_gradients(tower: Tower, overhead: int) -> list[Tensor]:
     tower.zero_grad()
     vectors_ND = tower.encode_groups(batch, "passage")
     vectors_ND[:, :4].square().sum().backward()
-    return [vectors_ND.detach(), *(one.grad.clone() for one in tower.parameters() if one.grad is not None)]
+    return [
+        vectors_ND.detach(),
+        *(parameter.grad.clone() for parameter in tower.parameters() if parameter.grad is not None),
+    ]
 
 
 @pytest.mark.invariant
@@ -65,8 +68,8 @@ def test_groups_are_encoded_as_one_padded_batch_and_as_without_gradients(kind: s
     tower = make_tower(kind)
     together, grouped = vectors_and_gradients(tower, 10**9), vectors_and_gradients(tower, 0)
     assert len(together) == len(grouped) > 10
-    for one, other in zip(together, grouped, strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+    for tensor, other in zip(together, grouped, strict=True):
+        torch.testing.assert_close(other, tensor, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bert", "modernbert", "qwen3"])
@@ -86,7 +89,7 @@ def test_the_words_of_all_groups_are_looked_up_at_once() -> None:
     """Each lookup has a gradient as large as the vocabulary."""
     tower = make_tower("bert")
     lookups: list[int] = []
-    tower.backbone.get_input_embeddings().register_forward_hook(lambda *found: lookups.append(found[2].ndim))
+    tower.backbone.get_input_embeddings().register_forward_hook(lambda *arguments: lookups.append(arguments[2].ndim))
     vectors_and_gradients(tower, 0)
     assert len(lookups) == 1
     with torch.no_grad():

@@ -36,28 +36,29 @@ def main() -> int:
     parser.add_argument("--name", nargs="*", default=[], help="only these")
     parser.add_argument("--nearest-only", action="store_true", help="do not go on to all tests of the package")
     parser.add_argument("--json", type=Path, help="write the results to this file, anew after each mutant")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     mutants = [
-        one
-        for one in load_mutants(given.mutants)
-        if (not given.area or one.area in given.area) and (not given.name or one.name in given.name)
+        mutant
+        for mutant in load_mutants(arguments.mutants)
+        if (not arguments.area or mutant.area in arguments.area)
+        and (not arguments.name or mutant.name in arguments.name)
     ]
     results = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         tree = Path(place).resolve() / "tree"
-        copy_tree(given.tree.resolve(), tree)
+        copy_tree(arguments.tree.resolve(), tree)
         preload()
         for number, mutant in enumerate(mutants, start=1):
             started = time.monotonic()
-            results.append(try_mutant(tree, mutant, given.nearest_only))
+            results.append(try_mutant(tree, mutant, arguments.nearest_only))
             result, seconds = results[-1], time.monotonic() - started
             print(
                 f"{number}/{len(mutants)} {mutant.area}/{mutant.name}: {result.outcome} {result.by} ({seconds:.0f} s)"
             )
             sys.stdout.flush()
-            _write(given.json, results)
+            _write(arguments.json, results)
         results = check_killers(tree, results)
-    _write(given.json, results)
+    _write(arguments.json, results)
     print(as_table(results))
     left = [result for result in results if result.outcome != "killed"]
     print(*(f"{result.mutant.name}: {result.outcome} {result.by}" for result in left), sep="\n")

@@ -103,17 +103,17 @@ def load_mutants(folder: Path) -> list[Mutant]:
     Raises:
         ValueError: two have the same name, or one changes nothing.
     """
-    found = [
+    mutants = [
         Mutant(area=file.stem, **{**row, "tests": tuple(row.get("tests", ()))})
         for file in sorted(folder.glob("*.yaml"))
         for row in yaml.safe_load(file.read_text(encoding="utf-8"))
     ]
-    names = [mutant.name for mutant in found]
+    names = [mutant.name for mutant in mutants]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{folder}: {', '.join(twice)}: two mutants have this name")
-    if same := [mutant.name for mutant in found if mutant.text == mutant.becomes]:
+    if same := [mutant.name for mutant in mutants if mutant.text == mutant.becomes]:
         raise ValueError(f"{folder}: {', '.join(same)}: text and becomes are the same")
-    return found
+    return mutants
 
 
 @contextmanager
@@ -220,10 +220,10 @@ def run_tests(tree: Path, arguments: Sequence[str]) -> list[str]:
     # 5: there is no such test.
     if running.exitcode in (0, 5):
         return []
-    said = output.read_text(encoding="utf-8", errors="replace")
-    failed = [found.strip() for found in _FAILED.findall(said)]
+    log = output.read_text(encoding="utf-8", errors="replace")
+    failed = [test.strip() for test in _FAILED.findall(log)]
     if not failed:
-        raise RuntimeError(f"pytest ended with {running.exitcode}:\n{said[-2000:]}")
+        raise RuntimeError(f"pytest ended with {running.exitcode}:\n{log[-2000:]}")
     return failed
 
 
@@ -245,9 +245,9 @@ def _run_pytest(tree: Path, arguments: Sequence[str], output: Path) -> None:
     # Files are changed within the second, and a compiled one would be taken for that of the file before.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    found = importlib.import_module(PACKAGE).__file__
-    if not Path(str(found)).is_relative_to(tree):
-        raise RuntimeError(f"tests in {tree} would import {found}")
+    module_file = importlib.import_module(PACKAGE).__file__
+    if not Path(str(module_file)).is_relative_to(tree):
+        raise RuntimeError(f"tests in {tree} would import {module_file}")
     import pytest
 
     sys.stdout.flush()

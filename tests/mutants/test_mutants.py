@@ -76,9 +76,9 @@ def test_what_a_test_sees_is_killed_and_the_rest_survives(tree: Path) -> None:
 
 def test_a_test_that_fails_anyhow_proves_nothing(tree: Path) -> None:
     (tree / "tests/sums/test_less.py").write_text("def test_less():\n    assert False\n")
-    found = try_mutant(tree, made("raydr/sums/less.py", "a - b", "a + b"))
-    assert found.outcome == "killed"
-    assert [one.outcome for one in check_killers(tree, [found])] == ["unclear"]
+    trial = try_mutant(tree, made("raydr/sums/less.py", "a - b", "a + b"))
+    assert trial.outcome == "killed"
+    assert [result.outcome for result in check_killers(tree, [trial])] == ["unclear"]
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_what_cannot_be_planted_is_said(tree: Path, text: str, becomes: str, why
     mutant = made("raydr/sums/add.py", text, becomes)
     with pytest.raises(NotPlantedError, match=why), planted(tree, mutant):
         pass
-    found = try_mutant(tree, mutant)
-    assert found.outcome == "not planted"
-    assert why in found.by
+    trial = try_mutant(tree, mutant)
+    assert trial.outcome == "not planted"
+    assert why in trial.by
 
 
 def test_the_table_counts_by_area() -> None:

@@ -37,11 +37,11 @@ def build(
     def place(shard: int) -> Path:
         return folder if len(shards) == 1 else folder / str(shard)
 
-    def given(part: TermCounts) -> Callable[[], TermCounts]:
+    def loader(part: TermCounts) -> Callable[[], TermCounts]:
         return lambda: part
 
     for shard, of_shard in enumerate(shards):
-        build_shard(list(map(given, of_shard)), statistics, config, place(shard))
+        build_shard(list(map(loader, of_shard)), statistics, config, place(shard))
     paths = [{name: str(place(shard) / name) for name in INDEX_FILES} for shard in range(len(shards))]
     return BM25Index(paths, list(range(0, len(texts), part_size * shard_parts)), config)
 
@@ -126,8 +126,13 @@ def test_scores_are_bm25s_to_the_last_bit_whatever_the_shards(config: BM25Config
     for shard_parts in (1, 3, 5):
         sharded = build(TEXTS, config, tmp_path / str(shard_parts), shard_parts=shard_parts)
         for among in (None, rows):
-            for one, other in zip(whole.search(queries, 30, among), sharded.search(queries, 30, among), strict=True):
-                assert (one.rows.tolist(), one.scores.tolist()) == (other.rows.tolist(), other.scores.tolist())
+            for whole_hits, other in zip(
+                whole.search(queries, 30, among), sharded.search(queries, 30, among), strict=True
+            ):
+                assert (whole_hits.rows.tolist(), whole_hits.scores.tolist()) == (
+                    other.rows.tolist(),
+                    other.scores.tolist(),
+                )
 
 
 @pytest.mark.invariant
@@ -138,9 +143,9 @@ def test_hits_do_not_depend_on_how_many_queries_are_scored_at_once(
     queries = [*TEXTS[:9], "zzz", " ".join([TEXTS[3]] * 2)]
     whole = index.search(queries, 7)
     monkeypatch.setattr("raydr.negatives.bm25._MOST_SCORES", held)
-    for one, other in zip(whole, index.search(queries, 7), strict=True):
-        assert one.rows.tolist() == other.rows.tolist()
-        assert one.scores.tolist() == other.scores.tolist()
+    for hits, other in zip(whole, index.search(queries, 7), strict=True):
+        assert hits.rows.tolist() == other.rows.tolist()
+        assert hits.scores.tolist() == other.scores.tolist()
 
 
 def test_of_equal_passages_the_first_ones_are_found(tmp_path: Path) -> None:

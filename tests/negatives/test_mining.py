@@ -34,11 +34,13 @@ def test_window_of_what_is_neither_positive_nor_a_copy(
         depth,
     )
     no_positive = [
-        at for at, one in enumerate(ids) if one not in positive_ids and contents[at] not in positive_contents
+        at
+        for at, passage_id in enumerate(ids)
+        if passage_id not in positive_ids and contents[at] not in positive_contents
     ]
     allowed = [at for at in no_positive if at not in others]
     assert kept.positions.tolist() == allowed[first_rank - 1 :][:depth]
-    assert kept.dropped_positive == sum(one in positive_ids for one in ids)
+    assert kept.dropped_positive == sum(passage_id in positive_ids for passage_id in ids)
     assert kept.dropped_elsewhere == len(no_positive) - len(allowed)
     assert kept.dropped_positive + kept.dropped_identical + len(no_positive) == len(ids)
 

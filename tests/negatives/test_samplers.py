@@ -32,7 +32,7 @@ def assert_drawn_with(indices, weights):
 
 
 def test_all_are_found_by_name():
-    shipped = [name for name, one in Sampler.choices().items() if one.__module__.startswith("raydr.")]
+    shipped = [name for name, sampler in Sampler.choices().items() if sampler.__module__.startswith("raydr.")]
     assert shipped == ["mixed", "simans", "softmax", "top", "uniform"]
 
 
@@ -42,8 +42,8 @@ class TestRanked:
         window = type(sampler)(first_rank=2, last_rank=5)
         rng = np.random.default_rng(0)
         drawn = [window.sample(CANDIDATES, 3, rng) for _ in range(300)]
-        assert all(len(set(one.indices.tolist())) == 3 and one.num_missing == 0 for one in drawn)
-        assert set(np.concatenate([one.indices for one in drawn])) <= {1, 2, 3, 4}
+        assert all(len(set(draw.indices.tolist())) == 3 and draw.num_missing == 0 for draw in drawn)
+        assert set(np.concatenate([draw.indices for draw in drawn])) <= {1, 2, 3, 4}
 
     def test_short_list_returns_fewer_and_says_so(self, sampler):
         drawn = sampler.sample(CANDIDATES, 10, np.random.default_rng(0))

@@ -69,10 +69,10 @@ def opened(page: Path | str, folder: Path) -> Iterator[OpenPage]:
     browser = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         scheme = address.partition(":")[0]
-        found = OpenPage(asyncio.run(_address(profile / "DevToolsActivePort", scheme)))
+        tab = OpenPage(asyncio.run(_address(profile / "DevToolsActivePort", scheme)))
         # The empty document that a browser begins with is complete too, and is listed under the page's address.
-        found.wait_for("location.protocol + document.readyState", f"{scheme}:complete")
-        yield found
+        tab.wait_for("location.protocol + document.readyState", f"{scheme}:complete")
+        yield tab
     finally:
         browser.terminate()
         browser.wait(PATIENCE_S)
@@ -84,7 +84,7 @@ async def _address(port_file: Path, scheme: str) -> str:
         while time.monotonic() < end:
             if port_file.exists() and (lines := port_file.read_text().splitlines()):
                 async with session.get(f"http://127.0.0.1:{lines[0]}/json") as answer:
-                    pages = [one for one in await answer.json() if one["type"] == "page"]
+                    pages = [target for target in await answer.json() if target["type"] == "page"]
                 if pages and pages[0]["url"].startswith(f"{scheme}:"):
                     return str(pages[0]["webSocketDebuggerUrl"])
             await asyncio.sleep(_LOOK_S)

@@ -14,10 +14,10 @@ HALF = np.asarray(np.arange(200) % 2, dtype=np.float64)
 
 @pytest.mark.parametrize("share", [0.05, 0.9])
 def test_where_nothing_is_wrong_a_start_far_below_bm25_is_said(share: float) -> None:
-    found: dict[str, FloatArray] = {"bm25": HALF, "untrained": HALF * share, "trained": HALF * share + 0.1}
-    said = outcome(diagnose(Evidence(held_out=found)))
-    assert said.startswith("no fault found")
-    assert ("model.checkpoint" in said) == (share < 0.5)
+    systems: dict[str, FloatArray] = {"bm25": HALF, "untrained": HALF * share, "trained": HALF * share + 0.1}
+    conclusion = outcome(diagnose(Evidence(held_out=systems)))
+    assert conclusion.startswith("no fault found")
+    assert ("model.checkpoint" in conclusion) == (share < 0.5)
 
 
 def test_a_fault_is_named() -> None:

@@ -31,8 +31,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
     file = folder / "page.html"
     made = Page(HOSTILE).table(HOSTILE, ["name", "value"], ROWS).queries(browser)
     file.write_text(made.render(), encoding="utf-8")
-    with opened(file, folder) as found:
-        yield found
+    with opened(file, folder) as open_page:
+        yield open_page
 
 
 def test_a_table_sorts_by_numbers_and_what_is_none_comes_last(page: OpenPage) -> None:
@@ -64,8 +64,8 @@ def test_queries_are_looked_through_by_win_and_loss(page: OpenPage) -> None:
     assert page.ask(QUERIES) == ["-0.500  lost by b"]
     enter(page, which, "all")
     page.ask("one = document.querySelector('details'); one.open = true; one.dispatchEvent(new Event('toggle'))")
-    found = "[...document.querySelectorAll('details .beside p')].map((one) => [one.className, one.textContent])"
-    assert page.ask(found) == [["right", f"✓ p1{HOSTILE}"], ["code", SHOWN], ["code", SHOWN]]
+    script = "[...document.querySelectorAll('details .beside p')].map((one) => [one.className, one.textContent])"
+    assert page.ask(script) == [["right", f"✓ p1{HOSTILE}"], ["code", SHOWN], ["code", SHOWN]]
 
 
 def test_no_text_runs_and_nothing_is_fetched(page: OpenPage) -> None:

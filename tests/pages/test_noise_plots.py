@@ -18,8 +18,8 @@ def pairs() -> DetectedPairs:
     rng = np.random.default_rng(0)
     margins = np.concatenate([rng.normal(-5, 1.5, 300), rng.normal(4, 1.5, 100)])
     perplexities = np.logaddexp(0.0, margins)
-    found = CalibratedDetector().detect(perplexities)
-    return DetectedPairs(perplexities, found.clean, found.fit, np.arange(400) >= 300)
+    detection = CalibratedDetector().detect(perplexities)
+    return DetectedPairs(perplexities, detection.clean, detection.fit, np.arange(400) >= 300)
 
 
 def test_the_boundary_lies_on_the_axis_of_the_fit_between_the_means(pairs: DetectedPairs) -> None:

@@ -44,8 +44,8 @@ def test_a_system_has_one_look_in_every_picture(monkeypatch: pytest.MonkeyPatch)
     figure.metric_bars(summaries, "test", 0.95)
     points = [(1.0, 0.5), (2.0, 0.6)]
     figure.curves({"npc": points, "trained": points}, "dev", "epoch", "R@5", top=1.0)
-    containers = [one for one in drawn[0].containers if isinstance(one, BarContainer)]
-    bars = {one.get_label(): to_hex(one.patches[0].get_facecolor()) for one in containers}
+    containers = [container for container in drawn[0].containers if isinstance(container, BarContainer)]
+    bars = {container.get_label(): to_hex(container.patches[0].get_facecolor()) for container in containers}
     lines = {line.get_label(): to_hex(line.get_color()) for line in drawn[1].lines}
     assert lines == {name: bars[name] for name in ("npc", "trained")}
     # An axis of shares begins at nothing and ends at all.

@@ -65,11 +65,11 @@ def test_a_reranked_run_is_set_beside_the_run_that_it_orders() -> None:
     ]
     page, none = Page("t"), Page("t")
     ranker_section(page, [], [EvaluationResult("test", 0.95, [], comparisons)])
-    found = cells(page.render())
-    assert [found[at + 1 : at + 3] for at in range(0, len(found), 9)] == [
+    table = cells(page.render())
+    assert [table[at + 1 : at + 3] for at in range(0, len(table), 9)] == [
         ["trained+ranker", "trained"],
         ["a+b+ranker", "a+b"],
     ]
-    assert found[3:6] == ["+0.100 [+0.050, +0.150]".replace(", ", ",\xa0"), "&lt;0.001", "&lt;0.001"]
+    assert table[3:6] == ["+0.100 [+0.050, +0.150]".replace(", ", ",\xa0"), "&lt;0.001", "&lt;0.001"]
     ranker_section(none, [], [EvaluationResult("test", 0.95, [], comparisons[:2])])
     assert none.render() == Page("t").render()

@@ -62,7 +62,9 @@ def test_equal_data_give_equal_bytes_and_other_data_others() -> None:
 
 def test_many_bars_stay_readable_in_width() -> None:
     bars = [
-        MeasureSummary(f"s{one}", f"measure {at} (qrels)", 0.5, 0.4, 0.6, 7) for at in range(12) for one in range(6)
+        MeasureSummary(f"s{system}", f"measure {at} (qrels)", 0.5, 0.4, 0.6, 7)
+        for at in range(12)
+        for system in range(6)
     ]
     assert size_of(metric_bars(bars, "t", 0.95))[0] <= 1800
 
@@ -144,8 +146,8 @@ def test_the_table_of_a_refresh_fits_on_a_page(num_rounds: int, columns: int) ->
     measures = ["RR@10", "nDCG@10", "AP", "recall@1 (qrels)"]
 
     def measured(at: int) -> RoundResult:
-        found = [MeasureSummary("a", one, 0.1 * at, 0.0, 1.0, 9) for one in measures]
-        return RoundResult("arm", at, {"test": found}, {}, {}, {}, {}, {})
+        summaries = [MeasureSummary("a", measure, 0.1 * at, 0.0, 1.0, 9) for measure in measures]
+        return RoundResult("arm", at, {"test": summaries}, {}, {}, {}, {}, {})
 
     rounds = [measured(at) for at in range(1, num_rounds + 1)]
     page = refresh_page("mine", rounds, ["test"], {"arm": 2}, {}, 0.95)

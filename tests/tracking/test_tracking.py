@@ -94,8 +94,8 @@ def test_parent_stages_params_metrics_and_files(tmp_path: Path) -> None:
     assert stage_run.data.tags["dataset"] == "f2"
     assert stage_run.data.metrics == {"loss": 1.0, "recall_20": 0.5}
     history = client_of(tmp_path).get_metric_history(stage_run.info.run_id, "loss")
-    assert [(one.step, one.value) for one in history] == [(1, 2.0), (2, 1.0)]
-    files = {found.name for found in (tmp_path / "mlflow-artifacts").rglob("*.txt")}
+    assert [(point.step, point.value) for point in history] == [(1, 2.0), (2, 1.0)]
+    files = {file.name for file in (tmp_path / "mlflow-artifacts").rglob("*.txt")}
     assert files == {"plot.txt", "a.txt"}
 
 
@@ -107,7 +107,7 @@ def test_same_stage_resumes_the_same_mlflow_run_and_another_does_not(tmp_path: P
     with open_run(CONFIG, "trial", Folder(str(tmp_path))) as run, run.stage("train", {"data": "b"}):
         pass
     assert len(run_of(tmp_path, "trial")) == 1
-    assert sorted(found.data.tags["data"] for found in run_of(tmp_path, "train")) == ["a", "b"]
+    assert sorted(run.data.tags["data"] for run in run_of(tmp_path, "train")) == ["a", "b"]
 
 
 @pytest.mark.usefixtures("here")
@@ -119,8 +119,8 @@ def test_nested_runs_may_overlap_and_end_each_in_its_own_way(tmp_path: Path) -> 
         first.end("FINISHED")
     parent = run_of(tmp_path, "tune")[0]
     ended = [run_of(tmp_path, name)[0] for name in ("first", "second")]
-    assert [one.info.status for one in ended] == ["FINISHED", "FAILED"]
-    assert {one.data.tags["mlflow.parentRunId"] for one in ended} == {parent.info.run_id}
+    assert [run.info.status for run in ended] == ["FINISHED", "FAILED"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in ended} == {parent.info.run_id}
     assert ended[0].data.metrics == {"score": 0.5}
 
 
@@ -224,9 +224,9 @@ def test_a_full_disk_is_told_as_such_and_what_was_logged_meanwhile_is_sent_later
 ) -> None:
     FULL.add_detail("raised as a result of Query-invoked autoflush")
     assert written(FakeLog(None, *[FULL] * 5), monkeypatch) == ["a", "b", "c"]
-    said = capsys.readouterr().err
-    assert "mlflow:5000 does not work (database or disk is full). The work goes on; what is logged is kept" in said
-    assert said.count("warning") == 1
+    log = capsys.readouterr().err
+    assert "mlflow:5000 does not work (database or disk is full). The work goes on; what is logged is kept" in log
+    assert log.count("warning") == 1
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_any_name_of_a_folder_will_do_and_a_verb_does_not_import_mlflow(tmp_path
     )
     workdir = tmp_path / "a?b=c%20d#e::f g;&@h:i*[1]'\"ü"
     command = [sys.executable, "-c", code, str(workdir)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert (found.stdout, found.stderr) == ("False\n", "")
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (process.stdout, process.stderr) == ("False\n", "")
     assert [path.name for path in tmp_path.iterdir()] == [workdir.name]
     with sqlite3.connect(workdir / "mlflow.db") as database:
         assert database.execute("SELECT value FROM metrics WHERE key = 'x'").fetchall() == [(1.0,)]
@@ -365,7 +365,7 @@ def test_a_logged_model_is_loaded_registered_and_encodes_as_it_did(tmp_path: Pat
     client = client_of(tmp_path)
     [model] = client.search_logged_models([client.get_experiment_by_name("raydr").experiment_id])
     assert (model.name, str(model.status), model.model_type) == ("v1-5-trained", "READY", "retriever")
-    assert [(one.key, one.value) for one in model.metrics] == [("test/recall_20", 0.5)]
+    assert [(metric.key, metric.value) for metric in model.metrics] == [("test/recall_20", 0.5)]
     [logged] = run_of(tmp_path, "train")
     [used] = logged.inputs.dataset_inputs
     assert (used.dataset.name, json.loads(used.dataset.source)) == ("mine", {"uri": "/data/mine"})

@@ -178,17 +178,19 @@ def some_run(dataset: Dataset) -> pa.Table:
     """Over dev: the positive of every query but the first among those of five others, by a fixed rule."""
     qrels = dataset.qrels("dev").to_pylist()
     passages = sorted({row["passage_id"] for row in qrels})
-    found = []
+    rows = []
     for row in qrels[1:]:
-        others = [one for one in passages if one != row["passage_id"]][:5]
-        listed = sorted([row["passage_id"], *others], key=lambda one: zlib.crc32((row["query_id"] + one).encode()))
-        found += [(row["query_id"], one, at + 1, -float(at)) for at, one in enumerate(listed)]
-    return pa.Table.from_arrays(list(map(pa.array, zip(*found, strict=True))), names=RUNS.names).cast(RUNS)
+        others = [passage_id for passage_id in passages if passage_id != row["passage_id"]][:5]
+        listed = sorted(
+            [row["passage_id"], *others], key=lambda passage_id: zlib.crc32((row["query_id"] + passage_id).encode())
+        )
+        rows += [(row["query_id"], passage_id, at + 1, -float(at)) for at, passage_id in enumerate(listed)]
+    return pa.Table.from_arrays(list(map(pa.array, zip(*rows, strict=True))), names=RUNS.names).cast(RUNS)
 
 
 def some_ranker_scores(tables: SplitTables) -> pa.Table:
     """A score of every positive and candidate, by a fixed rule."""
-    pairs = pa.concat_tables([one.select(["query_id", "passage_id"]) for one in tables[1:]])
+    pairs = pa.concat_tables([table.select(["query_id", "passage_id"]) for table in tables[1:]])
     scores = [zlib.crc32(str(row).encode()) % 1000 / 100 for row in pairs.to_pylist()]
     return pairs.append_column("score", pa.array(scores, pa.float32()))
 

@@ -9,12 +9,12 @@ from raydr.training.training import Training
 
 
 def advice(miner: str | None = None, **sections: Any) -> list[str]:
-    given = {"model": {}, "train": {}, "train_split": "train", "dev_split": "dev", "seed": 0}
-    return training_advice(Training.model_validate(given | sections), miner)
+    defaults = {"model": {}, "train": {}, "train_split": "train", "dev_split": "dev", "seed": 0}
+    return training_advice(Training.model_validate(defaults | sections), miner)
 
 
 @pytest.mark.parametrize(
-    ("sections", "said"),
+    ("sections", "message"),
     [
         ({"train": {"loss": "rcl"}, "model": {"similarity": "dot"}}, "unbounded similarity"),
         ({"train": {"loss": "distillation"}}, "there is nothing to learn from"),
@@ -42,9 +42,9 @@ def advice(miner: str | None = None, **sections: Any) -> list[str]:
         ),
     ],
 )
-def test_unwise_settings_are_named(sections: dict[str, Any], said: str) -> None:
-    [one] = advice(**sections)
-    assert said in one
+def test_unwise_settings_are_named(sections: dict[str, Any], message: str) -> None:
+    [remark] = advice(**sections)
+    assert message in remark
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,11 @@ def test_an_epoch_draws_negatives_of_its_own(batches: BatchMaker) -> None:
     rows = np.arange(len(batches.examples))
     drawn = [batches.make(rows, epoch).passage_hash_P for epoch in (0, 1, 2, 0)]
     assert torch.equal(drawn[0], drawn[3])
-    positives, negatives = zip(*((one.view(-1, 3)[:, 0], one.view(-1, 3)[:, 1:]) for one in drawn), strict=True)
-    assert all(torch.equal(one, positives[0]) for one in positives)
-    for one, two in ((0, 1), (0, 2), (1, 2)):
-        # Of about five candidates two: a query may draw the same ones now and then.
-        same_Q = (negatives[one].sort(dim=1).values == negatives[two].sort(dim=1).values).all(dim=1)
+    positives, negatives = zip(*((rows.view(-1, 3)[:, 0], rows.view(-1, 3)[:, 1:]) for rows in drawn), strict=True)
+    assert all(torch.equal(rows, positives[0]) for rows in positives)
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        # Of about five candidates second: a query may draw the same ones now and then.
+        same_Q = (negatives[first].sort(dim=1).values == negatives[second].sort(dim=1).values).all(dim=1)
         assert same_Q.float().mean() < 0.5
 
 
@@ -66,7 +66,7 @@ def test_a_loss_of_several_positives_brings_them_beside_the_negatives(
     own = examples.positives.values
     several = [[row, (row + 60) % 120, (row + 61) % 120] if at < 20 else [row] for at, row in enumerate(own.tolist())]
     batches.examples = replace(
-        examples, positives=Ragged(np.concatenate(several), np.cumsum([0, *(len(one) for one in several)]))
+        examples, positives=Ragged(np.concatenate(several), np.cumsum([0, *(len(rows) for rows in several)]))
     )
     rows = np.arange(len(examples))
     made = batches.make(rows, 0)

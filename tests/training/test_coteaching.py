@@ -120,8 +120,8 @@ def test_schedule_is_the_papers_formula(noise_rate, ramp_epochs):
 
 def test_the_share_of_the_last_detection_stands_in_for_the_noise_rate():
     schedule = CoTeachingConfig(ramp_epochs=2)
-    found = [schedule.keep_share(epoch, share) for epoch, share in ((5, None), (1, 0.4), (5, 0.4), (5, 1.0))]
-    assert found == pytest.approx([1.0, 0.8, 0.6, 0.01])
+    shares = [schedule.keep_share(epoch, share) for epoch, share in ((5, None), (1, 0.4), (5, 0.4), (5, 1.0))]
+    assert shares == pytest.approx([1.0, 0.8, 0.6, 0.01])
 
 
 @pytest.mark.parametrize(("share", "num_kept"), [(1.0, 10), (0.6, 6), (0.55, 5), (0.01, 1)])

@@ -67,7 +67,7 @@ def test_draws_of_a_query_do_not_depend_on_its_batch(tiny_data: tuple[str, str],
     config = config_for(tiny_checkpoint, num_hard_negatives=8, num_random_negatives=2)
     whole = draw_lists(examples, corpus, np.array([3, 7]), config, seed=0, epoch=1)
     alone = [draw_lists(examples, corpus, np.array([at]), config, seed=0, epoch=1) for at in (3, 7)]
-    assert whole.passage_rows.tolist() == [row for one in alone for row in one.passage_rows.tolist()]
+    assert whole.passage_rows.tolist() == [row for batch in alone for row in batch.passage_rows.tolist()]
     assert whole.passage_rows.shape == (2, 11)
     other = draw_lists(examples, corpus, np.array([3, 7]), config, seed=0, epoch=2)
     assert whole.passage_rows.tolist() != other.passage_rows.tolist()
@@ -130,12 +130,12 @@ def test_weights_of_a_judge_go_with_the_candidates_that_were_drawn(
     assert (line, lists.weights[line, column]) == (0, 0.25)
     assert lists.passage_rows[line, column] == examples.negatives[3][2]
     scores_QC = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
-    found = lists.candidates(scores_QC)
-    assert found.log_weight_QC is not None
+    candidates = lists.candidates(scores_QC)
+    assert candidates.log_weight_QC is not None
     # The softmax over the list, in which that candidate counts a quarter.
     exp_C = scores_QC[0].exp() * torch.from_numpy(lists.weights[0])
     expected = -(exp_C[0] / exp_C.sum()).log()
-    torch.testing.assert_close(NCE().compute(found, 0).per_query_Q[0], expected)
+    torch.testing.assert_close(NCE().compute(candidates, 0).per_query_Q[0], expected)
 
 
 @pytest.mark.parametrize("loss", [{"name": "nce"}, {"name": "rcl", "beta": {"final": 0.1, "start_epoch": 1}}])
@@ -167,8 +167,8 @@ def test_ranks_share_a_batch(tiny_data: tuple[str, str], tiny_checkpoint: str, t
     alone = make_ranker_trainer(tiny_data, config)
     progress = alone.run()
     shared, weights = run_in_ranks(2, tmp_path, make_ranker_trainer, tiny_data, config)
-    for one, other in zip(progress.history, shared.history, strict=True):
-        assert one.metrics == pytest.approx(other.metrics, rel=1e-4)
+    for epoch, other in zip(progress.history, shared.history, strict=True):
+        assert epoch.metrics == pytest.approx(other.metrics, rel=1e-4)
     # A softmax does not see the bias: its gradient is rounding alone, which AdamW makes steps of.
     learnt = {key: value for key, value in alone.model.state_dict().items() if key != "classifier.classifier.bias"}
     for key, value in learnt.items():

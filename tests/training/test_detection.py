@@ -36,7 +36,9 @@ def test_a_pairs_own_positive_is_not_among_what_it_is_measured_against(
     detector.measure(trainer.model, 1, torch.float32)
     [random_NM] = seen
     # 100 of 40 pairs, with replacement: nearly every pair draws itself.
-    drawn = [query_rng(detector.seed, 1, one, "perplexity").integers(40, size=100) for one in examples.query_ids]
+    drawn = [
+        query_rng(detector.seed, 1, query_id, "perplexity").integers(40, size=100) for query_id in examples.query_ids
+    ]
     own_NM = np.stack(drawn) == np.arange(40)[:, None]
     assert own_NM.any(axis=1).mean() > 0.8
     np.testing.assert_array_equal(np.isneginf(random_NM), own_NM)

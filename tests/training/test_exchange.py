@@ -19,7 +19,7 @@ def test_gradients_in_half_precision_train_the_same_up_to_rounding(
 ) -> None:
     config = model_config(tiny_checkpoint)
     alone, expected = run_alone(tiny_data, config, TRAIN)
-    exact, found = run_with_ranks(2, tmp_path / "exact", tiny_data, config, TRAIN | cached)
+    exact, unrounded = run_with_ranks(2, tmp_path / "exact", tiny_data, config, TRAIN | cached)
     half = TRAIN | cached | {"gradients": "bfloat16"}
     halved, rounded = run_with_ranks(2, tmp_path / "half", tiny_data, config, half)
 
@@ -30,13 +30,13 @@ def test_gradients_in_half_precision_train_the_same_up_to_rounding(
     assert losses(halved) == pytest.approx(losses(alone), rel=5e-3)
 
     def apart(weights: dict[str, torch.Tensor]) -> float:
-        return max(float((weights[name] - one).abs().max()) for name, one in expected.items())
+        return max(float((weights[name] - tensor).abs().max()) for name, tensor in expected.items())
 
     # What is sent is rounded, and no more than that goes wrong.
-    assert 3 * apart(found) < apart(rounded) < 1e-3
+    assert 3 * apart(unrounded) < apart(rounded) < 1e-3
 
 
 def test_a_single_worker_sends_nothing(tiny_data: Any, tiny_checkpoint: str) -> None:
     config = model_config(tiny_checkpoint)
-    plain, halved = (run_alone(tiny_data, config, TRAIN | {"gradients": one})[1] for one in ("float32", "bfloat16"))
+    plain, halved = (run_alone(tiny_data, config, TRAIN | {"gradients": dtype})[1] for dtype in ("float32", "bfloat16"))
     assert all(plain[name].equal(halved[name]) for name in plain)

@@ -65,7 +65,7 @@ def test_two_ranks_equal_one(tiny_data: tuple[str, str], tiny_checkpoint: str, t
 
 def test_the_embeddings_alone_can_stay(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"optimizer": {"frozen_layers": 0}})
-    learning = {name: one.requires_grad for name, one in trainer.learner.model.named_parameters()}
+    learning = {name: parameter.requires_grad for name, parameter in trainer.learner.model.named_parameters()}
     assert {name for name, learns in learning.items() if not learns} == {
         name for name in learning if "embeddings" in name
     }
@@ -83,6 +83,6 @@ def test_a_cross_encoder_has_them_too(tiny_data: tuple[str, str], tiny_checkpoin
 
 
 def test_something_must_learn(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
-    told = r"^train.optimizer.frozen_layers is 2, and BertModel has 2 layers: none would learn"
-    with pytest.raises(ConfigError, match=told):
+    error = r"^train.optimizer.frozen_layers is 2, and BertModel has 2 layers: none would learn"
+    with pytest.raises(ConfigError, match=error):
         make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | {"optimizer": {"frozen_layers": 2}})

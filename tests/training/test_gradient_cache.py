@@ -52,7 +52,7 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
             pairs = CachedEncoding(learner.model, batch.queries, batch.passages)._groups
             seed_step(0, 0, 0)
             vectors = [learner.model(*pair) for pair in pairs]
-            query_QD, passage_PD = (torch.cat([one[side] for one in vectors]) for side in (0, 1))
+            query_QD, passage_PD = (torch.cat([pair[side] for pair in vectors]) for side in (0, 1))
             query_QD, passage_PD = query_QD[batch.queries.places_N], passage_PD[batch.passages.places_N]
             from raydr.training.scoring import BatchView, Encodings
 
@@ -61,7 +61,9 @@ def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny
         else:
             candidates = learner.encode(batch).candidates()
         learner.backward(trainer.config.loss.compute(candidates, 0).per_query_Q.mean(), quiet=False)
-        gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})
+        gradients.append(
+            {name: parameter.grad for name, parameter in learner.model.named_parameters() if parameter.grad is not None}
+        )
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)
@@ -78,8 +80,8 @@ def test_training_in_pieces_equals_training_whole(loss, tiny_data, tiny_checkpoi
         return
     whole, weights = run_alone(tiny_data, config, TRAIN | LOSSES[loss])
     pieces, cached = run_alone(tiny_data, config, TRAIN | LOSSES[loss] | SMALL)
-    for one, two in zip(whole.history, pieces.history, strict=True):
-        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-4)
+    for epoch, other in zip(whole.history, pieces.history, strict=True):
+        assert other.metrics["loss"] == pytest.approx(epoch.metrics["loss"], rel=1e-4)
     for name, tensor in weights.items():
         torch.testing.assert_close(cached[name], tensor, rtol=1e-3, atol=2e-5)
 
@@ -107,7 +109,9 @@ def test_several_vectors_a_text_in_pieces(score, ragged_data, tiny_checkpoint):
         learner.backward(
             trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False
         )
-        gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})
+        gradients.append(
+            {name: parameter.grad for name, parameter in learner.model.named_parameters() if parameter.grad is not None}
+        )
     assert gradients[0].keys() == gradients[1].keys() == {name for name, _ in learner.model.named_parameters()}
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)

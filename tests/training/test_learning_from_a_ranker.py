@@ -31,14 +31,14 @@ def test_scores_stand_at_the_querys_own_candidates(tiny_data: tuple[str, str], t
         # Six candidates are there; two random passages have no score, nor has the other query's list.
         num = 1 + len(examples.negatives[at])
         assert known_QC[line].sum() == known_QC[line, own].sum() == num < 9
-        found = candidates.signals["ranker_scores_QC"][line, own][:num].tolist()
-        assert found[0] == ranker.scores_of(np.array([at]), examples.positives[at][:1])[0]
+        own_scores = candidates.signals["ranker_scores_QC"][line, own][:num].tolist()
+        assert own_scores[0] == ranker.scores_of(np.array([at]), examples.positives[at][:1])[0]
         negatives = np.asarray(examples.negatives[at])
         scores = ranker.scores_of(np.full(len(negatives), at), negatives).tolist()
         hashes = maker.corpus.content_hashes(negatives).view(np.int64).tolist()
         by_hash = dict(zip(hashes, scores, strict=True))
         assert len(set(by_hash.values())) > 1
-        assert found[1:] == [by_hash[one] for one in batch.passage_hash_P[own][1:num].tolist()]
+        assert own_scores[1:] == [by_hash[content_hash] for content_hash in batch.passage_hash_P[own][1:num].tolist()]
 
 
 @pytest.mark.invariant

@@ -73,7 +73,7 @@ def test_the_optimiser_and_checkpoints_hold_what_learns(
     recorder = Recorder(keep_at=3, folder=tmp_path)
     trainer = make_trainer(tiny_data, config, TRAIN | NPC | {"checkpoint_steps": 1}, recorder)
     learner = trainer.learner
-    learning = {name for name, one in learner.model.named_parameters() if one.requires_grad}
+    learning = {name for name, parameter in learner.model.named_parameters() if parameter.requires_grad}
     assert all("lora_" in name or "projection" in name for name in learning)
     groups = learner.optimization.optimizer.param_groups
     assert sum(len(group["params"]) for group in groups) == len(learning)
@@ -177,8 +177,8 @@ def test_a_cross_encoder_has_them_too(tiny_data: tuple[str, str], tiny_checkpoin
     progress = trainer.run()
     of_encoder = {name for name in before if ".bert." in name}
     assert before.keys() - of_encoder == {"classifier.classifier.weight", "classifier.classifier.bias"}
-    found = changed(before, trainer.model.state_dict())
-    assert found == {name for name in of_encoder if is_target(name)} | (before.keys() - of_encoder)
+    names = changed(before, trainer.model.state_dict())
+    assert names == {name for name in of_encoder if is_target(name)} | (before.keys() - of_encoder)
     assert progress.history[1].metrics["loss"] < progress.history[0].metrics["loss"]
     trainer.model.save(tmp_path, trainer.tokenizer)
     assert not changed(trainer.model.state_dict(), CrossEncoder.load(tmp_path).state_dict())

@@ -32,14 +32,14 @@ def test_a_training_in_pieces_on_a_device_is_the_whole_one_on_a_processor(
 ) -> None:
     chosen = {"loss": {"name": loss, **LOSSES[loss]}, "pair_detection": {"margins": "model", "num_random": 20}}
     expected = losses_of(ragged_data, tiny_checkpoint, "cpu", **chosen)
-    found = losses_of(ragged_data, tiny_checkpoint, device, cache_tokens=64, **chosen)
-    assert found == pytest.approx(expected, rel=1e-3)
+    losses = losses_of(ragged_data, tiny_checkpoint, device, cache_tokens=64, **chosen)
+    assert losses == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_stays_close(dtype: str, device: str, tiny_data: Any, tiny_checkpoint: str) -> None:
     expected = losses_of(tiny_data, tiny_checkpoint, "cpu")
-    found = losses_of(tiny_data, tiny_checkpoint, device, dtype=dtype)
-    assert torch.tensor(found).isfinite().all()
-    assert found == pytest.approx(expected, rel=0.1)
+    losses = losses_of(tiny_data, tiny_checkpoint, device, dtype=dtype)
+    assert torch.tensor(losses).isfinite().all()
+    assert losses == pytest.approx(expected, rel=0.1)

@@ -57,10 +57,10 @@ def softly(query_MD: np.ndarray, passage_D: np.ndarray) -> float:
 FORMULAS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "dual": lambda query, passage: sum(query * passage),
     "halves": lambda query, passage: max(sum(query[:16] * passage[:16]), sum(query[16:] * passage[16:])),
-    "multi": lambda query, passage: max(query @ one for one in real(passage)),
+    "multi": lambda query, passage: max(query @ vector for vector in real(passage)),
     "poly": softly,
-    "genpoly": lambda query, passage: sum(softly(query, one) for one in real(passage)),
-    "sum_of_max": lambda query, passage: sum(max(one @ other for other in real(passage)) for one in real(query)),
+    "genpoly": lambda query, passage: sum(softly(query, vector) for vector in real(passage)),
+    "sum_of_max": lambda query, passage: sum(max(vector @ other for other in real(passage)) for vector in real(query)),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "multi": {"num_vectors": 10},
@@ -158,7 +158,7 @@ def test_in_detection(scored: Scored) -> None:
     examples = detector.examples
     for at in (0, 7, 39):
         drawn = query_rng(detector.seed, 1, examples.query_ids[at], "perplexity").integers(len(examples), size=12)
-        rows = np.array([int(examples.positives[one][0]) for one in drawn])
+        rows = np.array([int(examples.positives[place][0]) for place in drawn])
         hashes = scored.corpus.content_hashes(rows).view(np.int64)
         rows = rows[~np.isin(hashes, examples.forbidden[at])]
         random = [SCALE * scored.similarity(at, row) for row in rows]
@@ -170,8 +170,8 @@ def test_in_judging_negatives(scored: Scored) -> None:
     examples = scored.trainer.batches.examples
     query_P, passage_P = np.array([0, 1, 7, 7]), np.array([3, 0, 2, 3])
     rows = np.array([5, 17, 80, 119])
-    found = scored.scorer.score(examples.texts, scored.corpus.texts(rows), query_P, passage_P)
-    for score, query, passage in zip(found, query_P, rows[passage_P], strict=True):
+    scores = scored.scorer.score(examples.texts, scored.corpus.texts(rows), query_P, passage_P)
+    for score, query, passage in zip(scores, query_P, rows[passage_P], strict=True):
         assert score == close(scored.similarity(int(query), int(passage)))
 
 
@@ -191,9 +191,9 @@ def test_in_judging_pairs(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> No
     assert [block.num_queries for block in blocks] == [3, 3, 1]
     others = np.delete(rows, 2)
     random = np.concatenate([block.scores_M for block in blocks]).reshape(len(lines), len(others))
-    given = np.concatenate([block.positives("npc") for block in blocks])
+    scores = np.concatenate([block.positives("npc") for block in blocks])
     for place, at in enumerate(lines):
-        assert given[place] == close(SCALE * scored.similarity(at, int(passage_rows[place])))
+        assert scores[place] == close(SCALE * scored.similarity(at, int(passage_rows[place])))
         assert random[place].tolist() == [close(SCALE * scored.similarity(at, int(row))) for row in others]
     assert list(sample.score([], [], {}, {})) == []
 
@@ -221,13 +221,15 @@ class TwoShards:
 def test_in_search(scored: Scored, num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of vectors that half precision holds as they are: what it rounds off is no matter of the score."""
     monkeypatch.setattr("raydr.indexing.search.QUERIES_PER_THREAD", 1)
-    query_QD, passage_PD = (one.astype(np.float16).astype(np.float32) for one in (scored.query_QD, scored.passage_PD))
+    query_QD, passage_PD = (
+        vectors.astype(np.float16).astype(np.float32) for vectors in (scored.query_QD, scored.passage_PD)
+    )
     index = cast(IndexShards, TwoShards(passage_PD, scored.config.score))
-    found = ShardSearcher(index, [0, 1], SearchConfig(), num_threads).search(query_QD, 10)
+    hits = ShardSearcher(index, [0, 1], SearchConfig(), num_threads).search(query_QD, 10)
     for query in (0, 7, 39):
         exact = np.array([scored.expected(query_QD[query], passage_D) for passage_D in passage_PD])
-        np.testing.assert_allclose(found.scores[query], exact[found.rows[query]], rtol=1e-4, atol=1e-4)
-        np.testing.assert_allclose(found.scores[query], -np.sort(-exact)[:10], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(hits.scores[query], exact[hits.rows[query]], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(hits.scores[query], -np.sort(-exact)[:10], rtol=1e-4, atol=1e-4)
 
 
 def test_an_index_of_inner_products_is_refused_for_another_score() -> None:
@@ -294,7 +296,7 @@ def test_scores_are_float32_whatever_encoded_the_texts(
         learner.backward(
             trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False
         )
-        grads = [one.grad for one in learner.model.parameters() if one.grad is not None]
+        grads = [parameter.grad for parameter in learner.model.parameters() if parameter.grad is not None]
         assert all(bool(torch.isfinite(grad).all()) for grad in grads)
         assert len(grads) == len(list(learner.model.parameters()))
     assert scores["bfloat16"].dtype == torch.float32

@@ -35,7 +35,9 @@ def test_gradients_are_the_same_and_less_is_kept(towers, dropout, tiny_data, tin
             loss = trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean()
         kept.append(size)
         learner.backward(loss, quiet=False)
-        gradients.append({name: one.grad for name, one in learner.model.named_parameters() if one.grad is not None})
+        gradients.append(
+            {name: parameter.grad for name, parameter in learner.model.named_parameters() if parameter.grad is not None}
+        )
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-5, atol=1e-7)

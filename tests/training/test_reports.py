@@ -52,7 +52,7 @@ class Recorder:
 
 def after(epoch: int, step: int) -> Progress:
     """Of epochs of 10 steps."""
-    rows = [EpochRow(epoch=one, metrics={"loss": 1.0}) for one in range(epoch)]
+    rows = [EpochRow(epoch=number, metrics={"loss": 1.0}) for number in range(epoch)]
     return Progress(epoch=epoch, step=step, global_step=10 * epoch + step, history=rows)
 
 
@@ -66,26 +66,26 @@ def test_an_epoch_is_told_of_when_its_state_is_kept(rank: int, tmp_path: Path) -
     process, watcher = SlowProcess(rank), Recorder()
     listener = WorkerListener(watcher, None, cast(WorkerProcess, process), Folder(str(tmp_path)))
 
-    def told() -> list[int]:
+    def epochs() -> list[int]:
         return [epoch for epoch, num_rows in watcher.epochs if epoch == num_rows]
 
     listener.on_checkpoint(after(1, 0), no_state)
     listener.on_step(after(1, 1), 10, {})
-    assert told() == []
+    assert epochs() == []
     process.is_kept = True
     listener.on_step(after(1, 2), 10, {})
     listener.on_step(after(1, 3), 10, {})
-    assert told() == [1] * (rank == 0)
+    assert epochs() == [1] * (rank == 0)
     # The next state waits for the one before; what that was of is told.
     listener.on_checkpoint(after(2, 0), no_state)
     listener.on_checkpoint(after(2, 5), no_state)
-    assert told() == [1, 2] * (rank == 0)
+    assert epochs() == [1, 2] * (rank == 0)
     # What breaks off in an epoch has nothing new to tell of.
     process.is_kept = True
     listener.on_step(after(2, 6), 10, {})
     listener.on_checkpoint(after(3, 0), no_state)
     process.wait()
     listener.show_epochs()
-    assert told() == [1, 2, 3] * (rank == 0)
+    assert epochs() == [1, 2, 3] * (rank == 0)
     # Every rank reports the same number of times.
     assert process.reported == [10, 20, 25, 30]

@@ -102,6 +102,6 @@ def test_what_a_guide_takes_for_a_positive_is_left_out_whoever_brings_it(rule: d
 def test_every_passage_that_weighs_less_does_so_for_its_query_whoever_brings_it() -> None:
     weights = torch.tensor([[0.5, 0.25], [0.125, 1.0]])
     signal = BatchPassageWeights(torch.tensor([[2, 6], [3, 0]]), weights.log())
-    found = scored([[5], [7]], signals=(signal,))
-    assert found.log_weight_QC is not None
-    assert found.log_weight_QC.exp().tolist() == [[1, 0.5, 1, 1, 1, 0.25, 1, 1], [1, 1, 0.125, 1, 1, 1, 1, 1]]
+    candidates = scored([[5], [7]], signals=(signal,))
+    assert candidates.log_weight_QC is not None
+    assert candidates.log_weight_QC.exp().tolist() == [[1, 0.5, 1, 1, 1, 0.25, 1, 1], [1, 1, 0.125, 1, 1, 1, 1, 1]]

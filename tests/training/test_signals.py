@@ -44,8 +44,8 @@ def test_every_positive_and_candidate_has_its_own_score(loaded: tuple[Examples, 
     for rows in (examples.positives, examples.negatives):
         for at, query_id in enumerate(examples.query_ids):
             asked = np.asarray(rows[at])[::-1]
-            found = joined.scores_of(np.full(len(asked), at), asked)
-            assert found.tolist() == [known[query_id, passage_id] for passage_id in corpus.ids(asked)]
+            own_scores = joined.scores_of(np.full(len(asked), at), asked)
+            assert own_scores.tolist() == [known[query_id, passage_id] for passage_id in corpus.ids(asked)]
 
 
 def test_what_has_no_score_is_named(loaded: tuple[Examples, Corpus, pa.Table]) -> None:
@@ -66,9 +66,9 @@ def test_vectors_are_found_by_example_and_by_row(tmp_path: Path) -> None:
     guide = Guide.join(queries, passages, ["q5", "q0", "q6"], GuideConfig())
     rows, none = np.array([[10, 3], [3, 0]]), np.zeros((2, 2))
     drawn = DrawnBatch(np.array([2, 0]), rows, none.astype(bool), none.astype(np.float32), num_positives=1)
-    found = guide.of(drawn)
-    assert np.array_equal(found.query_QD, query_ND[[6, 5]])
-    assert np.array_equal(found.passage_CD, passage_ND[[10, 3, 3, 0]])
+    vectors = guide.of(drawn)
+    assert np.array_equal(vectors.query_QD, query_ND[[6, 5]])
+    assert np.array_equal(vectors.passage_CD, passage_ND[[10, 3, 3, 0]])
     with pytest.raises(DataError, match="have none of query 'q9'"):
         Guide.join(queries, passages, ["q0", "q9"], GuideConfig())
 

@@ -28,12 +28,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_training_in_tiles_equals_training_whole(variant: str, tiny_data: Any, tiny_checkpoint: str) -> None:
     config = model_config(tiny_checkpoint, dropout=0.1)
     whole, weights = run_alone(tiny_data, config, TRAIN | VARIANTS[variant])
-    tiled, found = run_alone(tiny_data, config, TRAIN | VARIANTS[variant] | {"tile_queries": 3})
-    for one, two in zip(whole.history, tiled.history, strict=True):
-        expected = {name: value for name, value in one.metrics.items() if "seconds" not in name}
-        assert {name: two.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    tiled, tiled_weights = run_alone(tiny_data, config, TRAIN | VARIANTS[variant] | {"tile_queries": 3})
+    for epoch, other in zip(whole.history, tiled.history, strict=True):
+        expected = {name: value for name, value in epoch.metrics.items() if "seconds" not in name}
+        assert {name: other.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3, abs=1e-6)
     for name, tensor in weights.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=2e-5)
+        torch.testing.assert_close(tiled_weights[name], tensor, rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.invariant
@@ -55,15 +55,15 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        for one in made if isinstance(made, tuple | list) else (made,):
+        for output in made if isinstance(made, tuple | list) else (made,):
             # The passages' vectors, on their side, have as many columns.
             if (
-                isinstance(one, Tensor)
-                and one.ndim == 2
-                and (one.shape[0] != self.dims)
-                and one.shape[1] == self.num_columns
+                isinstance(output, Tensor)
+                and output.ndim == 2
+                and (output.shape[0] != self.dims)
+                and output.shape[1] == self.num_columns
             ):
-                self.most = max(self.most, one.shape[0])
+                self.most = max(self.most, output.shape[0])
         return made
 
 

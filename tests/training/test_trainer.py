@@ -80,11 +80,11 @@ def test_two_workers_equal_one(variant, tiny_data, tiny_checkpoint, tmp_path):
     together, shared = run_with_ranks(2, tmp_path, tiny_data, config, train)
     assert together.clean == alone.clean
     assert "npc" not in variant or sum(alone.clean) == len(alone.clean) / 2
-    for one, two in zip(alone.history, together.history, strict=True):
-        assert two.metrics.keys() == one.metrics.keys()
-        shown = one.metrics.keys() - {"seconds"}
-        assert {name: two.metrics[name] for name in shown} == pytest.approx(
-            {name: one.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
+    for epoch, other in zip(alone.history, together.history, strict=True):
+        assert other.metrics.keys() == epoch.metrics.keys()
+        shown = epoch.metrics.keys() - {"seconds"}
+        assert {name: other.metrics[name] for name in shown} == pytest.approx(
+            {name: epoch.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
         )
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
@@ -99,10 +99,10 @@ def test_three_workers_that_cannot_share_a_batch_evenly_equal_one(variant, tiny_
     alone, weights = run_alone(tiny_data, config, train)
     together, shared = run_with_ranks(3, tmp_path, tiny_data, config, train | {"num_workers": 3})
     assert together.clean == alone.clean
-    for one, three in zip(alone.history, together.history, strict=True):
-        shown = one.metrics.keys() - {"seconds"}
-        assert {name: three.metrics[name] for name in shown} == pytest.approx(
-            {name: one.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
+    for epoch, other in zip(alone.history, together.history, strict=True):
+        shown = epoch.metrics.keys() - {"seconds"}
+        assert {name: other.metrics[name] for name in shown} == pytest.approx(
+            {name: epoch.metrics[name] for name in shown}, rel=1e-3, abs=1e-5
         )
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
@@ -128,16 +128,16 @@ def test_checkpoints_come_by_minutes_whatever_a_step_takes(tiny_data, tiny_check
 def test_figures_stay_on_the_device_until_they_are_told(tiny_data, tiny_checkpoint, monkeypatch):
     """A copy in every step makes the device wait for the program: only steps that are logged, and epochs, take one."""
     copies = []
-    monkeypatch.setattr("raydr.training.trainer.as_numbers", lambda found: copies.append(1) or as_numbers(found))
+    monkeypatch.setattr("raydr.training.trainer.as_numbers", lambda figures: copies.append(1) or as_numbers(figures))
     progress, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 100})
     # Ten steps: the last step of an epoch is logged, then its sums are taken.
     assert len(copies) == 4
-    told, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 1})
-    assert progress.history[1].metrics["loss"] == pytest.approx(told.history[1].metrics["loss"], rel=1e-12)
+    logged, _ = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN | {"log_steps": 1})
+    assert progress.history[1].metrics["loss"] == pytest.approx(logged.history[1].metrics["loss"], rel=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"num_workers": [2, 5], "batch_size": 4}, "5 workers share the 4 queries of a micro-batch"),
         ({"batch_size": 10, "accumulation_steps": 4}, "batch_size 10 is not divisible by accumulation_steps 4"),
@@ -145,8 +145,8 @@ def test_figures_stay_on_the_device_until_they_are_told(tiny_data, tiny_checkpoi
         ({"guide": {"mode": "relative", "margin": 5}}, "is a share of the positive's score; allowed: -1 to 1"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(changes, said):
-    with pytest.raises(ValidationError, match=said):
+def test_settings_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
         TrainConfig.model_validate({"batch_size": 64, **changes})
     # 128 over any number of nodes between 2 and 4.
     assert TrainConfig.model_validate({"batch_size": 128, "num_workers": [2, 4]}).fewest_workers == 2
@@ -170,8 +170,8 @@ def test_two_workers_equal_one_with_several_positives_and_verdicts(tiny_data, ti
     plain, _ = run_alone(tiny_data, config, TRAIN)
     assert alone.history[-1].metrics["loss"] != pytest.approx(plain.history[-1].metrics["loss"], rel=1e-3)
     together, shared = run_with_ranks(2, tmp_path / "ranks", folders, config, TRAIN)
-    for one, two in zip(alone.history, together.history, strict=True):
-        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-4)
+    for epoch, other in zip(alone.history, together.history, strict=True):
+        assert other.metrics["loss"] == pytest.approx(epoch.metrics["loss"], rel=1e-4)
     for name, tensor in weights.items():
         torch.testing.assert_close(shared[name], tensor, rtol=1e-3, atol=2e-5)
 
@@ -191,8 +191,8 @@ def test_resumed_equals_uninterrupted(variant, stop, tiny_data, tiny_checkpoint,
     assert progress.clean == whole.clean
     for name, tensor in weights.items():
         assert torch.equal(resumed.model.state_dict()[name], tensor), name
-    for one, two in zip(whole.history, progress.history, strict=True):
-        assert two.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=1e-6)
+    for epoch, other in zip(whole.history, progress.history, strict=True):
+        assert other.metrics["loss"] == pytest.approx(epoch.metrics["loss"], rel=1e-6)
 
 
 def test_accumulation_is_the_mean_of_micro_batches(tiny_data, tiny_checkpoint):
@@ -320,9 +320,9 @@ def test_training_leaves_out_what_the_guide_takes_for_positives(tiny_data, tiny_
     [guide] = [signal for signal in batches.signals if isinstance(signal, Guide)]
     [batch] = next(iter(batches.epoch(0)))
     plain = replace(batch, signals=())
-    found, before = (trainer.view(trainer.learner, one).candidates().excluded_QC for one in (batch, plain))
+    guided, before = (trainer.view(trainer.learner, drawn).candidates().excluded_QC for drawn in (batch, plain))
     contents = batches.corpus.content_hashes(np.arange(len(batches.corpus))).view(np.int64).tolist()
-    rows = np.array([contents.index(one) for one in batch.passage_hash_P.tolist()])
+    rows = np.array([contents.index(content_hash) for content_hash in batch.passage_hash_P.tolist()])
     group, left_out = len(rows) // len(batch.query_rows), 0
     for query, at in enumerate(batch.query_rows):
         query_D = guide.queries.take(np.array([at]))[0].astype(np.float32)
@@ -330,7 +330,7 @@ def test_training_leaves_out_what_the_guide_takes_for_positives(tiny_data, tiny_
         for column, score in enumerate(scores):
             own = column == query * group
             like = not own and score > scores[query * group] - 0.2
-            assert found[query, column] == (before[query, column] or like)
+            assert guided[query, column] == (before[query, column] or like)
             left_out += like and not before[query, column]
     assert left_out > 20
 
@@ -369,7 +369,7 @@ def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpo
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint, scale=1.0), TRAIN | npc)
     detector, batches = trainer.detector, trainer.batches
     examples, model = batches.examples, trainer.model.eval()
-    found = detector.measure(model, 1, torch.float32).random_N
+    random_N = detector.measure(model, 1, torch.float32).random_N
 
     def vector(side: str, title: list[str] | None, text: list[str]) -> np.ndarray:
         tokenizer = batches.tokenizers[side]
@@ -377,7 +377,7 @@ def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpo
 
     for at in (0, 7, 39):
         drawn = query_rng(detector.seed, 1, examples.query_ids[at], "perplexity").integers(len(examples), size=12)
-        rows = [int(examples.positives[one][0]) for one in drawn]
+        rows = [int(examples.positives[place][0]) for place in drawn]
         hashes = batches.corpus.content_hashes(np.array(rows)).view(np.int64)
         rows = [row for row, content in zip(rows, hashes, strict=True) if content not in examples.forbidden[at]]
         texts = batches.corpus.texts(np.array(rows))
@@ -387,7 +387,7 @@ def test_random_pairs_are_what_mismatched_ones_look_like(tiny_data, tiny_checkpo
             for title, text in zip(texts.titles, texts.texts, strict=True)
         ]
         expected = np.log(sum(np.exp(score) for score in scores)) - scores[0]
-        assert found[at] == pytest.approx(expected, rel=1e-3)
+        assert random_N[at] == pytest.approx(expected, rel=1e-3)
 
 
 def test_dev_queries_without_judgments_are_left_out_and_all_of_them_refused(tiny_data):
@@ -407,14 +407,14 @@ def test_what_was_dropped_for_a_dev_query_is_neither_right_nor_wrong(tiny_data, 
     assert retrieval is not None
     before = retrieval.rank_passages(trainer.model, torch.float32, 5)
     assert before is not None
-    firsts = {query_id: found[0] for query_id, found in before.items()}
+    firsts = {query_id: passage_ids[0] for query_id, passage_ids in before.items()}
     data, corpus = Dataset.open(tiny_data[1]), Corpus.open(tiny_data[0])
     queries, qrels, negatives = data.training_tables("dev")
-    rows = [{"query_id": one, "passage_id": first, "miner": "test"} for one, first in firsts.items()]
+    rows = [{"query_id": query_id, "passage_id": first, "miner": "test"} for query_id, first in firsts.items()]
     tables = (queries, qrels, pa.concat_tables([negatives, to_table("dropped", rows)]))
     retrieval.dev = build_dev_set(*tables, corpus, DevConfig(random_passages=120), seed=0)
     after = retrieval.rank_passages(trainer.model, torch.float32, 4)
-    assert after == {query_id: found[1:] for query_id, found in before.items()}
+    assert after == {query_id: passage_ids[1:] for query_id, passage_ids in before.items()}
 
 
 def test_a_deep_dev_measure_sees_as_many_passages(tiny_data, tiny_checkpoint):
@@ -531,7 +531,9 @@ def test_accumulated_gradients_are_those_of_the_mean(tiny_data, tiny_checkpoint)
         for batch in batches
     ]
     (sum(losses) / 2).backward()
-    expected = torch.nn.utils.get_total_norm([one.grad for one in other.model.parameters() if one.grad is not None])
+    expected = torch.nn.utils.get_total_norm(
+        [parameter.grad for parameter in other.model.parameters() if parameter.grad is not None]
+    )
     assert trainer._step(batches)["grad_norm"] == pytest.approx(float(expected), rel=1e-4)
 
 

@@ -24,10 +24,10 @@ def test_trials_that_do_not_fit(beir_folder, tiny_checkpoint, tmp_path):
 def test_a_dry_run_says_what_would_be_searched_and_makes_nothing(beir_folder, tiny_checkpoint, tmp_path, capsys):
     raw: dict[str, Any] = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 4})
     assert raydr.tune(raydr.RunConfig.parse(raw), SPACE, name="mine", dry_run=True) is None
-    said = capsys.readouterr().err
-    assert "model.scale" in said
-    assert "mine-bm25-train: new" in said
-    assert "tune-mine: new" in said
+    log = capsys.readouterr().err
+    assert "model.scale" in log
+    assert "mine-bm25-train: new" in log
+    assert "tune-mine: new" in log
     assert not (tmp_path / "work" / "store").exists()
 
 
@@ -39,9 +39,9 @@ def test_trials_find_in_folders_of_their_own_what_is_named_from_here(
     monkeypatch.setattr("raydr.tuning.run.run_tune", lambda session, plan, name: searched.extend([session, plan.space]))
     raw = small_run(Path(beir_folder.name), tiny_checkpoint, Path("work"))
     raydr.tune(raydr.RunConfig.parse(raw), SPACE, name="mine")
-    for one in searched:
-        assert one.config.data.reader.path == str(beir_folder)
-        assert one.config.workdir == f"{beir_folder.parent}/work"
+    for trial in searched:
+        assert trial.config.data.reader.path == str(beir_folder)
+        assert trial.config.workdir == f"{beir_folder.parent}/work"
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,20 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
                 lambda own, name, seed: refresh_model(session, own, seed),
             )  # fmt: skip
 
-        found = confirmed()
-        assert [one.split for one in found] == ["dev", "test"]
-        assert {row.measure for row in found[1].comparisons} == {"RR@10", "recall@5 (qrels)"}
-        assert {row.system for row in found[1].summaries} == {"default", "best"}
+        evaluations = confirmed()
+        assert [evaluation.split for evaluation in evaluations] == ["dev", "test"]
+        assert {row.measure for row in evaluations[1].comparisons} == {"RR@10", "recall@5 (qrels)"}
+        assert {row.system for row in evaluations[1].summaries} == {"default", "best"}
         own = run.of(longer.model_copy(update={"seed": config.seed + 1}))
-        left = [node for arm in lay_out(own) for one in arm.rounds for node in one.nodes().values() if node.temporary]
+        left = [
+            node
+            for arm in lay_out(own)
+            for refresh_round in arm.rounds
+            for node in refresh_round.nodes().values()
+            if node.temporary
+        ]
         assert not any(session.places.folder(node.kind, node.key).exists("manifest.json") for node in left)
-        assert [one.by_seed for one in confirmed()] == [one.by_seed for one in found]
+        assert [evaluation.by_seed for evaluation in confirmed()] == [evaluation.by_seed for evaluation in evaluations]
 
 
 def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:
@@ -114,4 +120,6 @@ def test_a_trial_declares_what_a_verb_declares(config: RunConfig) -> None:
     with open_session(config) as session:
         [verbs] = lay_out(session.recipe.context)
         [trials] = lay_out(declare(config))
-        assert [one.nodes().keys() for one in verbs.rounds] == [one.nodes().keys() for one in trials.rounds]
+        assert [refresh_round.nodes().keys() for refresh_round in verbs.rounds] == [
+            refresh_round.nodes().keys() for refresh_round in trials.rounds
+        ]

@@ -86,14 +86,14 @@ def test_distributions_are_read_as_they_are_written():
             "train.optimizer.learning_rate": {"loguniform": ["1e-4", "1e-2"], "steps": 3},
         }
     )
-    found = {key: one.values for key, one in space.parameters.items()}
-    assert found == {
+    values = {key: parameter.values for key, parameter in space.parameters.items()}
+    assert values == {
         "model.scale": [10.0, 20.0, 40.0],
         "train.num_hard_negatives": [1, 2, 4],
         "train.optimizer.weight_decay": [0.0, 0.05, 0.1],
         "train.optimizer.learning_rate": [1e-4, 1e-3, 1e-2],
     }
-    assert [type(value) for value in found["train.num_hard_negatives"] or []] == [int] * 3
+    assert [type(value) for value in values["train.num_hard_negatives"] or []] == [int] * 3
 
 
 @pytest.mark.parametrize(
@@ -109,16 +109,16 @@ def test_distributions_are_read_as_they_are_written():
     ],
 )
 def test_values_in_the_terms_of_optuna_and_back(entry, value, params):
-    one = Entry.model_validate(entry).parameter(None)
-    assert one.encode(value) == params
+    parameter = Entry.model_validate(entry).parameter(None)
+    assert parameter.encode(value) == params
     if params is not None:
-        assert one.suggest(FixedTrial({"key": params}), "key") == value
+        assert parameter.suggest(FixedTrial({"key": params}), "key") == value
 
 
 def test_numbers_of_a_range_have_few_digits_and_stay_in_it():
-    one = Entry.model_validate({"uniform": [1 / 3, 2 / 3]}).parameter(None)
-    assert one.rounded(0.123456789 + 1 / 3) == 0.4568
-    assert one.rounded(1 / 3) == 1 / 3
+    parameter = Entry.model_validate({"uniform": [1 / 3, 2 / 3]}).parameter(None)
+    assert parameter.rounded(0.123456789 + 1 / 3) == 0.4568
+    assert parameter.rounded(1 / 3) == 1 / 3
 
 
 def test_values_that_are_wrong_only_together_are_refused_before_a_grid_starts():

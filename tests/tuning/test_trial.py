@@ -44,19 +44,19 @@ class Breaking:
 def results(objective: Any) -> list[dict[str, Any]]:
     process = object.__new__(TrialProcess)
     process.setup({"number": 0, "values": {}}, objective, Folder("memory://places"))
-    found = [process.step()]
-    while not found[-1]["done"]:
-        found.append(process.step())
-    return found
+    steps = [process.step()]
+    while not steps[-1]["done"]:
+        steps.append(process.step())
+    return steps
 
 
 @pytest.mark.parametrize(("error", "times"), [(NodeDiedError("gone"), 6), (DataError("a bad row"), 1)])
 def test_every_epoch_is_told_once_however_often_work_breaks_off(error: Exception, times: int) -> None:
     """The loss of a node, which a cloud may take back at any time, is no failure of the trial."""
-    found = results(Breaking(error, times))
-    assert [result["epoch"] for result in found] == [1, 2, 3]
-    assert [len(result["rows"]) for result in found] == [1, 2, 3]
-    assert [result["finished"] for result in found] == [False, False, True]
+    steps = results(Breaking(error, times))
+    assert [result["epoch"] for result in steps] == [1, 2, 3]
+    assert [len(result["rows"]) for result in steps] == [1, 2, 3]
+    assert [result["finished"] for result in steps] == [False, False, True]
 
 
 def test_a_trial_that_fails_again_says_why_and_is_over() -> None:

@@ -26,8 +26,8 @@ def values(asked: OptunaSearch, number: int) -> dict[str, Any]:
     suggestion = asked.suggest(str(number))
     assert suggestion is not None
     assert suggestion["number"] == number
-    found: dict[str, Any] = suggestion["values"]
-    return found
+    parameters: dict[str, Any] = suggestion["values"]
+    return parameters
 
 
 @pytest.mark.parametrize("algorithm", ["tpe", "random"])
@@ -38,8 +38,8 @@ def test_the_first_trial_is_the_default_and_the_others_are_drawn_by_the_seed(alg
     assert drawn[0] == space.defaults
     assert drawn == [values(same, number) for number in range(8)]
     assert drawn[1] != [values(other, number) for number in range(2)][1]
-    for one in drawn[1:]:
-        assert all(parameter.encode(one[key]) is not None for key, parameter in space.parameters.items())
+    for trial in drawn[1:]:
+        assert all(parameter.encode(trial[key]) is not None for key, parameter in space.parameters.items())
 
 
 def test_a_default_outside_the_space_is_the_first_trial_all_the_same():
@@ -58,7 +58,7 @@ def test_a_grid_is_tried_in_its_order():
 
 def test_tpe_learns_where_the_good_trials_are_and_a_restored_search_proposes_the_same(tmp_path: Path):
     def scores(restored_at: int | None = None) -> list[float]:
-        asked, found = searcher(SCALES, algorithm="tpe", num_random=10), []
+        asked, trial_scores = searcher(SCALES, algorithm="tpe", num_random=10), []
         for number in range(40):
             if number == restored_at:
                 # As Ray Tune does when a killed search goes on.
@@ -66,9 +66,9 @@ def test_tpe_learns_where_the_good_trials_are_and_a_restored_search_proposes_the
                 asked = searcher(SCALES, algorithm="tpe", num_random=10)
                 asked.restore(str(tmp_path / "searcher"))
             trial = values(asked, number)
-            found.append(1 - abs(trial["model.scale"] - 70) / 100 + 0.2 * (trial["train.sampler"] == "uniform"))
-            asked.on_trial_complete(str(number), {"score": found[-1]})
-        return found
+            trial_scores.append(1 - abs(trial["model.scale"] - 70) / 100 + 0.2 * (trial["train.sampler"] == "uniform"))
+            asked.on_trial_complete(str(number), {"score": trial_scores[-1]})
+        return trial_scores
 
     uninterrupted = scores()
     # Drawn at random they come to 0.81.
@@ -93,8 +93,8 @@ def test_a_restored_scheduler_stops_what_it_would_have_stopped():
 
     def decision(known: list[Any], number: int, score: float) -> str:
         scheduler, trial = make_scheduler(plan), TuneTrial(number)
-        for one in known:
-            scheduler.on_trial_add(None, TuneTrial(one.number, [row.model_dump() for row in one.rows]))
+        for known_trial in known:
+            scheduler.on_trial_add(None, TuneTrial(known_trial.number, [row.model_dump() for row in known_trial.rows]))
         scheduler.on_trial_add(None, trial)
         decisions = [scheduler.on_trial_result(None, trial, {"epoch": epoch, "score": score}) for epoch in range(1, 5)]
         # A trial that has failed has no score.
@@ -113,8 +113,8 @@ def test_a_restored_scheduler_stops_what_it_would_have_stopped():
 
 def test_what_a_trial_of_ray_tune_has_come_to():
     def status(ray_status: str = "TERMINATED", **last: Any) -> tuple[str, str]:
-        found = trial_of(SimpleNamespace(config={"number": 3, "values": {}}, status=ray_status, last_result=last))
-        return found.status, found.error
+        trial = trial_of(SimpleNamespace(config={"number": 3, "values": {}}, status=ray_status, last_result=last))
+        return trial.status, trial.error
 
     row = {"epoch": 1, "score": 0.5, "metrics": {}}
     assert status("RUNNING", rows=[row], finished=False, done=False) == ("running", "")

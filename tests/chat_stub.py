@@ -75,9 +75,9 @@ class ChatStub:
 
 def shown(body: dict[str, Any]) -> tuple[str, str]:
     """Query and passage of a request."""
-    found = re.search(r"<query>\n(.*)\n</query>\n\n<passage>\n(.*)\n</passage>", body["messages"][1]["content"], re.S)
-    assert found is not None
-    return found[1], found[2]
+    match = re.search(r"<query>\n(.*)\n</query>\n\n<passage>\n(.*)\n</passage>", body["messages"][1]["content"], re.S)
+    assert match is not None
+    return match[1], match[2]
 
 
 @contextmanager

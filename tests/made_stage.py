@@ -59,16 +59,16 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fingerprints(inputs: list[Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for at, one in enumerate(inputs):
-        if isinstance(one, Artifact):
-            kind, theirs = one.manifest.identity.kind, one.manifest.identity.inputs
-            found[kind if kind in _NAMED and kind not in found else f"input {at}"] = one.fingerprint
+    fingerprints: dict[str, str] = {}
+    for at, item in enumerate(inputs):
+        if isinstance(item, Artifact):
+            kind, theirs = item.manifest.identity.kind, item.manifest.identity.inputs
+            fingerprints[kind if kind in _NAMED and kind not in fingerprints else f"input {at}"] = item.fingerprint
             # What is made of a data set goes with its corpus.
             if kind == "dataset" and "corpus" in theirs:
-                found["corpus"] = theirs["corpus"]
-        elif isinstance(one, Mapping):
-            found |= {
-                f"input {at}: {name}": made.fingerprint for name, made in one.items() if isinstance(made, Artifact)
+                fingerprints["corpus"] = theirs["corpus"]
+        elif isinstance(item, Mapping):
+            fingerprints |= {
+                f"input {at}: {name}": made.fingerprint for name, made in item.items() if isinstance(made, Artifact)
             }
-    return found
+    return fingerprints

@@ -17,7 +17,7 @@ def store_contents(workdir: str) -> dict[str, Any]:
         workdir: a folder or a URL.
     """
     files, root = fsspec.url_to_fs(f"{workdir}/store")
-    found = {}
+    contents = {}
     for path in sorted(files.find(root)):
         if not path.endswith(f"/{MANIFEST}"):
             continue
@@ -25,5 +25,5 @@ def store_contents(workdir: str) -> dict[str, Any]:
         # The page of an evaluation says where its inputs lie.
         parts = {name: part["checksum"] for name, part in manifest["parts"].items() if not name.endswith(".html")}
         place = path.removeprefix(root).removesuffix(MANIFEST).strip("/")
-        found[place] = (manifest["fingerprint"], parts, manifest["info"].get("weights"))
-    return found
+        contents[place] = (manifest["fingerprint"], parts, manifest["info"].get("weights"))
+    return contents

@@ -56,7 +56,7 @@ def _name(path: Path) -> str:
 
 
 def _read(path: Path, known: Collection[str]) -> Module:
-    found, tree = Module(), ast.parse(path.read_text(encoding="utf-8"))
+    result, tree = Module(), ast.parse(path.read_text(encoding="utf-8"))
     aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         targets: list[tuple[str, str, str]] = []
@@ -68,20 +68,20 @@ def _read(path: Path, known: Collection[str]) -> Module:
         for module, name, bound in targets:
             package = module.partition(".")[0]
             if package != "raydr":
-                found.packages.add(package)
+                result.packages.add(package)
                 continue
             whole = f"{module}.{name}"
-            found.imports.add(whole if whole in known else module)
+            result.imports.add(whole if whole in known else module)
             if name.startswith("_") and not name.startswith("__"):
-                found.private.add(whole)
+                result.private.add(whole)
             if not name or whole in known:
                 aliases[bound] = module if not name else whole
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             owner = aliases.get(ast.unparse(node.value))
             if owner is not None:
-                found.private.add(f"{owner}.{node.attr}")
-    return found
+                result.private.add(f"{owner}.{node.attr}")
+    return result
 
 
 def room_of(module: str) -> str:
@@ -126,19 +126,21 @@ def test_every_file_has_its_floor() -> None:
 
 
 def test_imports_go_down_and_never_in_circles() -> None:
-    found = upward() | in_circles()
-    assert sorted(found - KNOWN) == []
-    assert sorted(KNOWN - found) == [], "these are mended: take them out of KNOWN"
+    faults = upward() | in_circles()
+    assert sorted(faults - KNOWN) == []
+    assert sorted(KNOWN - faults) == [], "these are mended: take them out of KNOWN"
 
 
 def test_the_core_knows_neither_ray_nor_mlflow() -> None:
-    found = {name for name, module in modules().items() if room_of(name) in CORE and module.packages & ABOVE_THE_CORE}
-    assert sorted(found) == []
+    offenders = {
+        name for name, module in modules().items() if room_of(name) in CORE and module.packages & ABOVE_THE_CORE
+    }
+    assert sorted(offenders) == []
 
 
 def test_what_a_file_keeps_private_is_its_own() -> None:
-    found = {name: module.private for name, module in modules().items() if module.private}
-    assert found == {}
+    offenders = {name: module.private for name, module in modules().items() if module.private}
+    assert offenders == {}
 
 
 def test_every_way_of_importing_is_seen(tmp_path: Path) -> None:
@@ -153,10 +155,10 @@ def test_every_way_of_importing_is_seen(tmp_path: Path) -> None:
         "    import ray.data, raydr.seeding\n"
         "    return wrong._format, corpus._map, raydr.seeding._mix, raydr.seeding.__name__, wrong.shown._own\n"
     )
-    found = _read(source, {"raydr.errors", "raydr.data.corpus", "raydr.seeding"})
-    assert found.imports == {"raydr.errors", "raydr.data.corpus", "raydr.seeding"}
-    assert found.packages == {"typing", "ray"}
-    assert found.private == {
+    module = _read(source, {"raydr.errors", "raydr.data.corpus", "raydr.seeding"})
+    assert module.imports == {"raydr.errors", "raydr.data.corpus", "raydr.seeding"}
+    assert module.packages == {"typing", "ray"}
+    assert module.private == {
         "raydr.data.corpus._hidden",
         "raydr.errors._format",
         "raydr.data.corpus._map",

@@ -24,22 +24,22 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
 
 
-def _text_of_code(found: re.Match[str]) -> str:
+def _text_of_code(match: re.Match[str]) -> str:
     """A word in a heading; nothing of a block."""
-    return "" if found[0].startswith("```") else found[0].strip("`")
+    return "" if match[0].startswith("```") else match[0].strip("`")
 
 
 def broken_links(page: Path) -> list[str]:
     """The links of a page that lead nowhere."""
-    found = []
+    broken = []
     for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
         if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name) if name else page
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
-            found.append(link)
-    return found
+            broken.append(link)
+    return broken
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

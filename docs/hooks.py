@@ -29,8 +29,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """What lies beside the folder is in the checkout and not on the site."""
     folder = posixpath.dirname(page.file.src_uri)
 
-    def changed(found: re.Match[str]) -> str:
-        image, text, link = found.groups()
+    def changed(match: re.Match[str]) -> str:
+        image, text, link = match.groups()
         name = posixpath.normpath(posixpath.join("docs", folder, link.partition("#")[0]))
         in_docs = name.startswith("docs/") and (ROOT / name).exists()
         # The README's own links were taken for ones of the folder.
@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if in_docs and (ROOT / name).is_dir():
             return f"{image}[{text}]({link.rstrip('/')}/README.md)"
         if in_docs or re.match(r"[a-z]+:|#", link) or not (ROOT / beside).exists():
-            return found[0]
+            return match[0]
         return f"{text} (`{beside}`)" if text.strip("`/") != beside.strip("/") else f"`{beside}`"
 
     return _LINK.sub(changed, markdown)

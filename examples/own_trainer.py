@@ -68,7 +68,9 @@ def main() -> dict[str, float]:
     """RR@10 of held-out queries, by what the model was trained with."""
     pairs = make_pairs()
     held_out, noisy = pairs[:100], mismatch_half(pairs[100:])
-    dataset = Dataset.from_dict({"anchor": [one for one, _ in noisy], "positive": [one for _, one in noisy]})
+    dataset = Dataset.from_dict(
+        {"anchor": [query for query, _ in noisy], "positive": [passage for _, passage in noisy]}
+    )
     measure = InformationRetrievalEvaluator(
         queries={f"q{at}": query for at, (query, _) in enumerate(held_out)},
         corpus={f"p{at}": passage for at, (_, passage) in enumerate(pairs)},
@@ -84,13 +86,13 @@ def main() -> dict[str, float]:
     def rr(model: SentenceTransformer) -> float:
         return float(measure(model)["cosine_mrr@10"])
 
-    found = {"not trained": rr(start())}
+    results = {"not trained": rr(start())}
     model = start()
-    found["MultipleNegativesRankingLoss"] = rr(train(model, dataset, MultipleNegativesRankingLoss(model)))
+    results["MultipleNegativesRankingLoss"] = rr(train(model, dataset, MultipleNegativesRankingLoss(model)))
     model = start()
     loss = NoisyPairLoss(model, steps_per_epoch=-(-len(dataset) // BATCH_SIZE))
-    found["NoisyPairLoss"] = rr(train(model, add_flags(dataset, noise), loss))
-    return found
+    results["NoisyPairLoss"] = rr(train(model, add_flags(dataset, noise), loss))
+    return results
 
 
 if __name__ == "__main__":

@@ -57,10 +57,10 @@ def compare_with_published(config_file: str, measured: Sequence[MeasureSummary],
     if row == "none published":
         say(f"{path.stem}: no paper at hand reports this row")
         return
-    found = {one.measure: one for one in measured if one.system == system}
+    summaries = {summary.measure: summary for summary in measured if summary.system == system}
     rows = []
     for label, figure in row.arms.get(arm, row.figures).items():
-        own = found.get(label)
+        own = summaries.get(label)
         if own is None:
             rows.append([label, f"{figure:.1f}", "not measured", ""])
             continue

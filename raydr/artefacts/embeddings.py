@@ -34,7 +34,6 @@ from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
-from raydr.models.pooling import pool_tokens
 from raydr.models.tokens import Tokens
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
@@ -154,6 +153,9 @@ class EncodeParts:
                 "similarity cosine"
             )
         if isinstance(vectors, VectorSets) and self.job.token_pooling > 1:
+            # PyTorch takes seconds to import, and most verbs need none.
+            from raydr.models.pooling import pool_tokens
+
             vectors = pool_tokens(vectors, self.job.token_pooling)
         name = output_name(part)
         made = write_table(self.job.output, name, to_embedding_table(ids, vectors))

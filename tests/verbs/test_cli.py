@@ -44,6 +44,14 @@ def test_reading_a_config_does_not_wait_for_pytorch():
     assert result.stdout.strip() == "[]"
 
 
+def test_verbs_of_data_and_retrieval_do_not_wait_for_pytorch():
+    """Where nothing is to be made, or no model is read, PyTorch would take most of the time."""
+    code = "import sys, raydr.verbs.data, raydr.verbs.evaluation, raydr.verbs.retrieval, raydr.verbs.training; "
+    code += "print([m for m in ('torch', 'ray', 'transformers', 'mlflow', 'faiss') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_and_a_function(verb):
     result = CliRunner().invoke(app, [*verb.split(), "--help"])

@@ -49,6 +49,7 @@ from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.linking import GroupMean, accuracies, group_means, linking_measures, normalised
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures
 from raydr.pages.evaluation import (
+    NOT_FLAGGED,
     EvaluationResult,
     bar_plot,
     evaluation_page,
@@ -245,9 +246,7 @@ class _QueriesApart:
         if self.suspects is not None:
             kept = not_flagged(self.suspects, self.split, judged)
             num_flagged, judge = len(judged) - len(kept), self.suspects.info["judge"]
-            subsets[
-                "labels that are not flagged", FLAGGED.format(flagged=num_flagged, all=len(judged), judge=judge)
-            ] = kept
+            subsets[NOT_FLAGGED, FLAGGED.format(flagged=num_flagged, all=len(judged), judge=judge)] = kept
         new = not_trained_on(self.data, self.corpus, self.split, self.train_split)
         subsets["positives that are new", NEW.format(split=self.train_split)] = new
         return {key: queries for key, queries in subsets.items() if MIN_SUBSET <= len(queries) < len(judged)}

@@ -16,6 +16,8 @@ MEANINGS = (
 )
 #: Beginnings of the measures that say most about a system, the best first.
 TELLING = ("nDCG", "RR")
+#: The subset of queries without a flagged label.
+NOT_FLAGGED = "labels that are not flagged"
 #: Columns and rows.
 Table = tuple[list[str], list[list[str]]]
 
@@ -99,7 +101,7 @@ def headline(result: EvaluationResult) -> str:
     best = summaries[0]
     figure = f"{measure_name(measure)} {mean_with_interval(best)}"
     if len(summaries) == 1:
-        return f"{best.system} has {figure} on {result.split}."
+        return f"{best.system} has {figure} on {result.split}.{_without_flagged(result, measure)}"
     sure = {
         name
         for comparison in result.comparisons
@@ -112,7 +114,21 @@ def headline(result: EvaluationResult) -> str:
     parts = [f"{best.system} is best on {result.split}: {figure}"]
     parts += [f"surely ahead of {', '.join(behind)}"] if behind else []
     parts += [f"{'but ' if behind else ''}not surely ahead of {', '.join(unsure)}"] if unsure else []
-    return f"{', '.join(parts)}."
+    return f"{', '.join(parts)}.{_without_flagged(result, measure)}"
+
+
+def _without_flagged(result: EvaluationResult, measure: str) -> str:
+    """Return a sentence on the best system of the queries whose labels are not flagged; empty if none are."""
+    for subset in result.subsets:
+        means = [summary for summary in subset.summaries if summary.measure == measure]
+        if subset.name == NOT_FLAGGED and means:
+            best = max(means, key=lambda summary: summary.mean)
+            num_all = next(summary.num_queries for summary in result.summaries if summary.measure == measure)
+            return (
+                f" {num_all - subset.num_queries:,} of {num_all:,} labels are probably wrong; without them "
+                f"{best.system} has {measure_name(measure)} {mean_with_interval(best)}."
+            )
+    return ""
 
 
 def legend(result: EvaluationResult) -> str:

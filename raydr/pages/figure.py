@@ -171,6 +171,9 @@ def curves(
 
     looks = looks_of([*systems, *series])
 
+    values = [0.0, *(point[1] for points in series.values() for point in points)]
+    end = top or 1.05 * max(values) or 1.0
+
     def draw(axes: Axes) -> None:
         for name, points in series.items():
             look = look_of_line(looks[name])
@@ -181,12 +184,13 @@ def curves(
             if mark_best and points:
                 best = max(points, key=lambda point: point[1])
                 axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"], clip_on=False)
-                axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=(8, 6), fontsize=10)
+                # Above the point, or below it where the title would be hit.
+                beside = (8, 6) if best[1] < 0.9 * end else (8, -16)
+                axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=beside, fontsize=10)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        values = [0.0, *(point[1] for points in series.values() for point in points)]
-        axes.set_ylim(1.05 * min(values), top or 1.05 * max(values) or 1.0)
+        axes.set_ylim(1.05 * min(values), end)
         legend(axes)
 
     return png(draw, title)

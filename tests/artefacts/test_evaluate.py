@@ -241,6 +241,8 @@ def test_flagged_labels_and_new_positives_are_told_apart(tmp_path: Path, capsys:
     printed, page = " ".join(capsys.readouterr().err.split()), made.folder.localize("report.html")
     for text in (printed, Path(page).read_text()):
         assert "30 of 100 labels are probably wrong" in text
+    assert "without them s has recall@1 1.000" in Path(page).read_text()
+    for text in (printed, Path(page).read_text()):
         assert "No positive of these queries is a positive of a query of train" in text
 
 

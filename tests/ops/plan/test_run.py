@@ -61,7 +61,7 @@ def test_a_run_is_planned_done_and_compared(
     assert encoding.disk_bytes == pytest.approx(written, rel=0.9)
     assert encoding.worker_bytes > 2**20
     page = (tmp_path / "report.html").read_text()
-    assert "Plan and what it took" in page
+    assert "Plan, and the time taken" in page
     assert "not run" in page
 
 

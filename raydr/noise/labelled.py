@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from raydr.data.fields import RowError, number_of
 from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import format_of, records_of
 from raydr.errors import DataError
@@ -23,7 +24,8 @@ from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 Subject = Literal["pairs", "candidates"]
 #: Formats of files of labelled rows.
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
-_FALSE = frozenset({"false", "no"})
+#: Labels that are words.
+_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class _Row(NamedTuple):
@@ -99,10 +101,8 @@ def read_scores(path: str | Path) -> dict[tuple[str, str], float]:
     """
     scores = {}
     for where, record in _records(Path(path), ("query", "passage", "score")):
-        try:
-            scores[str(record["query"]).strip(), str(record["passage"]).strip()] = float(record["score"])
-        except (TypeError, ValueError):
-            raise DataError(f"{where}: the score {record['score']!r:.40} is no number") from None
+        score = _number(record, "score", where)
+        scores[str(record["query"]).strip(), str(record["passage"]).strip()] = score
     return scores
 
 
@@ -189,7 +189,7 @@ def _beir_rows(folder: Path, left_out: dict[str, int]) -> Iterator[_Row]:
             query, passage = texts["queries"].get(record["query-id"]), texts["corpus"].get(record["corpus-id"])
             if query is None or passage is None:
                 raise DataError(f"{where}: there is no text of {record['query-id']!r} or of {record['corpus-id']!r}")
-            rows.append(_Row(query.strip(), passage.strip(), _is_right(record["score"], where), file.stem))
+            rows.append(_Row(query.strip(), passage.strip(), _is_right(record, "score", where), file.stem))
         if len({row.right for row in rows}) > 1:
             yield from rows
         else:
@@ -206,7 +206,7 @@ def _table_rows(place: Path) -> Iterator[_Row]:
             if not query or not passage:
                 raise DataError(f"{where}: the query or the passage is empty")
             source = str(record.get("source") or (file.name if len(files) > 1 else ""))
-            yield _Row(query, passage, _is_right(record["label"], where), source)
+            yield _Row(query, passage, _is_right(record, "label", where), source)
 
 
 def _records(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -226,15 +226,14 @@ def _records(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mappin
         raise DataError(f"{bad_rows.count} rows cannot be used, the first is {bad_rows.kept[0]}")
 
 
-def _is_right(label: Any, where: str) -> bool:
-    """Read a label: true, or a grade above 0."""
-    text = str(label).strip().lower()
-    if text in _FALSE:
-        return False
-    if text in ("true", "yes"):
-        return True
+def _is_right(record: Mapping[str, Any], column: str, where: str) -> bool:
+    """Read a label: a word or a boolean, or a grade above 0."""
+    word = _WORDS.get(str(record[column]).strip().lower())
+    return _number(record, column, where) > 0 if word is None else word
+
+
+def _number(record: Mapping[str, Any], column: str, where: str) -> float:
     try:
-        grade = float(text)
-    except ValueError:
-        raise DataError(f"{where}: the label {label!r:.40} is neither 0 nor 1") from None
-    return grade > 0
+        return number_of(record[column], column)
+    except RowError as error:
+        raise DataError(f"{where}: {error}") from None

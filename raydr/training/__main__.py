@@ -52,6 +52,7 @@ KINDS: Final[Mapping[str, str]] = {
     "start": "model",
     "ranker_scores": "ranker_scores",
     "margins": "margins",
+    "dev_verdicts": "verdicts",
     "guide_queries": "embeddings",
     "guide_passages": "embeddings",
 }

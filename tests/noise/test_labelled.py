@@ -86,7 +86,21 @@ def test_a_set_without_sources_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        ([("a", "p", "1"), ("a", "q", "maybe")], "query,passage,label", r"x.csv:3: the label 'maybe' is neither"),
+        (
+            [("a", "p", "1"), ("a", "q", "maybe")],
+            "query,passage,label",
+            r"x.csv:3: 'label' must be a number, found 'maybe'",
+        ),
+        (
+            [("a", "p", "1"), ("a", "q", "NaN")],
+            "query,passage,label",
+            r"x.csv:3: 'label' must be a number, found 'NaN'",
+        ),
+        (
+            [("a", "p", "1"), ("a", "q", "inf")],
+            "query,passage,label",
+            r"x.csv:3: 'label' must be a number, found 'inf'",
+        ),
         ([("a", "p", "1"), ("", "q", "0")], "query,passage,label", r"x.csv:3: the query or the passage is empty"),
         ([("a", "p", "1"), ("a", "q", "1")], "query,passage,label", r"all 2 labels are alike"),
         ([("a", "p", "1")], "query,text,label", r"x.csv:2: no column 'passage'"),
@@ -107,5 +121,6 @@ def test_scores_cover_a_set_or_have_none_of_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"mine has no score of 2 of the 6 pairs of s; the first is \('a', 'a right'\)"):
         scores_on(read_scores(write_csv(file, rows[2:], "query,passage,score")), labelled, "mine")
     assert scores_on(read_scores(write_csv(file, [("z", "z", "1")], "query,passage,score")), labelled, "mine") is None
-    with pytest.raises(DataError, match=r"scores.csv:2: the score 'high' is no number"):
-        read_scores(write_csv(file, [("z", "z", "high")], "query,passage,score"))
+    for score in ("high", "nan", "-inf", ""):
+        with pytest.raises(DataError, match=rf"scores.csv:2: 'score' must be a number, found '{score}'"):
+            read_scores(write_csv(file, [("z", "z", score)], "query,passage,score"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from artefacts.test_train import SETTINGS, fit, training_of
 from raydr.errors import RaydrError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.store.folder import Folder
-from raydr.training.__main__ import Lines, train_folder
+from raydr.training.__main__ import KINDS, Lines, train_folder
 from raydr.training.checkpoint import Progress
+from raydr.training.training import OptionalInputs
 
 #: Runs the module as ``python -m`` does, and names the packages that the core must not import.
 _WITHOUT_RAY = """
@@ -113,3 +115,8 @@ def test_a_training_that_was_interrupted_resumes_to_the_same_weights(
     expected = weights(folder / "whole")
     for name, tensor in weights(folder / "resumed").items():
         assert torch.equal(tensor, expected[name]), name
+
+
+def test_the_core_takes_every_input_of_a_training():
+    optional = {field.name for field in fields(OptionalInputs)}
+    assert optional == KINDS.keys() - {"dataset", "corpus"}

@@ -30,24 +30,22 @@ FOLDS = "folds"
 
 
 def margins(context: Context, split: str) -> Node:
-    """Margins of all pairs of a split, each by a model that has not seen it, and of random pairs.
+    """Declare the margins of all pairs of a split, each by a model that has not seen its query, and of random pairs.
 
-    A split that is held out of the training split is measured by the models of that one's folds, which have not seen
-    any of it.
+    The models of the training split's folds measure a split that is held out of it.
 
     Args:
         context: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
         split: the split.
     """
     config, settings = context.config, context.config.cross_fit
-    is_held_out = split in config.data.hold_out
-    learnt = config.data.train_split if is_held_out else split
+    learnt = config.data.train_split if split in config.data.hold_out else split
     cut = _folds(context, learnt, settings.num_folds, _seed(context))
     return measure_folds.node(
         f"{context.place}cross-fit-margins-{split}",
         dataset=declare_dataset(context),
         corpus=declare_corpus(context),
-        folds=None if is_held_out else cut,
+        folds=cut,
         models={str(fold): _trained(context, cut, learnt, fold) for fold in range(settings.num_folds)},
         split=split,
         num_random=settings.num_random,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.artefacts.declaration import artefact
-from raydr.artefacts.folds import SplitPairs, fold_of_queries
+from raydr.artefacts.folds import SplitPairs, fold_of_queries, fold_of_texts
 from raydr.artefacts.scoring import Scoring, scoring_of
 from raydr.component import Neutral
 from raydr.data.corpus import Corpus
@@ -56,7 +56,7 @@ class FoldsJob:
     Args:
         split: that is measured.
         data, corpus: the pairs.
-        folds: the fold of each query; None if no model has seen any query of the split.
+        folds: the fold of each query, of this split or of the split that it is held out of.
         output: where the parts go.
         scorings: one a fold, by the model that has not seen it.
         num_random: passages that each pair is measured against.
@@ -67,12 +67,17 @@ class FoldsJob:
     split: str
     data: Dataset
     corpus: Corpus
-    folds: Artifact | None
+    folds: Artifact
     output: Folder
     scorings: tuple[Scoring, ...]
     num_random: int
     num_draws: int
     seed: int
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether the models were trained on another split than the measured one."""
+        return bool(self.folds.info["split"] != self.split)
 
 
 @artefact("margins", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
@@ -81,8 +86,8 @@ def measure_folds(
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
+    folds: Artifact,
     models: Mapping[str, Artifact],
-    folds: Artifact | None = None,
     *,
     split: str,
     num_random: int,
@@ -91,18 +96,21 @@ def measure_folds(
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic,
 ) -> dict[str, Any]:
-    """Perplexity of every pair and of a random one in its place, by the model of its fold.
+    """Measure the perplexity of every pair, and of a random pair in its place, by the model of its fold.
 
     The random passages are annotated passages of the fold, without the query's positives and their copies: one more
-    than ``num_random`` is drawn for each pair, and takes the positive's place against the same others. Queries of a
-    split that was held out are shared out among the models, and all annotated passages of the split are drawn from.
+    than ``num_random`` is drawn for each pair, and takes the positive's place against the same others.
+
+    Models of another split's folds measure a split that is held out of it. A query whose text is in a fold is measured
+    by the model without that fold, any other query by a model that its text decides. The random passages are then those
+    of the whole split.
 
     Args:
         making: the ``margins`` artefact.
         pool: where pairs are scored.
         dataset, corpus: the pairs.
+        folds: the fold of each query, of this split or of the split that it is held out of.
         models: that have not seen a fold, by its number.
-        folds: the fold of each query; None if no model has seen any query of the split.
         split: the split.
         num_random: passages that each pair is measured against; fewer where a fold has not so many.
         num_draws: how often they are drawn for each pair.
@@ -152,10 +160,13 @@ class MeasureFolds:
         self.folds = [self._fold(fold, pairs) for fold in range(len(job.scorings))]
 
     def _fold_of(self, pairs: SplitPairs) -> IntArray:
-        """Which model measures each pair: copies of a query have the same."""
-        if self.job.folds is not None:
-            return fold_of_queries(self.job.folds, self.job.split, pairs.qrels["query_id"].to_pylist())
-        return (pairs.text_N % np.uint64(len(self.job.scorings))).astype(np.int64)
+        """Return the fold of each pair, whose model measures it; copies of a query share it."""
+        query_ids = pairs.qrels["query_id"].to_pylist()
+        if not self.job.is_held_out:
+            return fold_of_queries(self.job.folds, self.job.split, query_ids)
+        fold_of_text = fold_of_texts(self.job.folds, self.data, self.job.folds.info["split"])
+        texts, any_N = query_texts(self.data, self.job.split, query_ids), pairs.text_N % len(self.job.scorings)
+        return np.array([fold_of_text.get(text, fold) for text, fold in zip(texts, any_N.tolist(), strict=True)])
 
     def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
         import torch
@@ -164,12 +175,11 @@ class MeasureFolds:
 
         scorer = self.job.scorings[fold].open()
         assert isinstance(scorer, DualEncoderScorer)
-        is_held_out = self.job.folds is None
-        row_N = pairs.row_N if is_held_out else pairs.row_N[self.fold_N == fold]
+        row_N = pairs.row_N if self.job.is_held_out else pairs.row_N[self.fold_N == fold]
         rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
-        if is_held_out and len(row_N) < MIN_POOL_SIZE:
-            others = rng.permutation(len(self.corpus))[: MIN_POOL_SIZE - len(row_N)]
-            row_N = np.concatenate([row_N, others])
+        lacking = min(MIN_POOL_SIZE - len(np.unique(pairs.content_N)), len(self.corpus))
+        if self.job.is_held_out and lacking > 0:
+            row_N = np.concatenate([row_N, rng.choice(len(self.corpus), lacking, replace=False)])
         contents, first = np.unique(self.corpus.content_hashes(row_N), return_index=True)
         rows = row_N[first]
         if len(contents) > POOL_SIZE:
@@ -244,9 +254,10 @@ class MeasureFolds:
         end = self.first_T[at + 1] if at + 1 < len(self.first_T) else len(self.content_M)
         allowed = np.flatnonzero(~np.isin(fold.content_P, self.content_M[self.first_T[at] : end]))
         if len(allowed) < 2:
+            advice = "set cross_fit.num_folds lower, or take margins of the model itself"
             raise DataError(
                 f"there are {len(allowed)} passages unrelated to query {query_id!r} in its fold, and two are needed: "
-                "set cross_fit.num_folds lower, or take margins of the model itself"
+                + ("add passages to the corpus" if self.job.is_held_out else advice)
             )
         rng = query_rng(self.job.seed, 0, f"{query_id}\n{passage_id}", "cross-fit")
         num = min(self.job.num_random + 1, len(allowed))

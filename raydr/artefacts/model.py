@@ -85,7 +85,7 @@ def trained(
     for epochs in settings.shared_epochs:
         plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(is_read=False), "pair_detection": None}
         own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
-        read = dict(replace(optional, margins=None, dev_verdicts=None, ranker_scores=None).present())
+        read = dict(replace(optional, margins=None, ranker_scores=None).present())
         warmup = train_warmup.node(
             f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(context, warmup)
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,11 @@ import raydr
 from raydr.artefacts import cross_fitting
 from raydr.artefacts import margins as measure_folds
 from raydr.artefacts.declaration import Node
-from raydr.artefacts.folds import fold_of_queries
+from raydr.artefacts.folds import fold_of_queries, fold_of_texts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data.dataset import Dataset, query_texts
 from raydr.data.schema import read_parquet
 from raydr.errors import DataError
 from raydr.models.pair_scoring import DualEncoderScorer
@@ -256,7 +258,7 @@ def test_labels_that_are_held_out_of_noisy_pairs_are_judged_by_models_that_were_
     recipe = recipe_of(config)
     node = recipe.evaluation("held", ["bm25", "npc"]).inputs["suspects"]
     measured = node.inputs["margins"]
-    assert "folds" not in measured.inputs
+    assert measured.inputs["folds"].arguments["split"] == "train"
     assert {key: model.key for key, model in measured.inputs.items() if key.startswith("models/")} == {
         key: model.key
         for key, model in cross_fitting.margins(recipe.context, "train").inputs.items()
@@ -274,6 +276,35 @@ def test_labels_that_are_held_out_of_noisy_pairs_are_judged_by_models_that_were_
     # Nobody detects, or the split came with the data: nothing is judged.
     assert "suspects" not in recipe.evaluation("held", ["bm25", "trained"]).inputs
     assert "suspects" not in recipe.evaluation("test", ["bm25", "npc"]).inputs
+
+
+def test_a_held_out_copy_of_a_training_query_is_measured_by_the_model_that_did_not_see_it(
+    beir_folder: Path, configure: Any, tmp_path: Path
+) -> None:
+    """Queries q30 to q39 come a second time, under another id: some copies are held out."""
+    copied = Path(shutil.copytree(beir_folder, tmp_path / "beir"))
+    rows = [json.loads(line) for line in (copied / "queries.jsonl").read_text().splitlines()]
+    copies = [row | {"_id": f"c{row['_id']}"} for row in rows[30:40]]
+    (copied / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *copies]))
+    with (copied / "qrels" / "train.tsv").open("a") as judged:
+        judged.writelines(f"cq{at}\tp{at:03d}\t1\n" for at in range(30, 40))
+    reader = {"name": "beir", "path": str(copied)}
+    config = configure(
+        data={"reader": reader, "hold_out": {"held": 0.4}, "test_splits": ["held"]},
+        variants={"npc": {"pair_detection": DETECTION}},
+        inject_noise=None,
+        judge={"judges": [], "model": "untrained"},
+    )
+    raydr.evaluate(config, system=["bm25", "npc"])
+    places = Places.of(config.workdir)
+    measured = recipe_of(config).suspects("held", ["npc"]).inputs["margins"]
+    data = Dataset(places.open("dataset", "dataset"))
+    fold_of = fold_of_texts(opened(places, measured.inputs["folds"]), data, "train")
+    held = rows_of(opened(places, measured), "measures/held")
+    texts = query_texts(data, "held", [row["query_id"] for row in held])
+    folds = [(row["fold"], fold_of[text]) for row, text in zip(held, texts, strict=True) if text in fold_of]
+    assert len(folds) > 2, "no copy is held out: draw others"
+    assert all(measured_by == left_out for measured_by, left_out in folds)
 
 
 def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: Any) -> None:

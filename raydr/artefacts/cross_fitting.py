@@ -80,10 +80,8 @@ def cross_encoders(
 
 
 def margins_of(context: Context, training: Training) -> Node | None:
-    """The margins that a training's detection reads; None if it reads none."""
-    detection = training.train.detection
-    reads_them = detection is not None and detection.margins == "cross_fitted"
-    return margins(context, training.train_split) if reads_them else None
+    """Declare the margins that a training's detection reads; None if it reads none."""
+    return margins(context, training.train_split) if training.train.reads_margins else None
 
 
 def _seed(context: Context) -> int:

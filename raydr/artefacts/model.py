@@ -27,7 +27,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers, trains_here
-from raydr.errors import ArtifactError, ConfigError, DataError
+from raydr.errors import ConfigError
 from raydr.losses.nce import NCE
 from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
@@ -36,10 +36,9 @@ from raydr.store.folder import Folder, publish_files
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
 from raydr.training.advice import training_advice
-from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.reports import Watcher
 from raydr.training.sections import TeacherConfig
-from raydr.training.training import OptionalInputs, Training
+from raydr.training.training import OptionalInputs, Training, check_inputs
 
 
 def trained(
@@ -172,13 +171,9 @@ def train(
     """
     data = Dataset(dataset)
     data.require_corpus(corpus)
-    _check_dev(training, data)
-    _check_negatives(training, negatives)
-    if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
-        raise ArtifactError(
-            f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "
-            "state: train it again and keep that, or start with a fresh optimiser"
-        )
+    optional = OptionalInputs(negatives, start, ranker_scores, margins, dev_verdicts, guide_queries, guide_passages)
+    for line in check_inputs(training, data, optional):
+        warn(line)
     if start is None:
         _say_what_is_replaced(training.model)
     # What goes on from a trained model follows settings that were shown before, or the sieve's own.
@@ -190,7 +185,6 @@ def train(
 
     settings = training.train
     view = training_here if trains_here(pool, settings) else training_on_ray
-    optional = OptionalInputs(negatives, start, ranker_scores, margins, dev_verdicts, guide_queries, guide_passages)
     state, handle = None if warmup is None else warmup(), None if tracker is None else tracker.handle()
     with nullcontext(watcher) if watcher is not None else view(settings.num_epochs) as watching:
         job = TrainingJob(training, data, Corpus(corpus), optional, making.folder, watching, handle, state, until)
@@ -210,32 +204,6 @@ train_warmup = artefact("warmup", version=2, rows=_num_learnt, asks_model=True)(
 def _say_what_is_replaced(model: ModelConfig) -> None:
     if line := replaced(model.model_dump()):
         warn(line)
-
-
-def _check_dev(training: Training, data: Dataset) -> None:
-    """What would otherwise come to light only when the first epoch is over."""
-    split = training.dev_split
-    if split and split not in data.splits:
-        warn(
-            f"the data set at {data.artifact.folder} has no split {split!r} (it has {', '.join(data.splits)}): nothing "
-            "is measured while training, and the last epoch is kept. Set data.dev_split to a split that it has, or to "
-            "'' to say so"
-        )
-    if split in data.splits and not data.artifact.rows(f"qrels/{split}"):
-        raise DataError(
-            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, so that no epoch can be "
-            "measured on it: set data.dev_split to a split that has some, or to '' to train without"
-        )
-
-
-def _check_negatives(training: Training, mined: Artifact | None) -> None:
-    split = training.train_split
-    if mined is not None and training.train.num_hard_negatives and not mined.parts(f"negatives/{split}"):
-        others = sorted({name.split("/")[1] for name in mined.parts("negatives")})
-        raise DataError(
-            f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
-            f"{split!r}: mine those of {split!r}"
-        )
 
 
 def _show(info: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from raydr.data.schema import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.session import Session
+from raydr.pipeline.training import judge_held_out
 from raydr.store.artifact import Artifact
 
 #: Makes the node of a config's model, from its declaration, name and seed.
@@ -106,8 +107,10 @@ def compare_configs(
     runs = {
         split: {name: search.of_model(base, model, name, split) for name, model in models.items()} for split in splits
     }
+    trainings = [run.config.train for run in configs.values()]
     evaluations = {
-        split: evaluation(base, split, model_runs, label=f"{label}-{split}") for split, model_runs in runs.items()
+        split: evaluation(base, split, model_runs, judge_held_out(base, split, trainings), label=f"{label}-{split}")
+        for split, model_runs in runs.items()
     }
     made = session.make(*evaluations.values(), anew=[])
     session.prune(node for target in evaluations.values() for node in target.ancestors().values())

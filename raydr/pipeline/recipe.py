@@ -26,7 +26,7 @@ from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
-from raydr.pipeline.training import declare_training, judge_held_out, measures_pairs, without_judges
+from raydr.pipeline.training import declare_training, judge_held_out, without_judges
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
 
@@ -331,12 +331,10 @@ class Recipe:
         return self.named(f"evaluation/{split}", evaluation(self.context, split, runs, self.suspects(split, systems)))
 
     def suspects(self, split: str, systems: Sequence[str]) -> Node | None:
-        """Verdicts on the labels of a split that is held out of the training pairs, which may be as noisy as they are.
-
-        Returns:
-            None if the split came with the data, or no training of the systems measures pairs by models of folds.
-        """
-        suspects = judge_held_out(self.context, split) if measures_pairs(self.context, systems) else None
+        """Declare verdicts on the labels of a split that is held out of noisy pairs; see :func:`judge_held_out`."""
+        config, names = self.config, {name for system in systems for name in split_scope(system)[0].split("+")}
+        trainings = [config.variant(name).train for name in (TRAINED, *config.variants) if name in names]
+        suspects = judge_held_out(self.context, split, trainings)
         return suspects and self.named(f"verdicts/{PAIRS_JUDGE}-{split}", suspects)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:

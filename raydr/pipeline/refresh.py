@@ -24,6 +24,7 @@ from raydr.pipeline.refresh_results import (
 )
 from raydr.pipeline.rounds import Arm, Round, lay_out
 from raydr.pipeline.session import Session
+from raydr.pipeline.training import judge_held_out
 from raydr.store.folder import Folder
 
 #: Results of the rounds of each arm, and the report.
@@ -189,7 +190,10 @@ class _Refresh:
                         systems[system] = run
         splits = [split for split, systems in runs.items() if len(systems) > 1]
         for split in splits:
-            node = evaluation(self.session.recipe.context, split, runs[split], label=f"compare-{split}")
+            trainings = [refresh_round.config.train for rounds in finished.values() for refresh_round in rounds]
+            context = self.session.recipe.context
+            suspects = judge_held_out(context, split, trainings)
+            node = evaluation(context, split, runs[split], suspects, label=f"compare-{split}")
             self.session.make(self.session.recipe.named(f"refresh/comparison/{split}", node), moving=True)
         return splits
 

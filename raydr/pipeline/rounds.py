@@ -19,7 +19,7 @@ from raydr.errors import ConfigError
 from raydr.noise.judges.base import Judge
 from raydr.pipeline.judging import Judged, VerdictNodes, active_judges, judge_all, judge_training_data
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.training import declare_training
+from raydr.pipeline.training import declare_training, judge_held_out
 
 
 @dataclass
@@ -118,7 +118,12 @@ class _Arm:
             statistics(context, judged.negatives) if judged.negatives is not None else None,
             index.of_model(context, model, system),
             runs,
-            {eval_split: evaluation(context, eval_split, {system: run}) for eval_split, run in runs.items()},
+            {
+                eval_split: evaluation(
+                    context, eval_split, {system: run}, judge_held_out(context, eval_split, [config.train])
+                )
+                for eval_split, run in runs.items()
+            },
         )
 
     def _place(self, number: int) -> str:

@@ -10,14 +10,14 @@ from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.model import trained
 from raydr.artefacts.negatives import SOURCE
-from raydr.artefacts.places import BM25, TRAINED
+from raydr.artefacts.places import BM25
 from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.artefacts.verdicts import verdicts
 from raydr.config.judge import PAIRS_JUDGE
 from raydr.config.run import RunConfig
-from raydr.data.partitions import split_scope
 from raydr.losses.nce import NCE
 from raydr.pipeline.judging import Judged
+from raydr.training.config import TrainConfig
 from raydr.training.reports import Watcher
 from raydr.training.training import OptionalInputs, Training
 
@@ -46,32 +46,32 @@ def declare_training(
     scores = None
     if context.config.train.loss.reads_ranker_scores:
         scores = ranker_scores(context, ranker(), pairs, data.negatives)
-    margins = cross_fitting.margins_of(context, settings)
-    chooses = margins is not None and settings.train.keep == "best"
-    suspects = judge_held_out(context, settings.dev_split) if chooses else None
-    optional = OptionalInputs(data.negatives, start, scores, margins, suspects)
+    suspects = None
+    if settings.train.keep == "best":
+        suspects = judge_held_out(context, settings.dev_split, [settings.train])
+    optional = OptionalInputs(
+        data.negatives, start, scores, cross_fitting.margins_of(context, settings), dev_verdicts=suspects
+    )
     return trained(context, name, settings, pairs, optional, watcher=watcher)
 
 
-def judge_held_out(context: Context, split: str) -> Node | None:
+def judge_held_out(context: Context, split: str, trainings: Iterable[TrainConfig]) -> Node | None:
     """Declare the verdicts on the pairs of a split that is held out of the training pairs, and equally noisy.
 
-    The models of the training split's folds, which have not seen its pairs, measure them.
+    The models of the training split's folds, which have not seen its queries, measure them.
+
+    Args:
+        context: the config.
+        split: the split.
+        trainings: settings of the models that the split evaluates.
 
     Returns:
-        None if the split came with the data.
+        None if the split came with the data, or no training reads margins of such models.
     """
-    if split not in context.config.data.hold_out:
+    if split not in context.config.data.hold_out or not any(train.reads_margins for train in trainings):
         return None
     judge = context.config.judge.judge(PAIRS_JUDGE).model_copy(update={"margins": "cross_fitted"})
     return verdicts(context, judge, split, None, {cross_fitting.MARGINS: cross_fitting.margins(context, split)})
-
-
-def measures_pairs(context: Context, systems: Iterable[str]) -> bool:
-    """Return whether a training of these systems measures its pairs by models of folds."""
-    config, names = context.config, {name for system in systems for name in split_scope(system)[0].split("+")}
-    variants = [context.of(config.variant(name)) for name in (TRAINED, *config.variants) if name in names]
-    return any(cross_fitting.margins_of(variant, variant.training()) for variant in variants)
 
 
 def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:

@@ -32,6 +32,7 @@ from raydr.component import explain
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError, RaydrError
+from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.precision import resolve_dtype, torch_threads
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -42,7 +43,7 @@ from raydr.training.config import TrainConfig
 from raydr.training.process import TorchProcess
 from raydr.training.reports import epoch_line
 from raydr.training.run import TrainingJob, train_worker
-from raydr.training.training import OptionalInputs, Training
+from raydr.training.training import OptionalInputs, Training, check_inputs
 
 #: Kinds of the artefacts by their roles, as ``raydr train`` reads them.
 KINDS: Final[Mapping[str, str]] = {
@@ -102,11 +103,18 @@ class TrainingFile(Training):
         places = {"dataset": "dataset", "corpus": "corpus", **self.inputs}
         return {role: Artifact.open(os.path.join(folder.root, place), KINDS[role]) for role, place in places.items()}
 
-    def training(self, device: torch.device) -> Training:
-        """Return the settings of the training, its arithmetic resolved for a device."""
+    def training(self, device: torch.device, num_workers: int) -> Training:
+        """Return the settings of the training by a number of workers, its arithmetic resolved for a device.
+
+        Raises:
+            ConfigError: the workers cannot share a batch.
+        """
         dtype = resolve_dtype(self.train.dtype, device.type)[0]
-        settings = {name: getattr(self, name) for name in Training.model_fields}
-        return Training(**settings | {"train": self.train.resolved().model_copy(update={"dtype": dtype})})
+        try:
+            train = TrainConfig.model_validate({**dict(self.train), "num_workers": num_workers, "dtype": dtype})
+        except ValidationError as error:
+            raise ConfigError(explain(error, f"{_FILE}, with {num_workers} workers,", TrainConfig)) from None
+        return Training(**{name: getattr(self, name) for name in Training.model_fields} | {"train": train.resolved()})
 
 
 class Lines:
@@ -122,11 +130,12 @@ class Lines:
         self.tell(epoch_line(progress))
 
 
-def train_folder(folder: Folder) -> dict[str, Any]:
+def train_folder(folder: Folder, settings: TrainingFile) -> dict[str, Any]:
     """Train what a folder describes, with the other ranks of the process group if there is one.
 
     Args:
-        folder: has ``training.yaml`` and the inputs.
+        folder: has the inputs.
+        settings: its ``training.yaml``.
 
     Returns:
         The outcome, as :func:`raydr.training.run.train_worker` has it.
@@ -134,20 +143,25 @@ def train_folder(folder: Folder) -> dict[str, Any]:
     Raises:
         ConfigError, DataError, ArtifactError, ModelError, TrainingError: it cannot be trained.
     """
-    settings = TrainingFile.read(folder)
     output = folder / settings.output
     if output.exists(_OUTCOME):
         raise ConfigError(f"{output} is trained already: remove it, or set another output in {folder.path(_FILE)}")
     train = settings.train
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if train.use_gpu else torch.device("cpu")
-    training, inputs = settings.training(device), settings.artefacts(folder)
+    training, inputs = settings.training(device, num_ranks()), settings.artefacts(folder)
     keys = {role: artifact.fingerprint for role, artifact in inputs.items()}
+    keys["checkpoint"] = "" if "start" in inputs else checkpoint_fingerprint(training.model)
     states = checkpoint_folder(output)
     data, corpus = Dataset(inputs.pop("dataset")), inputs.pop("corpus")
     data.require_corpus(corpus)
-    job = TrainingJob(training, data, Corpus(corpus), OptionalInputs(**inputs), output, Lines())
+    optional = OptionalInputs(**inputs)
+    for line in check_inputs(training, data, optional):
+        if rank() == 0:
+            Lines().tell(f"warning: {line}")
+    job = TrainingJob(training, data, Corpus(corpus), optional, output, Lines())
     key = fingerprint_of({"training": training.differing_settings(), "inputs": keys})
-    num_threads = None if train.use_gpu else max(1, int(train.cpus_per_worker))
+    # Alone it has the whole machine, as a training of `raydr train` in one process.
+    num_threads = None if train.use_gpu or num_ranks() == 1 else max(1, int(train.cpus_per_worker))
     with torch_threads(num_threads), closing(TorchProcess(states / key, device)) as process:
         outcome = train_worker(job, process)
     if rank() == 0:
@@ -161,13 +175,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m raydr.training", description="Train a retriever without Ray.")
     parser.add_argument("folder", help=f"folder with {_FILE} and the artefacts that it names")
     folder = Folder(parser.parse_args().folder).absolute()
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        use_gpu = TrainingFile.read(folder).train.use_gpu
-        if use_gpu:
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl" if use_gpu else "gloo")
     try:
-        train_folder(folder)
+        settings = TrainingFile.read(folder)
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            if settings.train.use_gpu:
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            dist.init_process_group("nccl" if settings.train.use_gpu else "gloo")
+        train_folder(folder, settings)
     except RaydrError as error:
         sys.stderr.write(f"rank {rank()} of {num_ranks()}: {error}\n")
         return 1

@@ -219,6 +219,11 @@ class TrainConfig(Config):
             return self.pair_detection
         return PairDetectionConfig() if self.loss.reads_pair_flags else None
 
+    @property
+    def reads_margins(self) -> bool:
+        """Whether the detection reads cross-fitted margins."""
+        return self.detection is not None and self.detection.margins == "cross_fitted"
+
     def resolved(self) -> TrainConfig:
         """The settings with ``auto`` of detection and teacher written out: equal for all that mean the same."""
         teacher = self.teacher.resolved(self.loss.needs_teacher)

@@ -9,9 +9,12 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from raydr.component import Config, explain
+from raydr.data.dataset import Dataset
 from raydr.data.partitions import Scope
-from raydr.errors import ConfigError
+from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.models.config import ModelConfig
+from raydr.store.artifact import Artifact
+from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import TrainConfig
 
 T = TypeVar("T")
@@ -91,3 +94,49 @@ class Training(Config):
             )
         except ValidationError as error:
             raise ConfigError(explain(error, f"{where}, with the workers of train,")) from None
+
+
+def check_inputs(training: Training, data: Dataset, optional: OptionalInputs[Artifact]) -> list[str]:
+    """Check before a training what would come to light after its first epoch, or never.
+
+    Args:
+        training: its settings.
+        data: the training pairs.
+        optional: the other inputs.
+
+    Returns:
+        Warnings.
+
+    Raises:
+        DataError: the dev split has no judgments, or the candidates are of another split.
+        ArtifactError: the start has no state of its optimiser.
+    """
+    warnings = _check_dev(training.dev_split, data)
+    mined, start, split = optional.negatives, optional.start, training.train_split
+    if mined is not None and training.train.num_hard_negatives and not mined.parts(f"negatives/{split}"):
+        others = sorted({name.split("/")[1] for name in mined.parts("negatives")})
+        raise DataError(
+            f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
+            f"{split!r}: mine those of {split!r}"
+        )
+    if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
+        raise ArtifactError(
+            f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "
+            "state: train it again and keep that, or start with a fresh optimiser"
+        )
+    return warnings
+
+
+def _check_dev(split: str, data: Dataset) -> list[str]:
+    if split and split not in data.splits:
+        return [
+            f"the data set at {data.artifact.folder} has no split {split!r} (it has {', '.join(data.splits)}): nothing "
+            "is measured while training, and the last epoch is kept. Set data.dev_split to a split that it has, or to "
+            "'' to confirm"
+        ]
+    if split in data.splits and not data.artifact.rows(f"qrels/{split}"):
+        raise DataError(
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, so that no epoch can be "
+            "measured on it: set data.dev_split to a split that has some, or to '' to train without"
+        )
+    return []

@@ -263,3 +263,15 @@ def check_the_record(folder: Folder, rounds: dict[str, list[RoundResult]]) -> No
     page = Path(folder.path("report.html")).read_text()
     assert page.count("<img") == 1
     assert "judged" in page
+
+
+def test_rounds_are_evaluated_without_flagged_labels_too_where_dev_is_held_out(planned):
+    """As ``raydr evaluate`` does; a loss that detects nothing has no models of folds to judge the labels with."""
+    data = {"hold_out": {"held": 0.2}, "test_splits": ["held"]}
+    refresh = {"num_rounds": 1, "evaluate_splits": ["held", "dev"]}
+    [arm] = planned(data=data, train={"loss": "npc"}, refresh=refresh)
+    evaluations = arm.rounds[0].evaluations
+    assert evaluations["held"].inputs["suspects"].kind == "verdicts"
+    assert "suspects" not in evaluations["dev"].inputs
+    [plain] = planned(data=data, train={"loss": "nce"}, refresh=refresh)
+    assert "suspects" not in plain.rounds[0].evaluations["held"].inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -17,7 +18,7 @@ from artefacts.test_train import SETTINGS, fit, training_of
 from raydr.errors import RaydrError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.store.folder import Folder
-from raydr.training.__main__ import KINDS, Lines, train_folder
+from raydr.training.__main__ import KINDS, Lines, TrainingFile, train_folder
 from raydr.training.checkpoint import Progress
 from raydr.training.training import OptionalInputs
 
@@ -46,8 +47,13 @@ def write_settings(folder: Path, checkpoint: str, **changes: Any) -> None:
     (folder / "training.yaml").write_text(yaml.safe_dump(settings))
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, **options)
+
+
+def train_here(folder: Path) -> dict[str, Any]:
+    place = Folder(str(folder))
+    return train_folder(place, TrainingFile.read(place))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -88,13 +94,31 @@ def test_one_process_trains_without_ray_and_does_not_train_twice(folder, tiny_ch
     [
         ({"inputs": {"negative": "mined"}}, "inputs has the unknown role 'negative'; allowed: dataset, corpus, neg"),
         ({"inputs": {"negatives": "mined"}}, "the negatives at .*mined does not exist"),
+        ({"with_optimizer": True}, "was saved without its optimiser's state"),
         ({"trian": {}}, "trian: unknown key .*did you mean train"),
     ],
 )
 def test_wrong_settings_are_named(folder: Path, tiny_checkpoint: str, changes: dict[str, Any], message: str) -> None:
     write_settings(folder, tiny_checkpoint, **changes)
     with pytest.raises(RaydrError, match=message):
-        train_folder(Folder(str(folder)))
+        train_here(folder)
+
+
+def test_workers_that_cannot_share_a_batch_are_refused(folder: Path, tiny_checkpoint: str) -> None:
+    """Also where torchrun sets their number, and not the file."""
+    write_settings(folder, tiny_checkpoint)
+    settings = TrainingFile.read(Folder(str(folder)))
+    assert settings.training(torch.device("cpu"), 2).train.num_workers == 2
+    with pytest.raises(RaydrError, match=r"training.yaml, with 99 workers,[^|]*share the 8 queries"):
+        settings.training(torch.device("cpu"), 99)
+
+
+def test_a_rank_without_a_file_ends_with_a_line(tmp_path: Path) -> None:
+    environment = os.environ | {"WORLD_SIZE": "2", "RANK": "0"}
+    made = run("-m", "raydr.training", str(tmp_path), env=environment)
+    assert made.returncode == 1
+    assert "there is no" in made.stderr
+    assert "Traceback" not in made.stderr
 
 
 @pytest.mark.invariant
@@ -109,8 +133,8 @@ def test_a_training_that_was_interrupted_resumes_to_the_same_weights(
         if output == "resumed":
             with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
                 patched.setattr(Lines, "epoch", interrupted)
-                train_folder(Folder(str(folder)))
-        train_folder(Folder(str(folder)))
+                train_here(folder)
+        train_here(folder)
     assert "going on from epoch 2, step 0" in capsys.readouterr().err
     expected = weights(folder / "whole")
     for name, tensor in weights(folder / "resumed").items():

@@ -66,8 +66,8 @@ from raydr.store.manifest import Part
 #: Smallest subset of queries whose means are shown.
 MIN_SUBSET = 30
 FLAGGED = (
-    "{flagged:,} of {all:,} labels are probably wrong, by judge {judge}, since the split is held out of training "
-    "pairs with such labels. It flags what its models score low, so these means are biased upward."
+    "{flagged:,} of {all:,} queries have a label that judge {judge} takes for wrong: the split is held out of noisy "
+    "training pairs. The judge flags what its models score low, so these means are biased upward."
 )
 NEW = "No positive of these queries is a positive of a query of {split}: means without memorised passages."
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -58,10 +59,21 @@ class LabelledSet:
     positives: list[str] | None
     left_out: dict[str, int]
 
-    @property
+    @cached_property
     def query_N(self) -> IntArray:
         """Number of each pair's query, from 0 in the order of the texts."""
-        return np.unique(self.queries, return_inverse=True)[1].astype(np.int64)
+        return unique_texts(self.queries)[1]
+
+
+def unique_texts(texts: Sequence[str]) -> tuple[list[str], IntArray]:
+    """Return the distinct texts in order, and the number of each text among them, shape (N,).
+
+    >>> unique_texts(["b", "a", "b"])
+    (['a', 'b'], array([1, 0, 1]))
+    """
+    # Arrays of strings would pad each text to the longest.
+    distinct, number_N = np.unique(np.array(texts, dtype=object), return_inverse=True)
+    return distinct.tolist(), number_N.astype(np.int64)
 
 
 def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
@@ -78,7 +90,7 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
     Raises:
         DataError: the file is missing, a row is invalid, or all labels are equal.
     """
-    place = Path(path)
+    place = Path(path).resolve()
     left_out: dict[str, int] = {}
     rows = _judged_rows(_beir_rows(place, left_out) if (place / "qrels").is_dir() else _table_rows(place), left_out)
     name = place.name.removesuffix(".gz")
@@ -90,6 +102,8 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
         raise DataError(
             f"{path}, taken as {subject}: all {len(labelled.wrong_N)} labels are alike; expected right and wrong ones"
         )
+    if len(set(labelled.queries)) < 2:
+        raise DataError(f"{path}, taken as {subject}: there is one query; expected two or more, which are resampled")
     return labelled
 
 
@@ -229,7 +243,12 @@ def _records(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mappin
 def _is_right(record: Mapping[str, Any], column: str, where: str) -> bool:
     """Read a label: a word or a boolean, or a grade above 0."""
     word = _WORDS.get(str(record[column]).strip().lower())
-    return _number(record, column, where) > 0 if word is None else word
+    if word is not None:
+        return word
+    grade = _number(record, column, where)
+    if grade < 0:
+        raise DataError(f"{where}: {column!r} is {grade:g}; expected 0 or 1, or a grade above 0")
+    return grade > 0
 
 
 def _number(record: Mapping[str, Any], column: str, where: str) -> float:

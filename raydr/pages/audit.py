@@ -128,7 +128,7 @@ def audit_page(
         page.heading("False negatives").table(NEGATIVES_CAPTION, *negative_rows(result)).note(NEGATIVES_LEGEND)
         if judge := result.suspected_by:
             page.note(
-                f"Queries whose annotated pair {judge} suspects are left out: next to a mismatched positive nearly "
+                f"Queries whose annotated pair {judge} flags are left out: next to a mismatched positive nearly "
                 "every candidate looks like a positive."
             )
         known = "the false negatives that are known (planted, or replaced by a mismatched passage), over all queries"

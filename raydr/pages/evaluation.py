@@ -123,11 +123,10 @@ def _without_flagged(result: EvaluationResult, measure: str) -> str:
         means = [summary for summary in subset.summaries if summary.measure == measure]
         if subset.name == NOT_FLAGGED and means:
             best = max(means, key=lambda summary: summary.mean)
-            num_all = next(summary.num_queries for summary in result.summaries if summary.measure == measure)
-            return (
-                f" {num_all - subset.num_queries:,} of {num_all:,} labels are probably wrong; without them "
-                f"{best.system} has {measure_name(measure)} {mean_with_interval(best)}."
-            )
+            num_all = result.counts[best.system]["judged"]
+            flagged = f"{num_all - subset.num_queries:,} of {num_all:,} queries"
+            figure = f"{best.system} has {measure_name(measure)} {mean_with_interval(best)}"
+            return f" {flagged} have a label that is probably wrong; without them {figure}."
     return ""
 
 

@@ -21,13 +21,18 @@ from raydr.evaluation.noise_measures import MethodScores, measure_method, share_
 from raydr.models.config import ModelConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.models.scores.sum_of_max import SumOfMax
-from raydr.noise.labelled import LabelledSet, scores_on
+from raydr.noise.labelled import LabelledSet, scores_on, unique_texts
 from raydr.noise.vector_rules import PairVectors, judge_by_vectors
 from raydr.pages.noise_benchmark import SetFigures
 from raydr.pipeline.findings import find_mismatched
 from raydr.pipeline.session import open_session
 
 SPLIT = "train"
+#: Names of the built-in methods.
+METHODS = (
+    "cosine", "csls", "late interaction", "self-confidence", "margins", "npc", "consistency", "nv-retriever", "gist",
+    "near_duplicate", "sieve",
+)  # fmt: skip
 #: Number of pairs whose token vectors are held at once.
 _LATE_PAIRS = 1_000
 #: Training settings of the detectors, those of `raydr.find_noise`.
@@ -91,17 +96,17 @@ def _config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed:
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": 10**9},
     }
-    return RunConfig.parse(raw, "the benchmark's settings")
+    return RunConfig.parse(raw, "the benchmark")
 
 
 def _encode(labelled: LabelledSet, config: RunConfig) -> tuple[PairVectors, float]:
     """Encode the distinct texts of a set once for all rules; return the vectors and the seconds."""
-    queries, query_N = np.unique(labelled.queries, return_inverse=True)
-    passages, passage_N = np.unique([*labelled.passages, *(labelled.positives or ())], return_inverse=True)
+    queries, query_N = unique_texts(labelled.queries)
+    passages, passage_N = unique_texts([*labelled.passages, *(labelled.positives or ())])
     started = time.perf_counter()
     scorer = _scorer(config, config.model, "untrained")
-    query_QD = scorer.encode("query", None, queries.tolist())
-    passage_PD = scorer.encode("passage", [""] * len(passages), passages.tolist())
+    query_QD = scorer.encode("query", None, queries)
+    passage_PD = scorer.encode("passage", [""] * len(passages), passages)
     seconds = time.perf_counter() - started
     if passage_PD.ndim > 2:
         raise ConfigError(
@@ -135,11 +140,11 @@ def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:
     order_N = np.argsort(labelled.query_N, kind="stable")
     for start in range(0, len(order_N), _LATE_PAIRS):
         rows_B = order_N[start : start + _LATE_PAIRS]
-        queries, query_B = np.unique([labelled.queries[at] for at in rows_B], return_inverse=True)
+        queries, query_B = unique_texts([labelled.queries[at] for at in rows_B])
         texts = [labelled.passages[at] for at in rows_B]
         passages = Texts([""] * len(texts), texts)
-        score_B = scorer.score(queries.tolist(), passages, query_B, np.arange(len(rows_B)))
-        score_N[rows_B] = score_B / scorer.tokenizers["query"](None, queries.tolist()).lengths[query_B]
+        score_B = scorer.score(queries, passages, query_B, np.arange(len(rows_B)))
+        score_N[rows_B] = score_B / scorer.tokenizers["query"](None, queries).lengths[query_B]
     sign = -1.0 if labelled.subject == "pairs" else 1.0
     return MethodScores("late interaction", sign * score_N, seconds=time.perf_counter() - started)
 

@@ -95,7 +95,7 @@ class Log:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Inside, no other process makes the database of a local working folder, or writes its record of runs."""
+        """Inside, no other process makes the database of a local working folder."""
         folder = self.store.workdir
         if not folder.is_local:
             yield

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Returns the suggested next verb for a result, with settings and purpose; None if there is none.
-NextStep = Callable[[Any], tuple[str, list[str], str] | None]
+#: Returns the suggested next verb for a result and its config, with settings and purpose; None if there is none.
+NextStep = Callable[[Any, "RunConfig"], tuple[str, list[str], str] | None]
 
 ConfigFile = Annotated[
     str,
@@ -110,11 +110,12 @@ def command(
         from raydr.config.run import RunConfig
 
         confirmed = asks and options.pop("yes")
-        result = function(RunConfig.load(config, overrides(set_, confirmed)), **options)
+        run_config = RunConfig.load(config, overrides(set_, confirmed))
+        result = function(run_config, **options)
         if show is not None:
             show(result)
         if result and then is not None:
-            if step := then(result):
+            if step := then(result, run_config):
                 verb, more, purpose = step
                 suggest_next(verb, config, [*(set_ or []), *more], purpose)
         elif result and function.__name__ in _NEXT:

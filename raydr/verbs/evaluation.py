@@ -92,7 +92,7 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     return Evaluations(made)
 
 
-def next_after_evaluate(made: Evaluations) -> tuple[str, list[str], str]:
+def next_after_evaluate(made: Evaluations, config: RunConfig) -> tuple[str, list[str], str]:
     """Suggest a diagnosis if training brought no gain, else the report."""
     result = load_result(made[0])
     measure = telling_measure([summary.measure for summary in result.summaries])

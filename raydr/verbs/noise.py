@@ -83,14 +83,27 @@ def judge(
         return session.make(*targets, anew=[*verdicts, *targets])
 
 
-def next_after_judge(made: list[Artifact]) -> tuple[str, list[str], str] | None:
-    """Suggest training on the kept pairs; None for pairs known to be clean."""
+def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str] | None:
+    """Suggest training on what is kept.
+
+    Returns:
+        None for pairs known to be clean, and for some of the config's judges with others: no setting names these alone.
+    """
     roles = [role.partition("/") for artifact in made for role in artifact.manifest.identity.inputs]
-    names = list(dict.fromkeys(name for kind, _, name in roles if kind == "verdicts"))
+    rules, names = config.judge, {name for kind, _, name in roles if kind == "verdicts"}
+    own = {rule.name for rule in active_judges(rules, rules.judges, on_negatives=True)}
     if not names:
         return None
-    own = [rule["name"] for rule in made[0].manifest.run_config["judge"]["judges"]]
-    settings = [] if own == names else [f"judge.judges=[{','.join(names)}]"]
+    if names == own:
+        settings = []
+    elif names.isdisjoint(own):
+        asked = [rules.judge(name) for name in sorted(names)]
+        implied = {rule.name for judge in asked for rule in judge.companions()}
+        # Each judge stands after those that it follows.
+        chains = active_judges(rules, [judge for judge in asked if judge.name not in implied], on_negatives=False)
+        settings = [f"judge.judges=[{','.join(judge.name for judge in chains)}]"]
+    else:
+        return None
     left = [artifact.info["judgments_after"] for artifact in made if "judgments_after" in artifact.info]
     return "train", settings, f"to train on the {left[0]:,} kept pairs" if left else "to train on what is kept"
 
@@ -147,7 +160,7 @@ def _without_training(judge: Judge) -> Judge:
     return judge.model_copy(update={"margins": "model", "detector": AnchoredDetector()})
 
 
-def next_after_audit(made: list[Artifact]) -> tuple[str, list[str], str]:
+def next_after_audit(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str]:
     """Return the verb that acts on an audit, its settings and its purpose."""
     pairs = load_result(made[0]).pairs
     if not pairs or pairs[0].reason:
@@ -212,7 +225,7 @@ def diagnose(
         return made
 
 
-def next_after_diagnose(made: list[Artifact]) -> tuple[str, list[str], str]:
+def next_after_diagnose(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str]:
     """Suggest a run that compares the first remedy with the training, in this working folder or its own."""
     from raydr.artefacts.diagnosis import load_result
     from raydr.pages.diagnosis import trial_settings
@@ -234,9 +247,9 @@ def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUER
     return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
 
 
-def show_why(story: QueryRecord) -> None:
+def show_why(record: QueryRecord) -> None:
     """Print the data on a query."""
-    print_query(story, output())
+    print_query(record, output())
 
 
 @takes_config

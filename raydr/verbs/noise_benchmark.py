@@ -13,12 +13,12 @@ from typing import Annotated
 
 import typer
 
-from raydr.console import say, show_summary, show_table
-from raydr.errors import ConfigError
+from raydr.console import say, show_summary, show_table, warn
+from raydr.errors import ConfigError, DataError
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
-from raydr.noise.labelled import read_labelled, read_scores
+from raydr.noise.labelled import LabelledSet, read_labelled, read_scores, scores_on
 from raydr.pages.noise_benchmark import RECORD, SetFigures, markdown, records, source_rows, terminal_rows
-from raydr.pipeline.noise_benchmark import benchmark_set
+from raydr.pipeline.noise_benchmark import METHODS, benchmark_set
 
 #: Files that the command writes.
 CSV, JSON, PAGE = "figures.csv", "figures.json", "page.md"
@@ -51,9 +51,12 @@ def benchmark_noise(
         samples: number of bootstrap samples.
         seed: seed of all draws.
 
+    Returns:
+        The figures of each set, which are in ``out`` too as soon as the set is finished.
+
     Raises:
-        DataError: a set or a file of scores is invalid.
-        ConfigError: no set is named, or two sets share a name.
+        DataError: a set or a file of scores is invalid, or a file has no pair of any set.
+        ConfigError: no set is named, two sets share a name, or a method has the name of a built-in method.
     """
     for sets in (pairs, candidates):
         if isinstance(sets, str | Path) or not isinstance(sets, Sequence):
@@ -64,14 +67,26 @@ def benchmark_noise(
         raise ConfigError(f"the benchmark has the sets {names}; expected at least one, each once")
     lengths = {"query": {"max_length": query_length}, "passage": {"max_length": passage_length}}
     settings = {"checkpoint": str(model), **lengths}
-    others = {name: read_scores(path) for name, path in (scores or {}).items()}
+    others = {name: _further_scores(name, path, labelled) for name, path in (scores or {}).items()}
     Path(out).mkdir(parents=True, exist_ok=True)
-    # All is made anew, so that the seconds are those of the whole work.
-    with tempfile.TemporaryDirectory(dir=out, prefix="artefacts-") as work:
-        return [
-            benchmark_set(labelled_set, settings, f"{work}/{at}-{labelled_set.name}", others, samples, seed)
-            for at, labelled_set in enumerate(labelled)
-        ]
+    results = []
+    # All is made anew, so that the seconds are those of the whole work. After an interrupt threads may still write.
+    with tempfile.TemporaryDirectory(dir=out, prefix="artefacts-", ignore_cleanup_errors=True) as work:
+        for at, labelled_set in enumerate(labelled):
+            folder = f"{work}/{at}-{labelled_set.name}"
+            results.append(benchmark_set(labelled_set, settings, folder, others, samples, seed))
+            _write(results, Path(out))
+    return results
+
+
+def _further_scores(name: str, path: str | Path, labelled: Sequence[LabelledSet]) -> dict[tuple[str, str], float]:
+    """Read the scores of a further method, which must fit at least one set."""
+    if name in METHODS:
+        raise ConfigError(f"--scores {name}: the benchmark has a method of this name; take another")
+    scores = read_scores(path)
+    if all(scores_on(scores, labelled_set, name) is None for labelled_set in labelled):
+        raise DataError(f"--scores {name}: {path} has no pair of any set; texts are compared without outer white space")
+    return scores
 
 
 def benchmark_noise_command(
@@ -101,23 +116,26 @@ def benchmark_noise_command(
         samples: number of bootstrap samples.
         seed: seed of all draws.
     """
-    named = dict(_named(entry) for entry in scores or [])
+    named: dict[str, str] = {}
+    for entry in scores or []:
+        name, separator, file = entry.partition("=")
+        if not (name and separator and file) or name in named:
+            raise typer.BadParameter(f"takes NAME=FILE, each name once, got {entry!r}", param_hint="--scores")
+        named[name] = file
     lengths = {"query_length": query_length, "passage_length": passage_length}
-    results = benchmark_noise(
-        pairs or [], candidates or [], scores=named, model=model, **lengths, out=out, samples=samples, seed=seed
-    )
+    try:
+        results = benchmark_noise(
+            pairs or [], candidates or [], scores=named, model=model, **lengths, out=out, samples=samples, seed=seed
+        )
+    except KeyboardInterrupt:
+        warn(f"interrupted: {out} has the figures of the finished sets; the same command measures all sets again")
+        raise typer.Exit(130) from None
     for figures in results:
         show_table(figures.title, *terminal_rows(figures))
         if figures.shares:
             show_table(f"{figures.labelled.name}, by source", *source_rows(figures))
-    _write(results, Path(out))
-
-
-def _named(entry: str) -> tuple[str, str]:
-    name, separator, file = entry.partition("=")
-    if not (name and separator and file):
-        raise typer.BadParameter(f"takes NAME=FILE, got {entry!r}", param_hint="--scores")
-    return name, file
+    say(f"{sum(figures.seconds for figures in results):.0f} s in all")
+    show_summary("The figures", {name: Path(out) / name for name in (PAGE, CSV, JSON)})
 
 
 def _write(results: Sequence[SetFigures], out: Path) -> None:
@@ -128,5 +146,3 @@ def _write(results: Sequence[SetFigures], out: Path) -> None:
         table.writerows(rows)
     (out / JSON).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     (out / PAGE).write_text(markdown(results, shlex.join(["raydr", *sys.argv[1:]])), encoding="utf-8")
-    say(f"{sum(figures.seconds for figures in results):.0f} s in all")
-    show_summary("The figures", {name: out / name for name in (PAGE, CSV, JSON)})

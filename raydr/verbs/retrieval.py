@@ -243,7 +243,7 @@ def rerank(
         by = by or config.rerank.model
         run = session.recipe.reranked(split, system, by)
         ranker = session.recipe.names.get(f"models/{by}")
-        if ranker is not None and session.inventory.state(ranker) != "done":
+        if ranker is not None and is_ranker(by) and session.inventory.state(ranker) != "done":
             say(f"rerank: training {by}, which does not exist yet; --by {TRAINED} reranks by the retriever instead")
         made = _make_run(session, run, f"{system}+{by}", trec)
         for remark in session.inventory.open(ranker).info.get("remarks", []) if made and ranker is not None else []:

@@ -235,12 +235,12 @@ def test_flagged_labels_and_new_positives_are_told_apart(tmp_path: Path, capsys:
     assert result.summaries[0].mean == 0.7
     [flagged, new] = result.subsets
     assert (flagged.num_queries, flagged.summaries[0].mean) == (70, 1.0)
-    assert "30 of 100 labels are probably wrong, by judge npc" in flagged.meaning
+    assert "30 of 100 queries have a label that judge npc takes for wrong" in flagged.meaning
     assert (new.num_queries, new.summaries[0].mean) == (50, 0.7)
     show(made)
     printed, page = " ".join(capsys.readouterr().err.split()), made.folder.localize("report.html")
     for text in (printed, Path(page).read_text()):
-        assert "30 of 100 labels are probably wrong" in text
+        assert "30 of 100 queries have a label that" in text
     assert "without them s has recall@1 1.000" in Path(page).read_text()
     for text in (printed, Path(page).read_text()):
         assert "No positive of these queries is a positive of a query of train" in text

@@ -20,6 +20,7 @@ from raydr.artefacts.audit import load_result
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.pipeline.judging import active_judges
 from raydr.verbs import noise as verb
 from raydr.verbs.app import app
 
@@ -123,7 +124,7 @@ def test_the_next_step_goes_by_what_was_found(monkeypatch: pytest.MonkeyPatch) -
     def step(**changes: Any) -> tuple[str, list[str], str]:
         findings = SimpleNamespace(**{"reason": "", "num_flagged": 0, **changes})
         monkeypatch.setattr(verb, "load_result", lambda _: SimpleNamespace(pairs=[findings]))
-        return verb.next_after_audit([None])
+        return verb.next_after_audit([None], None)
 
     assert step(num_flagged=3) == ("train", ["train.loss=npc"], "to train through them")
     assert step() == ("train", [], "")
@@ -135,3 +136,27 @@ def test_the_truth_is_no_judge(config: RunConfig) -> None:
         raydr.audit(config, judges="truth")
     with pytest.raises(ConfigError, match="unknown judge 'oracle'"):
         raydr.audit(config, judges="oracle")
+
+
+@pytest.mark.parametrize(
+    ("judges", "asked", "settings"),
+    [
+        ([], ["npc"], ["judge.judges=[npc]"]),
+        # A judge that comes after another one stands behind it.
+        ([], ["calibrated"], ["judge.judges=[npc,calibrated]"]),
+        (["npc"], ["npc"], []),
+        # The config's own judge has settings, which its name alone would lose.
+        ([{"name": "npc", "num_random": 50}], ["npc", "consistency"], None),
+        ([], [], None),
+    ],
+)
+def test_the_step_after_judging_trains_on_what_these_judges_keep(
+    config: RunConfig, judges: list[Any], asked: list[str], settings: list[str] | None
+) -> None:
+    config = RunConfig.parse(config.model_dump(mode="json") | {"judge": {"judges": judges}})
+    active = active_judges(config.judge, [config.judge.judge(name) for name in asked], on_negatives=False)
+    roles = {f"verdicts/{rule.name}": "key" for rule in sorted(active, key=lambda rule: rule.name)}
+    manifest = SimpleNamespace(identity=SimpleNamespace(inputs={"dataset": "key", **roles}))
+    made: Any = [SimpleNamespace(manifest=manifest, info={"judgments_after": 9})]
+    step = verb.next_after_judge(made, config)
+    assert (None if step is None else step[1]) == settings

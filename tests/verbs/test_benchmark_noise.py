@@ -6,13 +6,18 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import make_sentence
 from typer.testing import CliRunner
 
 import raydr
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, DataError
+from raydr.noise.labelled import LabelledSet
+from raydr.pages.noise_benchmark import SetFigures
+from raydr.pipeline.noise_benchmark import METHODS
+from raydr.verbs import noise_benchmark
 from raydr.verbs.app import app
 
 NUM = 40
@@ -71,6 +76,7 @@ def test_every_method_is_measured_and_written(
     assert by_set["pairs"] == {*both, "consistency", "npc", "perfect", "labels"}
     # The file of scores has the pairs of one set.
     assert by_set["candidates"] == {*both, "nv-retriever", "gist", "near_duplicate", "sieve"}
+    assert by_set["pairs"] | by_set["candidates"] == {*METHODS, "perfect", "labels"}
     perfect = {record["measure"]: float(record["value"]) for record in records if record["method"] == "perfect"}
     assert perfect == {"AP": 1.0, "P@R.5": 1.0, "AUROC": 1.0}
     shares = {record["source"] for record in records if record["measure"] == "wrong"}
@@ -91,3 +97,35 @@ def test_a_set_is_named_once(pairs: Path) -> None:
     with pytest.raises(ConfigError, match="expected a list of paths"):
         raydr.benchmark_noise(str(pairs))
     assert CliRunner().invoke(app, ["benchmark", "noise", str(pairs), "--scores", "mine"]).exit_code == 2
+
+
+def test_an_interrupt_keeps_the_figures_of_finished_sets(
+    pairs: Path, candidates: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, out = noise_benchmark.benchmark_set, tmp_path / "out"
+
+    def interrupted(labelled: LabelledSet, *arguments: Any) -> SetFigures:
+        if labelled.subject == "candidates":
+            raise KeyboardInterrupt
+        return measure(labelled, *arguments)
+
+    monkeypatch.setattr(noise_benchmark, "benchmark_set", interrupted)
+    options = ["--candidates", str(candidates), "--model", tiny_checkpoint, "--samples", "100", "--out", str(out)]
+    options += ["--query-length", "24", "--passage-length", "32"]
+    result = CliRunner().invoke(app, ["benchmark", "noise", str(pairs), *options])
+    assert result.exit_code == 130, result.output
+    assert "has the figures of the finished sets" in result.output.replace("\n", " ")
+    assert {path.name for path in out.iterdir()} == {"figures.csv", "figures.json", "page.md"}
+    assert "### pairs" in (out / "page.md").read_text()
+
+
+def test_scores_that_measure_nothing_are_refused_before_any_work(pairs: Path, tmp_path: Path) -> None:
+    strange = write_rows(tmp_path / "strange.csv", [("a", "b", "1", "", "0.5")])
+    with pytest.raises(DataError, match=r"--scores mine: .*strange.csv has no pair of any set"):
+        raydr.benchmark_noise([pairs], scores={"mine": strange}, out=tmp_path / "out")
+    with pytest.raises(ConfigError, match=r"--scores cosine: the benchmark has a method of this name"):
+        raydr.benchmark_noise([pairs], scores={"cosine": pairs}, out=tmp_path / "out")
+    twice = ["--scores", f"mine={pairs}", "--scores", f"mine={strange}"]
+    result = CliRunner().invoke(app, ["benchmark", "noise", str(pairs), *twice])
+    assert result.exit_code == 2
+    assert not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from raydr.config.run import RunConfig
 from raydr.console import counted, say, show_table
@@ -90,7 +90,7 @@ def _ask_nodes(node_ids: list[str], workdir: str) -> list[str]:
         folder.write_json(name, {})
     try:
         ask = ray.remote(num_cpus=0, max_retries=0)(problems_here)
-        here = {package: installed(package) for package in MAIN}
+        here = _versions(["python", *MAIN])
         asked = [
             ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote(
                 here, workdir and folder.path(name)
@@ -111,10 +111,10 @@ def problems_here(versions: dict[str, str], probe: str) -> list[str]:
     """What is wrong on a node; runs there.
 
     Args:
-        versions: of packages, that it should have.
+        versions: of Python and packages, that it should have.
         probe: a file in the working folder, or empty.
     """
-    node, there = platform.node(), {name: installed(name) for name in versions}
+    node, there = platform.node(), _versions(versions)
     problems = [
         f"{node} has {name} {there[name] or 'missing'}, expected {version or 'none'}"
         for name, version in versions.items()
@@ -122,6 +122,10 @@ def problems_here(versions: dict[str, str], probe: str) -> list[str]:
     ]
     blind = f"{os.path.dirname(probe)} is not the same folder on {node}"
     return problems + ([blind] if probe and not os.path.exists(probe) else [])
+
+
+def _versions(names: Iterable[str]) -> dict[str, str]:
+    return {name: platform.python_version() if name == "python" else installed(name) for name in names}
 
 
 def _probe_name() -> str:

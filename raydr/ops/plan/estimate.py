@@ -6,10 +6,9 @@ Seconds of a stage are its start-up and its work divided by what the workers tha
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from raydr.artefacts.cross_fitting import MARGINS
 from raydr.artefacts.declaration import Node
@@ -153,7 +152,8 @@ class Estimator:
             num_bytes = networks * model.num_learning * (2 if train.gradients == "bfloat16" else 4)
             sending = 2 * (workers - 1) / workers * num_bytes * 8 / (plan.network_gbits * 1e9)
             seconds += (waiting := steps * max(0.0, sending - networks * step.seconds * (1 - 1 / _PASSES)))
-            note = f"{waiting / seconds:.0%} of it waits for the network (plan.network_gbits)"
+            if waiting > 0.1 * seconds:
+                note = f"{waiting / seconds:.0%} of it waits for the network (plan.network_gbits)"
         return self._learning(node, seconds, model, step.peak_bytes, networks, note)
 
     def _ranker_training(self, node: Node) -> StageEstimate:
@@ -228,12 +228,21 @@ def index_bytes(factory: str, dim: int) -> tuple[float, int]:
     >>> index_bytes("Flat", 768), index_bytes("IVF1024,SQfp16", 768), index_bytes("IVF64,PQ32", 768)
     ((3072.0, 0), (1544.0, 1024), (40.0, 64))
     """
-    if graph := re.match(r"HNSW(\d+),?", factory):
+    faiss = load_faiss()
+    whole = make_index(factory, dim)
+    # A new name: `whole` owns the object behind it.
+    index = faiss.downcast_index(whole)
+    if isinstance(index, faiss.IndexPreTransform):
+        index = faiss.downcast_index(index.index)
+    refined = 0.0
+    if isinstance(index, faiss.IndexRefine):
+        refined = float(faiss.downcast_index(index.refine_index).sa_code_size())
+        index = faiss.downcast_index(index.base_index)
+    if isinstance(index, faiss.IndexIVF):
+        # In a cell an id of 8 bytes stands beside each code.
+        return float(index.code_size) + 8 + refined, int(index.nlist)
+    if isinstance(index, faiss.IndexHNSW):
         # Neighbours: 2 M on the ground, M on each level above, of which there is 1 / (M - 1) a vector.
-        return index_bytes(factory[graph.end() :] or "Flat", dim)[0] + 4 * 2.2 * int(graph[1]), 0
-    index: Any = make_index(factory, dim)
-    cells = load_faiss().try_extract_index_ivf(index)
-    if cells is None:
-        return float(index.sa_code_size()), 0
-    # In a cell an id of 8 bytes stands beside each code, and not the number of the cell.
-    return float(index.sa_code_size() - cells.coarse_code_size() + 8), int(cells.nlist)
+        neighbours = float(index.hnsw.nb_neighbors(0))
+        return float(faiss.downcast_index(index.storage).sa_code_size()) + 4 * neighbours * 1.1 + refined, 0
+    return float(index.sa_code_size()) + refined, 0

@@ -11,7 +11,7 @@ import pytest
 from ops.plan.made_rates import MODEL, PASSAGES, QUERIES, MadeRates
 from raydr.artefacts.declaration import Node
 from raydr.config.run import RunConfig
-from raydr.ops.plan.estimate import Estimator
+from raydr.ops.plan.estimate import Estimator, index_bytes
 from raydr.pipeline.forecast import StageEstimate
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.training import Training
@@ -231,3 +231,12 @@ def test_pairs_are_read_by_as_many_workers_as_fit() -> None:
     assert seconds(max_actors=2, min_actors=2) == pytest.approx(3000 / 300)
     scores = estimate(config(negatives={"depth": 9}), "ranker_scores", cpus=4, split="train")
     assert scores.seconds - START == pytest.approx(10 * 6400 / 150)
+
+
+@pytest.mark.parametrize(
+    ("factory", "size"),
+    [("PCA32,HNSW32", 409.6), ("OPQ8,HNSW32_PQ8", 289.6), ("HNSW32_SQ8", 345.6), ("HNSW32,RFlat", 793.6)],
+)
+def test_graphs_are_sized_whatever_stands_before_and_behind_them(factory: str, size: float) -> None:
+    """Vectors of 64 dimensions, codes, and 1.1 times 64 neighbours of 4 bytes."""
+    assert index_bytes(factory, 64) == (pytest.approx(size), 0)

@@ -25,7 +25,7 @@ from raydr.artefacts.dataset import declare_prepared
 from raydr.artefacts.declaration import Node, artefact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.distributed.pool import Pool
+from raydr.distributed.pool import Needs, Pool
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact, Building
@@ -160,7 +160,7 @@ def train_arm(
     """Train and measure one arm; the stage of the node."""
     data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins)
     gpus = float(training.train.use_gpu)
-    result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, num_gpus=gpus)
+    result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, needs=Needs(num_gpus=gpus))
     making.folder.write_json(
         RESULT, {key: value for key, value in asdict(result).items() if key not in ("arm", "seed")}
     )

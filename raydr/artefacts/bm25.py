@@ -34,10 +34,9 @@ from raydr.data.partitions import Scope, partition_of, within
 from raydr.data.parts import offsets_of
 from raydr.data.schema import read_arrow
 from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
-from raydr.distributed.pool import Pool
+from raydr.distributed.pool import Needs, Pool
 from raydr.errors import DataError
 from raydr.indexing.build import plan_shards
-from raydr.indexing.config import IndexConfig
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, Hits, build_shard, merge_hits
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, join_passage
@@ -48,9 +47,11 @@ from raydr.store.manifest import Part
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
 
+#: Passages of a shard, at most: fixed, since no score depends on it, and any machine can make and search such a shard.
+SHARD_ROWS = 2_000_000
 #: Bytes that indexing a shard takes for each byte of its terms, which are 8 for each term of a passage, and for itself.
 _MEMORY_FACTOR, _MEMORY_BASE = 5, 2**28
-#: Terms that are added up by one task, about, counted once a shard.
+#: Terms that are added up by one task, about, each counted once a part of the corpus that has it.
 _RANGE_TERMS = 20_000_000
 #: One row: the terms of one part of the corpus, see :class:`raydr.negatives.terms.TermCounts`.
 _TERMS = pa.schema(
@@ -67,8 +68,7 @@ _HITS = pa.schema([("rows", pa.large_list(pa.int64())), ("scores", pa.large_list
 
 def bm25(run: Context) -> Node:
     """The BM25 index."""
-    shard_rows = run.config.index.shard_rows
-    return build_bm25.node("bm25", corpus=declare_corpus(run), settings=run.config.bm25, shard_rows=shard_rows)
+    return build_bm25.node("bm25", corpus=declare_corpus(run), settings=run.config.bm25)
 
 
 def search(run: Context, split: str, scope: Scope | None = None) -> Node:
@@ -88,7 +88,7 @@ def search(run: Context, split: str, scope: Scope | None = None) -> Node:
 
 @artefact("bm25", version=4, rows=lambda of: of.corpus.rows("passages"))
 def build_bm25(
-    making: Building, pool: Pool, corpus: Artifact, *, settings: BM25Config, shard_rows: int = IndexConfig().shard_rows
+    making: Building, pool: Pool, corpus: Artifact, *, settings: BM25Config, shard_rows: int = SHARD_ROWS
 ) -> dict[str, Any]:
     """Index a corpus for BM25.
 
@@ -126,7 +126,7 @@ def build_bm25(
     )
     statistics = len(passages), num_tokens, counted_terms.folder, sorted(ranges)
     built = {_marker(plan.shard): (terms.folder, parts_of[plan.shard], statistics, settings) for plan in shards}
-    make_parts(making, pool, _build_shard, built, "bm25: index", memory=memory)
+    make_parts(making, pool, _build_shard, built, "bm25: index", Needs(memory=memory))
     return {
         "num_passages": len(passages),
         "num_terms": sum(counted_terms.done[name].rows for name in ranges),
@@ -168,20 +168,20 @@ def search_bm25(
     def searched(rows: RowRange) -> frozenset[str] | None:
         return within(scope, partition_of(rows.part), of_split)
 
-    scratch = scratch_parts(making, "found")
+    scratch, passages = scratch_parts(making, "hits"), Corpus(corpus)
     shards = range(len(bm25.info["starts"]))
     ranges = dict(enumerate(row_ranges(sizes, QUERIES_PER_PART)))
     depth = top_k + skip_own_id
     # Shard after shard, so that a process holds each once.
     calls = {
-        _hits_name(number, shard): (dataset, Corpus(corpus), bm25, shard, depth, rows, searched(rows))
+        _hits_name(number, shard): (dataset, passages, bm25, shard, depth, rows, searched(rows))
         for shard in shards
         for number, rows in ranges.items()
         if part_name(number) not in making.done
     }
     make_parts(scratch, pool, _search_part, calls, "bm25: search")
     merged = {
-        part_name(number): (scratch.folder, number, len(shards), dataset, Corpus(corpus), depth, rows, skip_own_id)
+        part_name(number): (scratch.folder, number, len(shards), dataset, passages, depth, rows, skip_own_id)
         for number, rows in ranges.items()
     }
     make_parts(making, pool, _merge_part, merged, "bm25: merge")

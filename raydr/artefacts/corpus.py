@@ -1,8 +1,8 @@
 """Corpus: the passages of the reader's files, each content once.
 
-One call a source reads and checks its rows and writes them as parts; then ids and contents are compared, see
-:mod:`raydr.data.lookup`. A source that holds passages and other tables is read once for each of the two artefacts.
-After a kill, the comparison is made anew.
+A call reads and checks the rows of a source, or of a range of its lines, and writes them as parts. Then ids and
+contents are compared, see :mod:`raydr.data.lookup`. A source that holds passages and other tables is read once for
+each of the two artefacts. After a kill, the comparison is made anew.
 """
 
 from __future__ import annotations

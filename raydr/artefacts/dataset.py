@@ -1,7 +1,8 @@
 """Data set: queries, judgments and the source's own negatives, in splits, beside a corpus.
 
-One call a source reads and checks its rows and writes them as parts; then one call a split compares its tables with
-the corpus and with the held-out queries. After a kill, the comparisons are made anew.
+A call reads and checks the rows of a source, or of a range of its lines, and writes them as parts. Then a call for
+each split compares its tables with the corpus and with the held-out queries. After a kill, the comparisons are made
+anew.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +20,9 @@ from raydr.diagnosis.evidence import BoolArray, FloatArray, Lengths
 from raydr.models.config import Side
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.models.tokens import TextTokenizer
-from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, build_shard
+from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import Analyzer, join_passage
+from raydr.negatives.terms import join_passage
 from raydr.seeding import stable_hash64
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -169,14 +167,8 @@ def dense(scorer: DualEncoderScorer, vectors_UD: NDArray[np.float32]) -> Reader:
 
 
 def bm25(config: BM25Config, passages: list[str]) -> Reader:
-    """BM25 over these passages alone."""
-    terms, index = Analyzer(config).count(passages), None
-    if len(terms.vocabulary):
-        statistics = CorpusStatistics(len(passages), terms.num_tokens, [terms.frequencies()])
-        with tempfile.TemporaryDirectory() as folder:
-            build_shard([lambda: terms], statistics, config, folder)
-            # Its files are mapped, and stay there for it when the folder goes.
-            index = BM25Index([{name: str(Path(folder, name)) for name in INDEX_FILES}], [0], config)
+    """Return a reader by BM25 over these passages alone."""
+    index = index_texts(passages, config)
 
     def read(queries: list[str]) -> FloatArray:
         scores_QU = np.zeros((len(queries), len(passages)))

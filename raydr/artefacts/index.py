@@ -13,7 +13,7 @@ from raydr.artefacts.declaration import Node, artefact
 from raydr.console import counted, detail, say
 from raydr.data.embeddings import Embeddings
 from raydr.distributed.parts import make_parts, write_table
-from raydr.distributed.pool import Pool
+from raydr.distributed.pool import Needs, Pool
 from raydr.distributed.resources import IF_IT_GROWS, cluster_capacity, node_capacities
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.build import (
@@ -123,10 +123,10 @@ def build_index(
     if trained:
         threads = _train_cpus(settings, pool)
         work = (vectors, factory, settings.train_rows, threads)
-        make_parts(making, pool, _train, {TRAINED_NAME: work}, "index: train", num_cpus=threads)
+        make_parts(making, pool, _train, {TRAINED_NAME: work}, "index: train", Needs(threads))
     kept = _files(vectors.several, factory, settings)
     shards = {ids_name(plan.shard): (vectors, factory, kept, trained, plan, cpus) for plan in plans}
-    make_parts(making, pool, _build_shard, shards, "index: shards", num_cpus=cpus)
+    make_parts(making, pool, _build_shard, shards, "index: shards", Needs(cpus))
     return {
         "factory": factory,
         "reason": reason,

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import tempfile
-from functools import partial
-from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from raydr.artefacts.declaration import artefact
 from raydr.console import show_summary
 from raydr.data.config import NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.noise_injection import inject_false_negatives, inject_mismatched, inject_near
-from raydr.data.tables import passages_by_query, relevant
+from raydr.data.noise_injection import CleanSplit, inject_false_negatives, inject_mismatched, inject_near
 from raydr.distributed.parts import copy_part, write_table
 from raydr.distributed.pool import Pool
-from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, build_shard
+from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import Analyzer, join_passage
+from raydr.negatives.terms import join_passage
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
 #: Rows of one part of the tables that are written anew.
 _PART_ROWS = 100_000
+#: Queries that BM25 ranks passages for at once.
+_BLOCK_QUERIES = 2000
 
 
-@artefact("dataset", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
+@artefact("dataset", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
 def inject_noise(
     making: Building,
     pool: Pool,
@@ -41,7 +43,7 @@ def inject_noise(
     """Make a ``dataset`` artefact like ``dataset`` with noise in its training split.
 
     Near passages are BM25's, since a data set depends on no model. Nothing else changes: queries, the other splits and
-    what else the data set holds are copied. What was replaced or planted is said by the columns ``noise`` and
+    what else the data set holds are copied. The truth is in the columns ``noise`` and
     ``original_passage_id``, see :mod:`raydr.data.noise_injection`. With share 0 all tables are as they were.
 
     Args:
@@ -86,13 +88,22 @@ def _make(
     done: list[str],
 ) -> tuple[dict[str, Part], dict[str, int]]:
     """Copy what stays, write what changes; returns parts and counts. A resume writes the new tables again: cheap."""
-    qrels, negatives = data.qrels(split), data.negatives(split)
-    positives = list(dict.fromkeys(qrels["passage_id"].to_pylist()))
-    hashes = corpus.content_hashes(corpus.rows_of(positives)).tolist()
-    inject = inject_mismatched if settings.kind == "mismatched" else inject_false_negatives
+    qrels = data.qrels(split)
+    passage_ids = list(dict.fromkeys(qrels["passage_id"].to_pylist()))
+    hashes = corpus.content_hashes(corpus.rows_of(passage_ids)).tolist()
+    clean = CleanSplit(
+        qrels,
+        data.negatives(split),
+        dict(zip(passage_ids, hashes, strict=True)),
+        data.dropped(split),
+        data.query_partitions(split, qrels["query_id"].unique().to_pylist()),
+    )
     if settings.kind == "near":
-        inject = partial(inject_near, ranked=_ranked(data, corpus, split, settings.ranks[1]), ranks=settings.ranks)
-    injected = inject(qrels, negatives, dict(zip(positives, hashes, strict=True)), settings.share, seed)
+        ranked = _ranked(clean, data.queries(split), corpus, settings.ranks[1])
+        injected = inject_near(clean, settings.share, seed, ranked, settings.ranks)
+    else:
+        inject = inject_mismatched if settings.kind == "mismatched" else inject_false_negatives
+        injected = inject(clean, settings.share, seed)
     parts: dict[str, Part] = {}
     changed = (f"qrels/{split}/", f"negatives/{split}/")
     for name in data.artifact.parts():
@@ -109,21 +120,24 @@ def _make(
     }
 
 
-def _ranked(data: Dataset, corpus: Corpus, split: str, depth: int) -> dict[str, list[str]]:
-    """Return the best positives of the split for each of its queries by BM25, enough to leave out the query's own."""
-    qrels, queries = data.qrels(split), data.queries(split)
-    passage_ids = sorted({passage_id for own in passages_by_query(relevant(qrels)).values() for passage_id in own})
-    texts = corpus.texts(corpus.rows_of(passage_ids))
-    settings = BM25Config()
-    terms = Analyzer(settings).count(map(join_passage, texts.titles, texts.texts))
-    statistics = CorpusStatistics(len(terms.sizes), terms.num_tokens, [terms.frequencies()])
-    known = [passages_by_query(table) for table in (qrels, data.negatives(split))]
-    most_known = sum(max(map(len, passages.values()), default=0) for passages in known)
-    with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as scratch:
-        build_shard([lambda: terms], statistics, settings, scratch)
-        index = BM25Index([{name: str(Path(scratch) / name) for name in INDEX_FILES}], [0], settings)
-        hits = index.search(queries["text"].to_pylist(), depth + most_known)
-    return {
-        query_id: [passage_ids[row] for row in of_query.rows.tolist()]
-        for query_id, of_query in zip(queries["query_id"].to_pylist(), hits, strict=True)
-    }
+def _ranked(clean: CleanSplit, queries: pa.Table, corpus: Corpus, depth: int) -> dict[str, list[str]]:
+    """Return the best positives for each query by BM25, within its partition.
+
+    They are as many as ``depth`` beside those that the query must not be given.
+    """
+    passage_ids = np.array(clean.pools.get("", []), dtype=object)
+    texts = corpus.texts(corpus.rows_of(passage_ids.tolist()))
+    index = index_texts(map(join_passage, texts.titles, texts.texts), BM25Config())
+    if index is None:
+        return {}
+    ranked: dict[str, list[str]] = {}
+    partitions = queries["partition"].fill_null("")
+    for partition in partitions.unique().to_pylist():
+        among = np.flatnonzero(np.isin(passage_ids, clean.pools.get(partition, []))) if partition else None
+        of_partition = queries.filter(pc.equal(partitions, partition))
+        for block in of_partition.select(["query_id", "text"]).to_batches(max_chunksize=_BLOCK_QUERIES):
+            depths = [depth + len(clean.excluded[query_id]) for query_id in block["query_id"].to_pylist()]
+            hits = index.search(block["text"].to_pylist(), max(depths), among)
+            for query_id, most, of_query in zip(block["query_id"].to_pylist(), depths, hits, strict=True):
+                ranked[query_id] = passage_ids[of_query.rows[:most]].tolist()
+    return ranked

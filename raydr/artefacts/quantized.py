@@ -20,7 +20,7 @@ from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
 from raydr.data.corpus import Corpus
-from raydr.distributed.pool import Pool
+from raydr.distributed.pool import Needs, Pool
 from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder, publish_files
@@ -54,7 +54,7 @@ def quantize_encoder(
     Raises:
         ModelError: a package or the processor's instructions are missing there, or the encoder cannot be quantised.
     """
-    facts = pool.run(_quantize, making.folder, model, corpus, num_cpus=num_cpus)
+    facts = pool.run(_quantize, making.folder, model, corpus, needs=Needs(num_cpus))
     making.record_files()
     cosine = facts["cosine"]
     say(

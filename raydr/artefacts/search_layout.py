@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raydr.console import counted, say
-from raydr.distributed.pool import Pool
+from raydr.distributed.pool import Needs, Pool
 from raydr.distributed.resources import IF_IT_GROWS, cluster_capacity, node_capacities
 from raydr.errors import ConfigError
 from raydr.indexing.config import SearchConfig
@@ -143,7 +143,7 @@ def _choose_device(
         missing = f"the cluster has no GPU {IF_IT_GROWS}"
     else:
         say("search: asking a node with a GPU how much that holds, and what its FAISS can")
-        gpu_facts = pool.run(look_at_gpu, num_cpus=0, num_gpus=1)
+        gpu_facts = pool.run(look_at_gpu, needs=Needs(num_cpus=0, num_gpus=1))
         if not exact and not gpu_facts.faiss_has_cuda:
             missing = f"faiss-cpu is installed there, and PyTorch searches {' and '.join(EXACT)} only, not {factory}"
     if settings.device == "cuda" and missing:

@@ -137,10 +137,10 @@ def read_sources(
     )
     todo = [staged for staged in wanted if not _is_read(making, staged)]
     if len(todo) < len(wanted):
-        say(f"{len(wanted) - len(todo)} of {len(wanted)} sources were read before; reading the other {len(todo)}")
+        say(f"{len(wanted) - len(todo)} of {len(wanted)} pieces were read before; reading the other {len(todo)}")
     errors: list[str] = []
     num_rows, started = 0, time.monotonic()
-    with progress_bar(f"reading the {target}", total=len(todo), unit="sources") as bar:
+    with progress_bar(f"reading the {target}", total=len(todo), unit="pieces") as bar:
         for report in pool.stream(_read_source, [(staged,) for staged in todo]):
             if isinstance(report, str):
                 errors.append(report)

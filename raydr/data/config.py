@@ -68,11 +68,12 @@ class NoiseInjectionConfig(Config):
     """Noise put into the training split on purpose, with the truth kept in columns."""
 
     kind: Literal["mismatched", "near", "false_negatives"] = "mismatched"
-    """``mismatched``: the positive is replaced by an unrelated passage; ``near``: by a passage that BM25 ranks high for
-    the query; ``false_negatives``: known positives of queries with several are planted among the hard negatives."""
+    """``mismatched``: the positive is replaced by an unrelated passage; ``near``: by a positive of another query that
+    BM25 ranks high for this query; ``false_negatives``: known positives of queries with several are planted among the
+    hard negatives."""
 
     ranks: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (5, 50)
-    """First and last rank that ``near`` draws from; the query's own passages have no rank."""
+    """First and last rank that ``near`` draws from, among the positives of the split; the query's own have no rank."""
 
     share: float = Field(default=0.2, ge=0, le=1)
     """Share of the eligible queries that is made noisy: all with a positive; for ``near`` those with passages at these

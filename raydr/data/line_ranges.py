@@ -79,7 +79,7 @@ def count_lines(path: str, start: int, quoted: bool) -> list[int] | None:
 
 
 def line_ranges(counts: Sequence[int], block: int) -> Iterator[LineRange]:
-    """Divide a file into ranges of lines that take about the same bytes.
+    """Divide a file into ranges of about as many lines each, as many ranges as its bytes need.
 
     Args:
         counts: newlines of consecutive pieces of :data:`NOTED_BYTES`.

@@ -20,7 +20,7 @@ from raydr.data.parts import RowParts
 from raydr.data.quarantine import Quarantine
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import STAGING, Finished, write_bad_rows
-from raydr.store.artifact import DONE, write_and_record
+from raydr.store.artifact import forget_part, write_and_record
 from raydr.store.folder import Folder, side_by_side
 from raydr.store.manifest import Part
 
@@ -71,10 +71,11 @@ class Unfinished:
         groups: list[Group] = []
         names: list[str] = []
         start = 0
-        for name in sorted(parts):
+        ordered = sorted(parts)
+        for name in ordered:
             names.append(name)
             sizes = tuple(parts[member].rows for member in names)
-            if sum(sizes) >= group_rows or name == max(parts):
+            if sum(sizes) >= group_rows or name == ordered[-1]:
                 groups.append(Group(len(groups), tuple(names), sizes, start))
                 start, names = start + sum(sizes), []
         return cls(folder, tuple(groups), 1 << max(0, (start - 1) // range_rows).bit_length())
@@ -193,8 +194,7 @@ def drop_repeats(folder: Folder, group: Group, repeats_files: Sequence[str]) -> 
     ids = []
     for name, mask in zip(group.names, np.split(keep, np.cumsum(group.sizes)[:-1]), strict=True):
         if not mask.any():
-            folder.remove(f"{DONE}/{name.replace('/', '%')}.json")
-            folder.remove(name)
+            forget_part(folder, name)
             written[name] = None
             continue
         table = read_arrow(folder.localize(name))

@@ -5,18 +5,21 @@ Three kinds, functions of (seed, query id) and of the set of training queries, n
 - *mismatched*: all positives of some queries are replaced by positives of other queries;
 - *near*: by positives of other queries that rank high for the query, which are harder to find;
 - *false negatives*: of some queries with several positives all but one are planted among the negatives.
+
+Where queries have partitions, the other queries are those of the query's partition.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from raydr.data.schema import to_table
+from raydr.data.schema import NEGATIVES, to_table
 from raydr.data.tables import choose_queries, pairs_of, passages_by_query, relevant
 from raydr.errors import DataError
 from raydr.seeding import query_rng
@@ -32,6 +35,64 @@ _PURPOSE = "inject noise"
 
 
 @dataclass(frozen=True)
+class CleanSplit:
+    """The training split before noise is injected.
+
+    Args:
+        qrels: its judgments.
+        negatives: its negatives.
+        content: hash of the content of each passage that the judgments name.
+        dropped: pairs that are never positives or negatives, for example a query and the passage with its id.
+        partitions: partition of each query that has one.
+
+    Raises:
+        DataError: the tables have injected noise already.
+    """
+
+    qrels: pa.Table
+    negatives: pa.Table
+    content: Mapping[str, int]
+    dropped: pa.Table = field(default_factory=NEGATIVES.empty_table)
+    partitions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, table in (("qrels", self.qrels), ("negatives", self.negatives)):
+            noisy = len(table) - table["noise"].null_count
+            if noisy:
+                raise DataError(
+                    f"{noisy} of {len(table)} rows of the table {name} have noise that was injected before: "
+                    "start from the data set as it was prepared"
+                )
+
+    @cached_property
+    def positives(self) -> dict[str, list[str]]:
+        """The relevant passages of each query."""
+        return passages_by_query(relevant(self.qrels))
+
+    @cached_property
+    def excluded(self) -> defaultdict[str, set[str]]:
+        """What no query may be given: the passages that are judged or dropped for it, or among its negatives."""
+        excluded: defaultdict[str, set[str]] = defaultdict(set)
+        for table in (self.qrels, self.negatives, self.dropped):
+            for query_id, passage_id in pairs_of(table):
+                excluded[query_id].add(passage_id)
+        return excluded
+
+    @cached_property
+    def pools(self) -> dict[str, list[str]]:
+        """The positives of each partition's queries, sorted; those of all queries for a query without a partition."""
+        pools: defaultdict[str, set[str]] = defaultdict(set)
+        for query_id, passage_ids in self.positives.items():
+            for partition in {"", self.partition(query_id)}:
+                pools[partition].update(passage_ids)
+        return {partition: sorted(passage_ids) for partition, passage_ids in pools.items()}
+
+    def partition(self, query_id: str) -> str:
+        """Return the query's partition; empty if it has none."""
+        return self.partitions.get(query_id, "")
+
+
+@dataclass(frozen=True)
 class Injected:
     """The noisy tables of the training split, and counts."""
 
@@ -44,103 +105,82 @@ class Injected:
     num_noisy_rows: int
 
 
-def inject_mismatched(
-    qrels: pa.Table, negatives: pa.Table, content: Mapping[str, int], share: float, seed: int
-) -> Injected:
+def inject_mismatched(split: CleanSplit, share: float, seed: int) -> Injected:
     """Replace every positive of round(share · queries) queries by an unrelated passage.
 
-    The replacement is a positive of another query, drawn evenly. It is not judged for the query, not among its
-    negatives, and not a copy of one of its positives.
+    The replacement is a positive of another query, drawn evenly. It is not judged or dropped for the query, not among
+    its negatives, and not a copy of one of its positives. The negatives are returned as they are.
 
     Args:
-        qrels: judgments of the training split.
-        negatives: negatives of the training split; returned as they are.
-        content: hash of the content of each passage that the judgments name.
+        split: the training split.
         share: share of the queries with a positive.
         seed: decides which queries, and with each query's id which passages.
 
     Raises:
-        DataError: the judgments have injected noise already, or a query has no unrelated passage.
+        DataError: a query has no unrelated passage.
     """
-    _check_clean(qrels, negatives)
-    positives = passages_by_query(relevant(qrels))
-    chosen = choose_queries(positives, round(share * len(positives)), seed, _PURPOSE)
-    excluded = _excluded(qrels, negatives)
-    pool = sorted({passage_id for passage_ids in positives.values() for passage_id in passage_ids})
-    drawn = {
-        query_id: _draw_unrelated(query_id, positives[query_id], pool, content, excluded[query_id], seed)
-        for query_id in chosen
-    }
-    return _replaced(qrels, negatives, positives, drawn, len(positives))
+    chosen = choose_queries(split.positives, round(share * len(split.positives)), seed, _PURPOSE)
+    drawn = {query_id: _draw_unrelated(split, query_id, seed) for query_id in chosen}
+    return _replaced(split, drawn, len(split.positives))
 
 
 def inject_near(
-    qrels: pa.Table,
-    negatives: pa.Table,
-    content: Mapping[str, int],
-    share: float,
-    seed: int,
-    ranked: Mapping[str, Sequence[str]],
-    ranks: tuple[int, int],
+    split: CleanSplit, share: float, seed: int, ranked: Mapping[str, Sequence[str]], ranks: tuple[int, int]
 ) -> Injected:
     """Replace every positive of round(share · eligible) queries by a passage that ranks high for the query.
 
-    Ranks count without the query's positives, their copies, and what is judged for it or among its negatives. Eligible
-    are queries with as many passages at these ranks as they have positives. Near passages may be right: nobody has
-    judged them.
+    Ranks count without the query's positives, their copies, and what is judged or dropped for it or among its
+    negatives. Eligible are queries with as many passages at these ranks as they have positives. Near passages may be
+    right: nobody has judged them.
 
     Args:
-        qrels, negatives, content, seed: as in :func:`inject_mismatched`.
+        split: the training split.
         share: share of the eligible queries.
+        seed: decides which queries, and with each query's id which passages.
         ranked: passages of each query, the nearest first; each a positive of some query.
         ranks: first and last rank that is drawn from.
 
     Raises:
-        DataError: the judgments have injected noise already, or no query is eligible.
+        DataError: no query is eligible.
     """
-    _check_clean(qrels, negatives)
-    positives, excluded = passages_by_query(relevant(qrels)), _excluded(qrels, negatives)
+    content = split.content
     near: dict[str, list[str]] = {}
-    for query_id, own in positives.items():
+    for query_id, own in split.positives.items():
         contents, left = {content[passage_id] for passage_id in own}, []
         for passage_id in ranked.get(query_id, ()):
-            if passage_id not in excluded[query_id] and content[passage_id] not in contents:
+            if passage_id not in split.excluded[query_id] and content[passage_id] not in contents:
                 contents.add(content[passage_id])
                 left.append(passage_id)
         if len(left[ranks[0] - 1 : ranks[1]]) >= len(own):
             near[query_id] = left[ranks[0] - 1 : ranks[1]]
     if share > 0 and not near:
         raise DataError(
-            f"none of the {len(positives)} training queries has passages at the ranks {ranks[0]} to {ranks[1]}: set "
-            "inject_noise.ranks lower, or inject_noise.kind mismatched"
+            f"none of the {len(split.positives)} training queries has passages at the ranks {ranks[0]} to "
+            f"{ranks[1]}: set inject_noise.ranks lower, or inject_noise.kind mismatched"
         )
     drawn = {}
     for query_id in choose_queries(near, round(share * len(near)), seed, _PURPOSE):
         places = query_rng(seed, 0, query_id, "inject near").permutation(len(near[query_id]))
-        drawn[query_id] = [near[query_id][at] for at in places[: len(positives[query_id])]]
-    return _replaced(qrels, negatives, positives, drawn, len(near))
+        drawn[query_id] = [near[query_id][at] for at in places[: len(split.positives[query_id])]]
+    return _replaced(split, drawn, len(near))
 
 
-def inject_false_negatives(
-    qrels: pa.Table, negatives: pa.Table, content: Mapping[str, int], share: float, seed: int
-) -> Injected:
+def inject_false_negatives(split: CleanSplit, share: float, seed: int) -> Injected:
     """Move all positives but one of round(share · eligible) queries to the negatives.
 
     Eligible are queries with positives of different content. Copies of the positive that stays are not moved, since a
-    copy of a known positive is never used as a negative.
+    copy of a known positive is never used as a negative. The planted negatives are added at the end, by query and
+    passage id.
 
     Args:
-        qrels: judgments of the training split.
-        negatives: negatives of the training split; the planted ones are added at the end, by query and passage id.
-        content: hash of the content of each passage that the judgments name.
+        split: the training split.
         share: share of the eligible queries.
         seed: decides which queries, and with each query's id which positive stays.
 
     Raises:
-        DataError: the judgments have injected noise already, or no query is eligible.
+        DataError: no query is eligible.
     """
-    _check_clean(qrels, negatives)
-    positives = passages_by_query(relevant(qrels))
+    positives, content = split.positives, split.content
     eligible = [query_id for query_id, ids in positives.items() if len({content[passage_id] for passage_id in ids}) > 1]
     if share > 0 and not eligible:
         raise DataError(
@@ -159,43 +199,29 @@ def inject_false_negatives(
         for query_id, ids in moved.items()
         for rank, passage_id in enumerate(ids, start=1)
     ]
-    together = pa.concat_tables([_without(negatives, gone), to_table("negatives", planted)])
-    return Injected(_without(qrels, gone), together, len(eligible), len(chosen), len(gone))
+    negatives = pa.concat_tables([_without(split.negatives, gone), to_table("negatives", planted)])
+    return Injected(_without(split.qrels, gone), negatives, len(eligible), len(chosen), len(gone))
 
 
-def _excluded(qrels: pa.Table, negatives: pa.Table) -> defaultdict[str, set[str]]:
-    """Return what no query may be given: the passages that are judged for it, or among its negatives."""
-    excluded: defaultdict[str, set[str]] = defaultdict(set)
-    for query_id, passage_id in [*pairs_of(qrels), *pairs_of(negatives)]:
-        excluded[query_id].add(passage_id)
-    return excluded
-
-
-def _replaced(
-    qrels: pa.Table,
-    negatives: pa.Table,
-    positives: Mapping[str, list[str]],
-    drawn: Mapping[str, list[str]],
-    num_eligible: int,
-) -> Injected:
+def _replaced(split: CleanSplit, drawn: Mapping[str, list[str]], num_eligible: int) -> Injected:
     """Put the drawn passages of each query into the place of its positives."""
     replacement = {
         (query_id, old): new
         for query_id, passage_ids in drawn.items()
-        for old, new in zip(sorted(positives[query_id]), passage_ids, strict=True)
+        for old, new in zip(sorted(split.positives[query_id]), passage_ids, strict=True)
     }
-    rows: list[dict[str, Any]] = qrels.to_pylist()
+    rows: list[dict[str, Any]] = split.qrels.to_pylist()
     for row in rows:
         new = replacement.get((row["query_id"], row["passage_id"]))
         if new is not None:
             row.update(passage_id=new, noise=MISMATCHED, original_passage_id=row["passage_id"])
-    return Injected(to_table("qrels", rows), negatives, num_eligible, len(drawn), len(replacement))
+    return Injected(to_table("qrels", rows), split.negatives, num_eligible, len(drawn), len(replacement))
 
 
-def _draw_unrelated(
-    query_id: str, positives: list[str], pool: list[str], content: Mapping[str, int], excluded: set[str], seed: int
-) -> list[str]:
+def _draw_unrelated(split: CleanSplit, query_id: str, seed: int) -> list[str]:
     """Draw a passage of the pool for each positive: the first that fit, from a drawn place on, round the pool."""
+    partition, positives, content = split.partition(query_id), split.positives[query_id], split.content
+    pool, excluded = split.pools[partition], split.excluded[query_id]
     start = int(query_rng(seed, 0, query_id, "inject mismatched").integers(len(pool)))
     contents = {content[passage_id] for passage_id in positives}
     drawn: list[str] = []
@@ -208,18 +234,9 @@ def _draw_unrelated(
                 return drawn
     raise DataError(
         f"there are not {len(positives)} passages unrelated to query {query_id!r} among the {len(pool)} positives of "
-        "the training split: use a data set with more queries"
+        + (f"partition {partition!r} of " if partition else "")
+        + "the training split: use a data set with more queries"
     )
-
-
-def _check_clean(qrels: pa.Table, negatives: pa.Table) -> None:
-    for name, table in (("qrels", qrels), ("negatives", negatives)):
-        noisy = len(table) - table["noise"].null_count
-        if noisy:
-            raise DataError(
-                f"{noisy} of {len(table)} rows of the table {name} have noise that was injected before: "
-                "start from the data set as it was prepared"
-            )
 
 
 def _without(table: pa.Table, gone: set[tuple[str, str]]) -> pa.Table:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -105,6 +107,9 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
         return cast(pa.Table, pairs.with_format("arrow")[:])
     if hasattr(pairs, "columns") and hasattr(pairs, "to_dict"):
         frame = cast("pd.DataFrame", pairs)
+        repeated = [name for name, times in Counter(map(str, frame.columns)).items() if times > 1]
+        if repeated:
+            raise DataError(f"{where} has several columns {repeated[0]!r}: rename or drop all but one")
         columns = {str(name): frame[name].tolist() for name in frame.columns}
     elif isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
         raise DataError(
@@ -126,22 +131,32 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
             if len(row) != len(pairs[0]):
                 raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {len(pairs[0])}")
         columns = dict(zip(_COLUMNS, zip(*pairs, strict=True), strict=False))
+    for name in columns:
+        if not name.isprintable():
+            raise DataError(f"{where} has a column {name!r}: a name has printable characters only")
     return pa.table({name: _column(values, name, where) for name, values in columns.items()})
 
 
 def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:
     """Convert the values to Arrow; NaN, pandas' mark of a missing value, becomes null."""
-    values = [None if isinstance(value, float) and value != value else value for value in values]
+    values = [None if isinstance(value, float | np.floating) and value != value else value for value in values]
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError):
         filled = [(at, value) for at, value in enumerate(values) if value is not None]
         kind = type(filled[0][1])
-        at, other = next((at, value) for at, value in filled if type(value) is not kind)
-        raise DataError(
-            f"{where}, row {at}, column {name!r}: {other!r:.80} is a {type(other).__name__}, and the values before it "
-            f"are {kind.__name__}"
-        ) from None
+        for at, value in filled:
+            cell = f"{where}, row {at}, column {name!r}: {value!r:.80}"
+            if type(value) is not kind:
+                before = f"and the values before it of type {kind.__name__}"
+                raise DataError(f"{cell} is of type {type(value).__name__}, {before}") from None
+            try:
+                pa.array([value])
+            except UnicodeEncodeError:
+                raise DataError(f"{cell} has half of a surrogate pair, which is no character") from None
+            except (pa.ArrowException, OverflowError):
+                raise DataError(f"{cell} is no text, number or list of these that a table can hold") from None
+        raise
 
 
 def _check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:

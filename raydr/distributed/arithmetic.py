@@ -9,7 +9,7 @@ from typing import Any
 
 from raydr.console import counted, say
 from raydr.distributed.cluster import stated_capacity
-from raydr.distributed.pool import Pool
+from raydr.distributed.pool import Needs, Pool
 from raydr.distributed.resources import IF_IT_GROWS, cluster_capacity
 from raydr.errors import ConfigError, ModelError, TrainingError
 from raydr.models.config import Dtype
@@ -53,9 +53,8 @@ def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
         ModelError: the device does not know that arithmetic.
     """
     device = choose_device(settings)
-    dtype, reason = pool.run(
-        _resolve, settings.dtype, device, num_cpus=settings.cpus_per_actor, num_gpus=settings.gpus_per_actor
-    )
+    needs = Needs(settings.cpus_per_actor, settings.gpus_per_actor)
+    dtype, reason = pool.run(_resolve, settings.dtype, device, needs=needs)
     return Arithmetic(dtype, device, settings.batch_tokens(device), reason)
 
 
@@ -69,9 +68,8 @@ def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> t
     if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
         raise TrainingError(f"train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs {IF_IT_GROWS}")
     device = "cuda" if settings.use_gpu else "cpu"
-    resolved: tuple[str, str] = pool.run(
-        _resolve_dtype, dtype, device, num_gpus=1 if settings.use_gpu else 0, labels=settings.node_labels
-    )
+    needs = Needs(num_gpus=1 if settings.use_gpu else 0, labels=settings.node_labels)
+    resolved: tuple[str, str] = pool.run(_resolve_dtype, dtype, device, needs=needs)
     return resolved
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raydr.console import progress_bar, say
 from raydr.data.schema import write_arrow, write_parquet
-from raydr.distributed.pool import Batch, Feed, Pool
+from raydr.distributed.pool import ONE_CPU, Batch, Feed, Needs, Pool
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact, Building, finished_parts, write_and_record
 from raydr.store.folder import Folder
@@ -32,8 +32,7 @@ def make_parts(
     make: MakePart,
     calls: Mapping[str, tuple[Any, ...]],
     description: str,
-    num_cpus: float = 1,
-    memory: int = 0,
+    needs: Needs = ONE_CPU,
 ) -> None:
     """Make the parts that are not there by calls of a function.
 
@@ -44,14 +43,13 @@ def make_parts(
             :func:`raydr.store.artifact.write_and_record`.
         calls: the further arguments, by the name of the part.
         description: of the progress bar.
-        num_cpus: of one call.
-        memory: bytes that one call needs; 0 where any node has enough.
+        needs: of a call.
     """
     todo = missing_parts(making, calls, description)
     if not todo:
         return
     work = [(making.folder, name, *arguments) for name, arguments in todo.items()]
-    for made in pool.map(make, work, description, num_cpus=num_cpus, memory=memory):
+    for made in pool.map(make, work, description, needs=needs):
         making.done.update(made)
     _check(making, todo)
 

@@ -26,6 +26,27 @@ Calls = Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a call needs of the machine that it runs on.
+
+    Args:
+        num_cpus: CPUs.
+        num_gpus: GPUs.
+        memory: bytes; 0 where any machine has enough.
+        labels: of the nodes that may run it; those of ``ray.node_labels`` if None.
+    """
+
+    num_cpus: float = 1
+    num_gpus: float = 0
+    memory: int = 0
+    labels: Mapping[str, str] | None = None
+
+
+#: What a call needs if nothing else is stated.
+ONE_CPU = Needs()
+
+
+@dataclass(frozen=True)
 class Feed:
     """Work for workers that hold a model.
 
@@ -58,26 +79,13 @@ class Pool(ABC):
         """Return PyTorch's threads in a worker of ``num_cpus`` CPUs; None: leave them as they are."""
 
     @abstractmethod
-    def run(
-        self,
-        function: Function,
-        *arguments: Any,
-        num_cpus: float = 1,
-        num_gpus: float = 0,
-        memory: int = 0,
-        labels: Mapping[str, str] | None = None,
-        retried: bool = True,
-    ) -> Any:
+    def run(self, function: Function, *arguments: Any, needs: Needs = ONE_CPU) -> Any:
         """Return the result of a call.
 
         Args:
             function: what is called.
             arguments: of the call.
-            num_cpus: that it needs.
-            num_gpus: that it needs.
-            memory: bytes that it needs; 0 where any node has enough.
-            labels: of the nodes that may run it; those of ``ray.node_labels`` if None.
-            retried: call again if the worker is lost.
+            needs: of the call.
 
         Raises:
             RaydrError: what the function raised, as itself.
@@ -85,13 +93,7 @@ class Pool(ABC):
 
     @abstractmethod
     def map(
-        self,
-        function: Function,
-        calls: Calls,
-        description: str,
-        unit: str = "parts",
-        num_cpus: float = 1,
-        memory: int = 0,
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = ONE_CPU
     ) -> list[Any]:
         """Return the results of many calls, in their order; with a progress bar.
 
@@ -128,26 +130,11 @@ class ThisProcess(Pool):
     def num_threads(self, num_cpus: float) -> int | None:
         return None if self.num_cpus is None else max(1, int(self.num_cpus))
 
-    def run(
-        self,
-        function: Function,
-        *arguments: Any,
-        num_cpus: float = 1,
-        num_gpus: float = 0,
-        memory: int = 0,
-        labels: Mapping[str, str] | None = None,
-        retried: bool = True,
-    ) -> Any:
+    def run(self, function: Function, *arguments: Any, needs: Needs = ONE_CPU) -> Any:
         return function(*arguments)
 
     def map(
-        self,
-        function: Function,
-        calls: Calls,
-        description: str,
-        unit: str = "parts",
-        num_cpus: float = 1,
-        memory: int = 0,
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = ONE_CPU
     ) -> list[Any]:
         results = []
         with progress_bar(description, len(calls), unit) as bar:

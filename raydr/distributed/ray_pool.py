@@ -13,7 +13,7 @@ from raydr.console import progress_bar
 from raydr.distributed.arithmetic import plan_encoders
 from raydr.distributed.cluster import stage_labels, start_ray
 from raydr.distributed.failures import interrupt, worker_errors
-from raydr.distributed.pool import Calls, Feed, Function, Pool
+from raydr.distributed.pool import ONE_CPU, Calls, Feed, Function, Needs, Pool
 from raydr.distributed.resources import memory_to_ask
 
 if TYPE_CHECKING:
@@ -34,35 +34,14 @@ class RayPool(Pool):
     def num_threads(self, num_cpus: float) -> int:
         return max(1, int(num_cpus))
 
-    def run(
-        self,
-        function: Function,
-        *arguments: Any,
-        num_cpus: float = 1,
-        num_gpus: float = 0,
-        memory: int = 0,
-        labels: Mapping[str, str] | None = None,
-        retried: bool = True,
-    ) -> Any:
-        options: dict[str, Any] = {} if retried else {"max_retries": 0}
-        options["label_selector"] = stage_labels() if labels is None else dict(labels)
-        if memory:
-            options["memory"] = memory_to_ask(memory)
-        task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, **options)(function)
+    def run(self, function: Function, *arguments: Any, needs: Needs = ONE_CPU) -> Any:
         with worker_errors():
-            return ray.get(task.remote(*arguments))
+            return ray.get(_task(function, needs).remote(*arguments))
 
     def map(
-        self,
-        function: Function,
-        calls: Calls,
-        description: str,
-        unit: str = "parts",
-        num_cpus: float = 1,
-        memory: int = 0,
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = ONE_CPU
     ) -> list[Any]:
-        asked = {"memory": memory_to_ask(memory)} if memory else {}
-        task = ray.remote(num_cpus=num_cpus, label_selector=stage_labels(), **asked)(function)
+        task = _task(function, needs)
         references = [task.remote(*arguments) for arguments in calls]
         left, results = references, {}
         with progress_bar(description, len(references), unit) as bar:
@@ -77,7 +56,7 @@ class RayPool(Pool):
         return [results[reference] for reference in references]
 
     def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
-        task = ray.remote(num_cpus=1, num_returns="streaming", label_selector=stage_labels())(function)
+        task = _task(function, ONE_CPU).options(num_returns="streaming")
         left: list[Any] = [task.remote(*arguments) for arguments in calls]
         try:
             while left:
@@ -128,6 +107,13 @@ class RayPool(Pool):
                 label_selector=stage_labels(),
             )
             yield from rows.iter_rows()
+
+
+def _task(function: Function, needs: Needs) -> Any:
+    """Return a Ray task that calls a function on a node that has what it needs."""
+    options: dict[str, Any] = {"memory": memory_to_ask(needs.memory)} if needs.memory else {}
+    labels = stage_labels() if needs.labels is None else dict(needs.labels)
+    return ray.remote(num_cpus=needs.num_cpus, num_gpus=needs.num_gpus, label_selector=labels, **options)(function)
 
 
 def data_context() -> DataContext:

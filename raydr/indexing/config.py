@@ -22,8 +22,7 @@ class IndexConfig(Config):
     bits, for example 4, with ``IVF4096,PQ128x4``."""
 
     shard_rows: int = Field(default=2_000_000, ge=1)
-    """Vectors in a shard, at most (passages, if they have one vector each, and in BM25's index); a search actor holds
-    whole shards."""
+    """Vectors in a shard, at most (passages, if they have one vector each); a search actor holds whole shards."""
 
     train_rows: int = Field(default=500_000, ge=1)
     """Vectors for training centroids and codebooks, at most."""

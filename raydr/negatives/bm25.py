@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,6 +119,23 @@ def build_shard(
     index.nonoccurrence_array = None
     index.vocab_dict = numbers
     index.save(save_dir, show_progress=False)
+
+
+def index_texts(texts: Iterable[str], config: BM25Config) -> BM25Index | None:
+    """Index passages that are no artefact, in one shard; None if they have no term.
+
+    Args:
+        texts: the passages, in row order.
+        config: how text is cut into terms and weighed.
+    """
+    terms = Analyzer(config).count(texts)
+    if not len(terms.vocabulary):
+        return None
+    statistics = CorpusStatistics(len(terms.sizes), terms.num_tokens, [terms.frequencies()])
+    with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as folder:
+        build_shard([lambda: terms], statistics, config, folder)
+        # The files are mapped: they stay until the index goes, whatever becomes of their names.
+        return BM25Index([{name: str(Path(folder, name)) for name in INDEX_FILES}], [0], config)
 
 
 class BM25Index:

@@ -50,7 +50,7 @@ class Artifact:
         folder = path if isinstance(path, Folder) else Folder(path)
         try:
             manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             state = "is not complete (no manifest)" if folder.exists() else "does not exist"
             what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
             raise ArtifactError(f"the {kind} at {folder} {state}: {what}") from None
@@ -108,6 +108,8 @@ class Artifact:
             return self.folder.localize(name, self.manifest.parts[name].checksum)
         except FileNotFoundError:
             raise self._damaged(name, "gone") from None
+        except DamagedError:
+            raise self._differs(name) from None
 
     def local_folder(self) -> str:
         """Return a local path of all parts, each checked as in :meth:`local`.
@@ -246,7 +248,17 @@ class Building:
 def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> None:
     """Write the record of a finished part, in the worker that made it."""
     record = part.model_dump() if isinstance(part, Part) else dict(part)
-    folder.write_json(f"{DONE}/{name.replace('/', '%')}.json", record)
+    folder.write_json(_record_of(name), record)
+
+
+def forget_part(folder: Folder, name: str) -> None:
+    """Remove a finished part and its record; the record first, so that no kill leaves it alone."""
+    folder.remove(_record_of(name))
+    folder.remove(name)
+
+
+def _record_of(name: str) -> str:
+    return f"{DONE}/{name.replace('/', '%')}.json"
 
 
 def write_and_record(
@@ -275,8 +287,7 @@ def finished_parts(folder: Folder) -> dict[str, Part]:
         whole = name in listing and listing[name].size == part.bytes
         if whole and (not folder.is_local or folder.checksum(name) == part.checksum):
             return name, part
-        folder.remove(record)
-        folder.remove(name)
+        forget_part(folder, name)
         return name, None
 
     records = [name for name in listing if name.startswith(f"{DONE}/") and ".tmp-" not in name]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import ray
@@ -125,7 +126,12 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         ([], "pairs has no rows"),
         ([("a", "b"), ("c", "")], "pairs, row 1, column 'positive': the text is empty"),
         ([("a", "b"), ("c", None)], "pairs, row 1, column 'positive': the text is empty or missing"),
-        ([("a", "b"), ("c", 4)], "pairs, row 1, column 'positive': 4 is a int"),
+        ([("a", "b"), ("c", 4)], "pairs, row 1, column 'positive': 4 is of type int"),
+        ([("a", "b"), ("c", "\ud800")], "pairs, row 1, column 'positive': .* has half of a surrogate pair"),
+        ([("a", object()), ("c", object())], "pairs, row 0, column 'positive': .* no text, number or list"),
+        ([("a", "b"), ("c", np.float32("nan"))], "pairs, row 1, column 'positive': the text is empty or missing"),
+        (pd.DataFrame([["a", "b"]], columns=["query", "query"]), "pairs has several columns 'query'"),
+        ([{"query": "a", "\ud800": "b"}], "pairs has a column '.ud800'"),
         ([("a", "b"), "cd"], r"pairs\[1\] is 'cd'; expected a tuple"),
         ([("a", "b"), ("c", "d", "e")], r"pairs\[1\] has 3 values"),
         ([{"query": "a", "positive": "b"}, ("c", "d")], r"pairs\[1\] is a tuple; expected a dict"),

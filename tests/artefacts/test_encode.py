@@ -15,7 +15,7 @@ from raydr.artefacts.embeddings import EncodeParts, encode_texts, tokenize_part
 from raydr.data.embeddings import Embeddings
 from raydr.distributed import arithmetic as encoders
 from raydr.distributed.arithmetic import Arithmetic, choose_device, plan_encoders, resolve_arithmetic
-from raydr.distributed.pool import Feed, Pool, ThisProcess
+from raydr.distributed.pool import Feed, Needs, Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError, ConfigError, DataError, ModelError
 from raydr.models.config import ModelConfig, SideConfig
@@ -322,7 +322,7 @@ def test_errors_of_raydr_come_back_as_themselves(pool: Pool) -> None:
         raise ModelError("as raised")
 
     with pytest.raises(ModelError) as raised:
-        pool.run(fail, num_cpus=0.1)
+        pool.run(fail, needs=Needs(0.1))
     assert type(raised.value) is ModelError
     assert str(raised.value) == "as raised"
 

@@ -16,11 +16,12 @@ from raydr.artefacts.corpus import prepare_corpus
 from raydr.artefacts.dataset import prepare_dataset
 from raydr.artefacts.index import build_index
 from raydr.artefacts.negatives import mine
+from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.artefacts.run import Run
 from raydr.artefacts.search import search
 from raydr.artefacts.sources import find_sources
 from raydr.component import build
-from raydr.data.config import DataConfig
+from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples
@@ -156,6 +157,16 @@ def test_a_label_of_another_world_is_a_bad_row(folder: Path) -> None:
     file.write_text(file.read_text().replace('"label_document_id": "b3"', '"label_document_id": "c3"', 1))
     with pytest.raises(DataError, match=r"train\.json:\d+: passage 'c3' is of partition 'c', and its query of .*'b'"):
         prepare(folder)
+
+
+@pytest.mark.parametrize("noise", [{"kind": "near", "ranks": [1, 4]}, {"kind": "mismatched"}])
+def test_noise_is_of_the_partition_of_its_query(noise: dict[str, Any], folder: Path) -> None:
+    corpus, data = prepare(folder)
+    settings = NoiseInjectionConfig.model_validate(noise | {"share": 1.0})
+    made = make(folder / "noisy", "dataset", inject_noise, data, corpus, settings=settings, split="train", seed=0)
+    changed = [row for row in Dataset(made).qrels("train").to_pylist() if row["noise"]]
+    assert len(changed) == 20
+    assert all(row["passage_id"][0] == row["query_id"][2] for row in changed)
 
 
 @pytest.mark.invariant

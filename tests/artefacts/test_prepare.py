@@ -187,7 +187,7 @@ def test_a_resume_reads_only_what_is_missing_and_gives_the_same_bits(
     (tmp_path / "cut" / "dataset" / "staging" / "source-0001-00000.json").unlink()
     capsys.readouterr()
     resumed = run(beir(beir_folder), tmp_path / "cut")
-    assert "3 of 4 sources were read before; reading the other 1" in capsys.readouterr().err
+    assert "3 of 4 pieces were read before; reading the other 1" in capsys.readouterr().err
     assert [made.manifest.parts for made in resumed] == [made.manifest.parts for made in whole]
 
 

@@ -18,7 +18,6 @@ from ray.core.generated.common_pb2 import LabelSelectorOperator
 from raydr.artefacts import bm25
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, read_capacity
-from raydr.indexing.config import IndexConfig
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in (ROOT / "jobs" / "recipes").glob("*.yaml") if path.name != "published.yaml")
@@ -127,7 +126,7 @@ def test_work_without_a_gpu_goes_where_its_memory_is(file: str) -> None:
     labels = RayConfig().node_labels
     assert started(file, [request({"CPU": 1}, labels)] * 8) == {"cpu": 1}
     # A shard of BM25: passages of some 60 different terms, 8 bytes each in the files of terms.
-    memory = bm25._MEMORY_BASE + bm25._MEMORY_FACTOR * IndexConfig().shard_rows * 60 * 8
+    memory = bm25._MEMORY_BASE + bm25._MEMORY_FACTOR * bm25.SHARD_ROWS * 60 * 8
     assert 4 * GIB < memory < 8 * GIB
     assert started(file, [request({"CPU": 1, "memory": memory}, labels)]) == {"cpu": 1}
 

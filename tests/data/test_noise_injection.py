@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raydr.data.noise_injection import Injected, inject_false_negatives, inject_mismatched, inject_near
+from raydr.data.noise_injection import CleanSplit, Injected, inject_false_negatives, inject_mismatched, inject_near
 from raydr.data.schema import to_table
 from raydr.errors import DataError
 
@@ -45,19 +45,21 @@ def shuffled(table: pa.Table) -> pa.Table:
 
 
 NONE = to_table("negatives", [])
+#: For 8 queries: the first positives of the queries after it.
+RANKED = {f"q{at}": [f"p{(at + step) % 8}.0" for step in range(8)] for at in range(8)}
 
 
-def near_of_all(qrels: pa.Table, negatives: pa.Table, content: dict[str, int], share: float, seed: int) -> Injected:
+def near_of_all(split: CleanSplit, share: float, seed: int) -> Injected:
     """Near is the query's own first positive, and those of the queries after it."""
-    ids = sorted({row["query_id"] for row in qrels.to_pylist()}, key=lambda query_id: int(query_id[1:]))
+    ids = sorted({row["query_id"] for row in split.qrels.to_pylist()}, key=lambda query_id: int(query_id[1:]))
     ranked = {query_id: [f"p{(at + step) % len(ids)}.0" for step in range(12)] for at, query_id in enumerate(ids)}
-    return inject_near(qrels, negatives, content, share, seed, ranked, (3, 8))
+    return inject_near(split, share, seed, ranked, (3, 8))
 
 
 @pytest.mark.parametrize(("share", "noisy"), [(0.0, 0), (0.1, 3), (0.5, 15), (1.0, 30)])
 def test_mismatched_replaces_exactly_the_share(share: float, noisy: int) -> None:
     qrels = make_qrels(30)
-    made = inject_mismatched(qrels, NONE, content_of(qrels), share, seed=1)
+    made = inject_mismatched(CleanSplit(qrels, NONE, content_of(qrels)), share, seed=1)
     changed = [row for row in made.qrels.to_pylist() if row["noise"] is not None]
     assert len(changed) == made.num_noisy_queries == made.num_noisy_rows == noisy
     assert made.num_eligible_queries == 30
@@ -75,7 +77,7 @@ def test_mismatched_replaces_exactly_the_share(share: float, noisy: int) -> None
 
 def test_mismatched_replaces_all_positives_of_a_query_by_different_ones() -> None:
     qrels = make_qrels(20, num_positives=3)
-    made = inject_mismatched(qrels, NONE, content_of(qrels), 0.25, seed=1)
+    made = inject_mismatched(CleanSplit(qrels, NONE, content_of(qrels)), 0.25, seed=1)
     after = positives_of(made.qrels)
     assert made.num_noisy_queries == 5
     assert made.num_noisy_rows == 15
@@ -85,7 +87,9 @@ def test_mismatched_replaces_all_positives_of_a_query_by_different_ones() -> Non
 def test_copies_of_the_positive_are_never_drawn() -> None:
     qrels = make_qrels(6)
     content = content_of(qrels) | {f"p{at}.0": 7 for at in range(5)}
-    made = inject_mismatched(qrels.filter(pa.compute.greater(qrels["relevance"], 0)), NONE, content, 1.0, seed=0)
+    made = inject_mismatched(
+        CleanSplit(qrels.filter(pa.compute.greater(qrels["relevance"], 0)), NONE, content), 1.0, seed=0
+    )
     drawn = {row["query_id"]: row["passage_id"] for row in made.qrels.to_pylist()}
     assert all(drawn[f"q{at}"] == "p5.0" for at in range(5))
 
@@ -94,21 +98,50 @@ def test_negatives_of_the_query_are_never_drawn() -> None:
     qrels = to_table("qrels", [{"query_id": f"q{at}", "passage_id": f"p{at}"} for at in range(3)])
     negatives = to_table("negatives", [{"query_id": "q0", "passage_id": "p1", "miner": "bm25", "rank": 1}])
     for seed in range(10):
-        made = inject_mismatched(qrels, negatives, content_of(qrels), 1.0, seed)
+        made = inject_mismatched(CleanSplit(qrels, negatives, content_of(qrels)), 1.0, seed)
         assert made.qrels["passage_id"].to_pylist()[0] == "p2"
         assert made.negatives.equals(negatives)
+
+
+@pytest.mark.parametrize("inject", [inject_mismatched, near_of_all])
+def test_a_dropped_pair_is_never_drawn(inject: Any) -> None:
+    """So is the passage that has the query's id, where ``data.skip_own_id`` leaves it out."""
+    qrels = make_qrels(8)
+    others = [(f"q{at}", f"p{(at + step) % 8}.0") for at in range(8) for step in range(2, 6) if step != 4]
+    dropped = to_table(
+        "dropped", [{"query_id": query, "passage_id": passage, "miner": "own"} for query, passage in others]
+    )
+    split = CleanSplit(qrels, NONE, content_of(qrels), dropped)
+    for seed in range(5):
+        made = inject_near(split, 1.0, seed, RANKED, (1, 1)) if inject is near_of_all else inject(split, 1.0, seed)
+        drawn = {(row["query_id"], row["passage_id"]) for row in made.qrels.to_pylist() if row["noise"]}
+        assert len(drawn) == 8
+        assert not drawn & set(others)
+
+
+def test_unrelated_passages_are_of_the_partition_of_the_query() -> None:
+    qrels = make_qrels(20)
+    worlds = {f"q{at}": "ab"[at % 2] for at in range(16)}
+    made = inject_mismatched(CleanSplit(qrels, NONE, content_of(qrels), partitions=worlds), 1.0, seed=0)
+    drawn = {
+        row["query_id"]: int(row["passage_id"][1:].split(".")[0]) for row in made.qrels.to_pylist() if row["noise"]
+    }
+    assert all(at < 16 and "ab"[at % 2] == worlds[query] for query, at in drawn.items() if query in worlds)
+    lonely = CleanSplit(qrels, NONE, content_of(qrels), partitions=worlds | {"q16": "c"})
+    with pytest.raises(DataError, match="among the 1 positives of partition 'c' of the training split"):
+        inject_mismatched(lonely, 1.0, seed=0)
 
 
 def test_a_query_without_unrelated_passages_is_an_error() -> None:
     qrels = to_table("qrels", [{"query_id": "q0", "passage_id": "p0"}])
     with pytest.raises(DataError, match="unrelated to query 'q0'"):
-        inject_mismatched(qrels, NONE, {"p0": 0}, 1.0, seed=0)
+        inject_mismatched(CleanSplit(qrels, NONE, {"p0": 0}), 1.0, seed=0)
 
 
 def test_near_passages_are_drawn_from_the_ranks_that_others_have() -> None:
     qrels = make_qrels(30)
     content = content_of(qrels) | {"p7.0": 5, "p5.0": 5}
-    made = near_of_all(qrels, NONE, content, 0.5, seed=1)
+    made = near_of_all(CleanSplit(qrels, NONE, content), 0.5, seed=1)
     changed = [row for row in made.qrels.to_pylist() if row["noise"] is not None]
     assert len(changed) == made.num_noisy_queries == made.num_noisy_rows == 15
     assert {row["noise"] for row in changed} == {"mismatched"}
@@ -125,7 +158,7 @@ def test_near_passages_are_drawn_from_the_ranks_that_others_have() -> None:
 def test_queries_without_near_passages_stay_as_they_are() -> None:
     qrels = make_qrels(10)
     ranked = {"q0": [f"p{at}.0" for at in range(10)], "q1": ["p5.0"]}
-    near = partial(inject_near, qrels, NONE, content_of(qrels), 1.0, 0, ranked)
+    near = partial(inject_near, CleanSplit(qrels, NONE, content_of(qrels)), 1.0, 0, ranked)
     made = near(ranks=(2, 4))
     assert (made.num_eligible_queries, made.num_noisy_queries) == (1, 1)
     assert [row["query_id"] for row in made.qrels.to_pylist() if row["noise"]] == ["q0"]
@@ -138,7 +171,7 @@ def test_false_negatives_move_all_positives_but_one(share: float) -> None:
     qrels = pa.concat_tables(
         [make_qrels(20, num_positives=3), to_table("qrels", [{"query_id": "x", "passage_id": "y"}])]
     )
-    made = inject_false_negatives(qrels, NONE, content_of(qrels), share, seed=3)
+    made = inject_false_negatives(CleanSplit(qrels, NONE, content_of(qrels)), share, seed=3)
     before, after = positives_of(qrels), positives_of(made.qrels)
     assert made.num_eligible_queries == 20
     assert made.num_noisy_queries == 20 * share
@@ -155,7 +188,7 @@ def test_false_negatives_move_all_positives_but_one(share: float) -> None:
 
 def test_copies_of_the_positive_that_stays_are_not_planted() -> None:
     qrels = to_table("qrels", [{"query_id": "q", "passage_id": passage_id} for passage_id in "abc"])
-    made = inject_false_negatives(qrels, NONE, {"a": 1, "b": 1, "c": 2}, 1.0, seed=0)
+    made = inject_false_negatives(CleanSplit(qrels, NONE, {"a": 1, "b": 1, "c": 2}), 1.0, seed=0)
     left = set(made.qrels["passage_id"].to_pylist())
     assert left in ({"a", "b"}, {"c"})
     assert left | set(made.negatives["passage_id"].to_pylist()) == {"a", "b", "c"}
@@ -164,14 +197,14 @@ def test_copies_of_the_positive_that_stays_are_not_planted() -> None:
 def test_without_several_positives_nothing_can_be_planted() -> None:
     qrels = make_qrels(5)
     with pytest.raises(DataError, match="none of the 5 training queries has several positives"):
-        inject_false_negatives(qrels, NONE, content_of(qrels), 0.2, seed=0)
+        inject_false_negatives(CleanSplit(qrels, NONE, content_of(qrels)), 0.2, seed=0)
 
 
 def test_noise_is_not_injected_twice() -> None:
     qrels = make_qrels(10)
-    made = inject_mismatched(qrels, NONE, content_of(qrels), 0.5, seed=0)
+    made = inject_mismatched(CleanSplit(qrels, NONE, content_of(qrels)), 0.5, seed=0)
     with pytest.raises(DataError, match="5 of 20 rows of the table qrels have noise"):
-        inject_mismatched(made.qrels, NONE, content_of(qrels), 0.5, seed=0)
+        CleanSplit(made.qrels, NONE, content_of(qrels))
 
 
 @pytest.mark.invariant
@@ -179,9 +212,9 @@ def test_noise_is_not_injected_twice() -> None:
 def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
     qrels = make_qrels(40, num_positives=2)
     content = content_of(qrels)
-    made: Injected = inject(qrels, NONE, content, 0.4, seed=5)
-    again: Injected = inject(shuffled(qrels), NONE, content, 0.4, seed=5)
-    other: Injected = inject(qrels, NONE, content, 0.4, seed=6)
+    made: Injected = inject(CleanSplit(qrels, NONE, content), 0.4, seed=5)
+    again: Injected = inject(CleanSplit(shuffled(qrels), NONE, content), 0.4, seed=5)
+    other: Injected = inject(CleanSplit(qrels, NONE, content), 0.4, seed=6)
     assert sorted_rows(made.qrels) == sorted_rows(again.qrels)
     assert made.negatives.equals(again.negatives)
     assert sorted_rows(made.qrels) != sorted_rows(other.qrels)
@@ -191,7 +224,7 @@ def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
 @pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives, near_of_all])
 def test_more_noise_contains_less_noise(inject: Any) -> None:
     qrels = make_qrels(40, num_positives=2)
-    less, more = (inject(qrels, NONE, content_of(qrels), share, seed=5) for share in (0.2, 0.4))
+    less, more = (inject(CleanSplit(qrels, NONE, content_of(qrels)), share, seed=5) for share in (0.2, 0.4))
     clean = {tuple(row.items()) for row in qrels.to_pylist()}
     changed = [{tuple(row.items()) for row in made.qrels.to_pylist()} - clean for made in (less, more)]
     assert changed[0] <= changed[1]

@@ -100,7 +100,7 @@ CONTENT = {
     # Not without a score function of tokens, which makes the model anew.
     "encode.token_pooling": "embeddings model",
     "index.factory": "index",
-    "index.shard_rows": "bm25 index",
+    "index.shard_rows": "index",
     "index.train_rows": "index",
     **{f"search.{name}": "run" for name in ("top_k", "nprobe", "ef_search", "refine_factor", "batch_queries")},
     "rerank.*": "run",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raydr.config.run import RunConfig
-from raydr.verbs.command import exit_status
+from raydr.verbs.exit_status import exit_status
 
 NumberT = TypeVar("NumberT", int, float)
 

@@ -16,7 +16,7 @@ from raydr.console import say
 from raydr.ops.doctor.inputs import check_inputs
 from raydr.ops.doctor.machine import Finding
 from raydr.ops.submit.request import check_required_variables
-from raydr.verbs.command import exit_status
+from raydr.verbs.exit_status import exit_status
 
 
 def options(description: str | None) -> ArgumentParser:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from raydr.pipeline.findings import FalseNegatives, Noise
     from raydr.verbs.clean import clean
     from raydr.verbs.data import export, import_run, import_vectors, inject_noise, inspect, prepare
+    from raydr.verbs.diagnosis import diagnose
     from raydr.verbs.evaluation import benchmark, quickstart, report
-    from raydr.verbs.noise import audit, diagnose, judge, review, why
+    from raydr.verbs.noise import audit, judge, review, why
     from raydr.verbs.noise_benchmark import benchmark_noise
     from raydr.verbs.operations import doctor, gc, plan, settings, submit
-    from raydr.verbs.retrieval import encode, fuse, index, mine, rerank, search, search_text
+    from raydr.verbs.retrieval import encode, fuse, index, mine, rerank, search
+    from raydr.verbs.text_search import search_text
     from raydr.verbs.training import refresh, tune
 
 __all__ = [
@@ -84,7 +86,7 @@ def __getattr__(name: str) -> Any:
         "Model": "raydr.api.training",
         **dict.fromkeys(("FalseNegatives", "Noise"), "raydr.pipeline.findings"),
         **{function_name(verb): f"raydr.verbs.{module}" for verb, (module, _) in VERBS.items()},
-        "search_text": "raydr.verbs.retrieval",
+        "search_text": "raydr.verbs.text_search",
     }
     # Of the functions that are there twice, those of the Python API take configs too.
     modules |= dict.fromkeys(("evaluate", "train"), "raydr.api.training")

@@ -28,7 +28,7 @@ VERBS = {
     "tune": ("training", "Search over training settings."),
     "audit": ("noise", "Estimate noise, and show the worst on a page."),
     "clean": ("clean", "Write a file of pairs without the mismatched ones."),
-    "diagnose": ("noise", "List what harms a training, the likeliest cause first."),
+    "diagnose": ("diagnosis", "List what harms a training, the likeliest cause first."),
     "why": ("noise", "Show each negative of a query, its provenance and verdicts."),
     "review": ("noise", "Open a page on which people decide doubtful verdicts."),
     "report": ("evaluation", "Write all results of a run on an HTML page."),

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from raydr.verbs import VERBS, function_name
-from raydr.verbs.command import command, exit_status, own_command
+from raydr.verbs.exit_status import exit_status
 from raydr.version import __version__
 
 
@@ -62,7 +62,10 @@ def _ending(run: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_command(verb: str) -> Any:
-    """The command of a verb, with its options."""
+    """Return the command of a verb, with its options."""
+    # The list of verbs needs no config, whose import takes half a second.
+    from raydr.verbs.command import command, own_command
+
     name = function_name(verb)
     module = importlib.import_module(f"raydr.verbs.{VERBS[verb][0]}")
     own = getattr(module, f"{name}_command", None)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import _thread
 import copy
 import functools
 import inspect
-import os
 import re
 import shlex
 import shutil
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-if TYPE_CHECKING:
-    from raydr.config.run import GivenConfig, RunConfig
+from raydr.config.run import GivenConfig, RunConfig
+from raydr.console import be_verbose, say
+from raydr.errors import ConfigError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 #: Returns the suggested next verb for a result and its config, with settings and purpose; None if there is none.
-NextStep = Callable[[Any, "RunConfig"], tuple[str, list[str], str] | None]
+NextStep = Callable[[Any, RunConfig], tuple[str, list[str], str] | None]
 
 ConfigFile = Annotated[
     str,
@@ -70,12 +66,21 @@ def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Conca
 
     @functools.wraps(verb)
     def called(config: GivenConfig, *arguments: P.args, **options: P.kwargs) -> T:
-        from raydr.config.run import RunConfig
-
         return verb(RunConfig.of(config), *arguments, **options)
 
     # Names of configs are accepted beyond the declared type.
     return called  # type: ignore[return-value]
+
+
+def first_test_split(config: RunConfig) -> str:
+    """Return the default split.
+
+    Raises:
+        ConfigError: there is no test split.
+    """
+    if not config.data.test_splits:
+        raise ConfigError("data.test_splits is empty: set it, or name a split with --split")
+    return config.data.test_splits[0]
 
 
 def program(name: str) -> str:
@@ -85,8 +90,6 @@ def program(name: str) -> str:
 
 def suggest_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
     """Print the suggested next command and its purpose."""
-    from raydr.console import say
-
     options = [part for override in set_ or [] for part in ("--set", override)]
     say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {shlex.join([config, *options])}")
 
@@ -107,8 +110,6 @@ def command(
 
     @functools.wraps(function)
     def run(config: str, set_: list[str] | None = None, **options: Any) -> None:
-        from raydr.config.run import RunConfig
-
         confirmed = asks and options.pop("yes")
         run_config = RunConfig.load(config, overrides(set_, confirmed))
         result = function(run_config, **options)
@@ -154,8 +155,6 @@ def _read_by_typer(run: Callable[..., None], parameters: list[Parameter], text: 
     @functools.wraps(run)
     def run_with_verbosity(verbose: bool = False, **options: Any) -> None:
         if verbose:
-            from raydr.console import be_verbose
-
             be_verbose()
         run(**options)
 
@@ -173,10 +172,7 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
 
     Constraints, such as a minimum, come from the annotation.
     """
-    # Annotations of other parameters may need slow imports.
-    wanted = {name: function.__annotations__[name] for name in names}
-    holder = type("Options", (), {"__annotations__": wanted, "__module__": function.__module__})
-    hints = get_type_hints(holder, include_extras=True)
+    hints = get_type_hints(function, include_extras=True)
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
     descriptions = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section, re.MULTILINE))
 
@@ -194,103 +190,4 @@ def _described(function: Callable[..., Any], names: Iterable[str]) -> list[Param
         return text[0].upper() + text[1:]
 
     parameters = inspect.signature(function).parameters
-    return [parameters[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=described(name)) for name in wanted]
-
-
-@contextmanager
-def _handle_sigterm() -> Iterator[list[int]]:
-    """Handle SIGTERM like Ctrl-C within the block; the list then holds the signal's number."""
-    signals = list[int]()
-
-    def end(number: int, frame: Any) -> None:
-        # Ray may replace the interrupt by its own. A second signal does not wait.
-        signals.append(number)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield signals
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield signals
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _repeat_ignored_interrupts() -> Iterator[None]:
-    """Repeat an interrupt that Python ignores, as in a destructor during garbage collection."""
-    before = sys.unraisablehook
-
-    def again(ignored: sys.UnraisableHookArgs) -> None:
-        if not issubclass(ignored.exc_type, KeyboardInterrupt):
-            before(ignored)
-            return
-        # An interrupt raised here would be ignored too.
-        timer = threading.Timer(0.01, _thread.interrupt_main)
-        timer.daemon = True
-        timer.start()
-
-    sys.unraisablehook = again
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python, the system, PyTorch or Ray reports exhausted memory."""
-    # Compare Ray's error class by name, without importing Ray.
-    named = isinstance(error, MemoryError) or "OutOfMemoryError" in {kind.__name__ for kind in type(error).__mro__}
-    text = str(error).lower()
-    return named or any(words in text for words in ("allocate memory", "out of memory", "bad_alloc"))
-
-
-@contextmanager
-def exit_status(what: str) -> Iterator[None]:
-    """Run a block as a command, with its exit status.
-
-    Args:
-        what: what to repeat after Ctrl-C or SIGTERM, ``command`` or ``job``.
-    """
-    # Ray's progress bars and the tokenizers' fork warnings would hide the command's output.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    from raydr.errors import RaydrError
-
-    signals = list[int]()
-    try:
-        with _repeat_ignored_interrupts(), _handle_sigterm() as signals:
-            yield
-    except RaydrError as error:
-        from raydr.console import prose
-
-        prose(f"error: {error}", "red")
-        sys.exit(error.exit_code)
-    except Exception as error:
-        if not _is_out_of_memory(error):
-            raise
-        from raydr.console import prose
-
-        reason = " ".join(str(error).split())[-300:] or "allocation failed"
-        prose(
-            f"error: out of memory ({reason}). Finished parts are kept. Use smaller batches "
-            "(train.batch_size, encode.token_budget) or fewer workers (encode.max_actors, ray.num_cpus)",
-            "red",
-        )
-        sys.exit(1)
-    except KeyboardInterrupt:
-        from raydr.console import prose
-        from raydr.distributed.cluster import step_threads
-
-        # --again would remove finished parts.
-        without = " without --again" if "--again" in sys.argv else ""
-        how, status = ("ended by SIGTERM", 143) if signals else ("interrupted", 130)
-        prose(f"{how}: finished parts are kept; run the same {what}{without} to resume", "yellow")
-        if step_threads():
-            # Threads cannot be stopped, and exit would wait for them; Ray's processes end with this process.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-        sys.exit(status)
+    return [parameters[name].replace(kind=Parameter.KEYWORD_ONLY, annotation=described(name)) for name in names]

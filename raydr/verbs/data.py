@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from raydr.config.first_config import first_config
 from raydr.config.run import NAME, RunConfig, check_name
 from raydr.console import say, warn
 from raydr.data.corpus import Corpus
+from raydr.data.inspection_report import InspectionReport
 from raydr.data.writers.base import Writer
 from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import ray_session
@@ -29,11 +30,17 @@ from raydr.store.artifact import Artifact, Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST
-from raydr.verbs.command import Again, DryRun, Overrides, TestSplit, Yes, overrides, suggest_next, takes_config
-from raydr.verbs.retrieval import first_test_split
-
-if TYPE_CHECKING:
-    from raydr.data.inspection_report import InspectionReport
+from raydr.verbs.command import (
+    Again,
+    DryRun,
+    Overrides,
+    TestSplit,
+    Yes,
+    first_test_split,
+    overrides,
+    suggest_next,
+    takes_config,
+)
 
 
 @takes_config

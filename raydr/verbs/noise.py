@@ -1,22 +1,23 @@
-"""Noise verbs: ``judge``, ``audit``, ``diagnose``, ``why`` and ``review``."""
+"""Noise verbs: ``judge``, ``audit``, ``why`` and ``review``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlencode
 
 import typer
 
-from raydr.artefacts import cross_fitting
 from raydr.artefacts.audit import load_result
 from raydr.artefacts.audit import show as print_audit
-from raydr.artefacts.diagnosis import diagnosis
 from raydr.artefacts.judged import known_clean
-from raydr.artefacts.places import TRAINED, UNTRAINED, Places
+from raydr.artefacts.places import UNTRAINED, Places
 from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
 from raydr.console import output, say, show_summary, warn
 from raydr.errors import ConfigError
+from raydr.noise.decisions import Decisions
 from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.judges.asked import CrossFitted, Retriever
 from raydr.noise.judges.base import Judge
@@ -31,9 +32,6 @@ from raydr.pipeline.session import Session, open_session
 from raydr.pipeline.why import explain_query
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
-
-if TYPE_CHECKING:
-    from raydr.noise.decisions import Decisions
 
 #: Instead of a judge's name: drop pairs that were made noisy on purpose.
 TRUTH = "truth"
@@ -180,64 +178,6 @@ def _default_model(session: Session, judges: Sequence[Judge]) -> str:
 
 
 @takes_config
-def diagnose(
-    config: RunConfig,
-    model: str = "trained",
-    quick: bool = False,
-    again: Again = False,
-    dry_run: DryRun = False,
-) -> list[Artifact]:
-    """List what harms a training, the likeliest cause first, each with numbers and a remedy.
-
-    Args:
-        model: training of the run, or of a variant.
-        quick: detect mismatched pairs only if the models of folds exist.
-
-    Raises:
-        ConfigError: the config trains no such model.
-    """
-    from raydr.artefacts.diagnosis import REPORT, show
-
-    if model not in (own := [TRAINED, *config.variants]):
-        raise ConfigError(f"{model!r} is no training of this config; allowed: {', '.join(own)}")
-    with open_session(config, again, dry_run) as session:
-        recipe = session.recipe
-        margins = cross_fitting.margins(recipe.context, config.data.train_split)
-        there = session.inventory.state(margins) == "done"
-        folds, train = config.cross_fit, config.variant(model).train
-        if folds.num_epochs and not (quick or there):
-            say(
-                f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "
-                f"{(folds.num_folds - 1) * folds.num_epochs} epochs of the data in all (the model has "
-                f"{train.num_epochs}); --quick skips them"
-            )
-        target = diagnosis(
-            recipe.context.of(config.variant(model)),
-            model,
-            recipe.trained(model),
-            recipe.model(UNTRAINED),
-            margins if there or not quick else None,
-        )
-        made = session.make(recipe.named(f"diagnoses/{model}", target))
-        for artifact in made:
-            show(artifact)
-            session.tracker.log_artifact(artifact.local(REPORT))
-        return made
-
-
-def next_after_diagnose(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str]:
-    """Suggest a run that compares the first remedy with the training, in this working folder or its own."""
-    from raydr.artefacts.diagnosis import load_result
-    from raydr.pages.diagnosis import trial_settings
-
-    faults = load_result(made[0]).faults
-    if not faults or not faults[0].settings:
-        return "report", [], ""
-    workdir = str(made[0].folder).rpartition("/store/")[0]
-    return "evaluate", trial_settings(faults[0], workdir), "to test the first remedy"
-
-
-@takes_config
 def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryRecord:
     """Show each negative of a query with its provenance and verdicts. Reads existing artefacts, without Ray.
 
@@ -280,9 +220,6 @@ def review(
         ConfigError: the file of decisions is not local, or the port is taken.
         ArtifactError: the split has no verdicts.
     """
-    from pathlib import Path
-    from urllib.parse import urlencode
-
     places, split = Places.of(config.workdir), split or config.data.train_split
     people = config.judge.judge("people")
     assert isinstance(people, People)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,14 +18,12 @@ from raydr.ops.doctor.machine import Finding
 from raydr.ops.doctor.services import any_broken, examine, show
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
 from raydr.ops.submit.request import Sent, build_request
+from raydr.pipeline.forecast import Forecast
 from raydr.pipeline.garbage import MIN_AGE_MINUTES, Garbage, find_garbage, remove_garbage
 from raydr.pipeline.session import open_session
 from raydr.verbs import VERBS
 from raydr.verbs.app import load_command
 from raydr.verbs.command import Again, ConfigFile, Overrides, takes_config
-
-if TYPE_CHECKING:
-    from raydr.pipeline.forecast import Forecast
 
 
 @takes_config

@@ -18,7 +18,7 @@ from raydr import console
 from raydr.errors import ConfigError, RaydrError
 from raydr.verbs import VERBS, function_name
 from raydr.verbs.app import app
-from raydr.verbs.command import exit_status
+from raydr.verbs.exit_status import exit_status
 
 HEAVY = ("torch", "ray", "transformers", "mlflow", "faiss", "pyarrow", "pandas", "sklearn")
 

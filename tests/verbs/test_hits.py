@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from raydr.indexing.searcher import Hit
-from raydr.verbs.retrieval import show_hits
+from raydr.verbs.text_search import show_hits
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 

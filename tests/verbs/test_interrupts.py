@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from raydr.verbs.command import exit_status
+from raydr.verbs.exit_status import exit_status
 
 #: A signal comes while garbage is collected, where Python ignores whatever is raised; then there is work without end.
 IN_A_DESTRUCTOR = """
 import os, sys
-from raydr.verbs.command import exit_status
+from raydr.verbs.exit_status import exit_status
 
 class Connection:
     def __del__(self):

@@ -19,6 +19,7 @@ from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.store.artifact import Artifact, Building
 from raydr.tracking.tracker import Tracker
+from raydr.training.sections import DevConfig
 from raydr.training.training import Training
 
 #: The role of the model that is asked.
@@ -112,6 +113,7 @@ def _training(context: Context, split: str) -> Training:
         "pair_detection": None,
         "coteaching": None,
         "guide": None,
+        "dev": DevConfig(),
         # A training has one epoch at least; without any there is none, see _trained.
         "num_epochs": max(1, settings.num_epochs),
         "num_hard_negatives": 0,

@@ -37,7 +37,6 @@ from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
 from raydr.training.advice import training_advice
 from raydr.training.reports import Watcher
-from raydr.training.sections import TeacherConfig
 from raydr.training.training import OptionalInputs, Training, check_inputs
 
 
@@ -82,8 +81,8 @@ def trained(
         "demand": trainers(context.config),
     }
     for epochs in settings.shared_epochs:
-        plain = {"loss": NCE(), "teacher": TeacherConfig().resolved(is_read=False), "pair_detection": None}
-        own = training.model_copy(update={"train": settings.model_copy(update=plain), "keep_optimizer": False})
+        plain = settings.model_copy(update={"loss": NCE(), "pair_detection": None}).resolved()
+        own = training.model_copy(update={"train": plain, "keep_optimizer": False})
         read = dict(replace(optional, margins=None, ranker_scores=None).present())
         warmup = train_warmup.node(
             f"{label}-warm-up-{epochs}", **common, **read, training=own, until=epochs, **_after(context, warmup)

@@ -17,6 +17,10 @@ def inconclusive(judge: str, reason: str) -> str:
     )
 
 
+#: The setting that adds a training through mismatched pairs to a run's systems.
+THROUGH_NOISE = "variants.npc.loss=npc"
+
+
 class PairFindings(Config):
     """Annotated pairs that a judge, or a judge and its later judges, flags."""
 
@@ -147,8 +151,8 @@ class AuditResult(Config):
             return "" if self.pairs[0].reason else "No pair needs to be left out: train on all of them."
         if self.pairs:
             return (
-                f"raydr train {config} --set train.loss=npc trains through them; raydr review {config} lets people "
-                "decide on them."
+                f"raydr evaluate {config} --set {THROUGH_NOISE} trains through them, beside a training that trusts all "
+                f"pairs; raydr review {config} lets people decide on them."
             )
         return f"raydr judge {config} --judge {self.negatives[0].judge} removes them from the candidates."
 

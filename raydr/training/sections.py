@@ -51,12 +51,13 @@ class TeacherConfig(Config):
         """Return the settings with ``auto`` written out.
 
         Args:
-            is_read: whether the loss reads a teacher; a teacher that no loss reads has the momentum 0.99.
+            is_read: whether the loss reads a teacher; else the settings mean nothing, and have the momentum 0.99.
         """
+        if not is_read:
+            return TeacherConfig(momentum=_UNASKED_MOMENTUM)
         if self.momentum != "auto":
             return self
-        half_life = _HALF_LIFE if is_read and self.half_life is None else self.half_life
-        return TeacherConfig(momentum=_UNASKED_MOMENTUM, half_life=half_life)
+        return TeacherConfig(momentum=_UNASKED_MOMENTUM, half_life=self.half_life or _HALF_LIFE)
 
     def momentum_of(self, epoch_steps: float) -> float:
         """Return the teacher's momentum α for an epoch of ``epoch_steps`` steps.

@@ -86,7 +86,7 @@ class Training(Config):
         try:
             return Training(
                 model=ModelConfig.model_validate({**dict(self.model), **model}),
-                train=TrainConfig.model_validate({**dict(self.train), **train}),
+                train=TrainConfig.model_validate({**dict(self.train), **train}).resolved(),
                 train_split=self.train_split,
                 dev_split="",
                 seed=self.seed,

@@ -17,6 +17,7 @@ from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
 from raydr.console import output, say, show_summary, warn
 from raydr.errors import ConfigError
+from raydr.noise.audit_result import THROUGH_NOISE
 from raydr.noise.decisions import Decisions
 from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.judges.asked import CrossFitted, Retriever
@@ -163,9 +164,11 @@ def next_after_audit(made: list[Artifact], config: RunConfig) -> tuple[str, list
     pairs = load_result(made[0]).pairs
     if not pairs or pairs[0].reason:
         return "review", [], "to look at some"
-    if pairs[0].num_flagged:
-        return "train", ["train.loss=npc"], "to train through them"
-    return "train", [], ""
+    if not pairs[0].num_flagged:
+        return "train", [], ""
+    trained = [config.train, *(config.variant(name).train for name in config.variants)]
+    settings = [] if any(train.reads_margins for train in trained) else [THROUGH_NOISE]
+    return "evaluate", settings, "to train through them, and compare"
 
 
 def _default_model(session: Session, judges: Sequence[Judge]) -> str:

@@ -190,7 +190,7 @@ def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annota
     headline = f"{result.pairs[0].num_flagged} of {NUM_QUERIES} pairs ("
     # Before the first table and heading.
     assert page.index(headline) < page.index("<h2>")
-    assert "raydr train CONFIG --set train.loss=npc" in page[: page.index("<h2>")]
+    assert "raydr evaluate CONFIG --set variants.npc.loss=npc" in page[: page.index("<h2>")]
     for text in (
         "Most suspicious pairs, by npc",
         "the true passage, replaced on purpose",

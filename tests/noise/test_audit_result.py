@@ -37,7 +37,7 @@ def test_the_headline_says_how_many_and_how_sure() -> None:
         "430 of 1,215 pairs (35.4%) are probably wrong, by npc. Its probabilities expect 96% of these to be wrong, and "
         "about 37 wrong ones among the pairs it keeps."
     )
-    assert "--set train.loss=npc" in result_of([findings]).advice("my.yaml")
+    assert "raydr evaluate my.yaml --set variants.npc.loss=npc" in result_of([findings]).advice("my.yaml")
     known = pairs_of(detection={"precision": 0.83, "recall": None})
     assert result_of([known]).headline.endswith("On pairs mismatched on purpose: precision 0.83.")
 

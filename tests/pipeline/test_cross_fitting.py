@@ -233,10 +233,12 @@ def test_pairs_are_measured_by_small_batches_where_a_fold_is_small(configure: An
 
 @pytest.mark.usefixtures("here")
 def test_margins_are_shared_by_what_trains_on_the_same_pairs(configure: Any) -> None:
-    """Losses, detectors and epochs of a training play no part in the models of the folds; its optimiser does."""
+    """Losses, detectors, teachers and epochs of a training play no part in the models of the folds; its optimiser does."""
     base = margins_node(configure()).key
     assert margins_node(configure(train={"num_epochs": 7, "loss": "rcl", "num_hard_negatives": 0})).key == base
     assert margins_node(configure(train={"pair_detection": {"detector": "anchored"}})).key == base
+    assert margins_node(configure(train={"loss": "npc"})).key == base
+    assert margins_node(configure(train={"teacher": {"momentum": 0.5}, "dev": {"max_queries": 7}})).key == base
     faster = {"optimizer": {"learning_rate": 5e-3}}
     assert margins_node(configure(train=faster)).key != base
     own = {"optimizer": {"learning_rate": 1e-3}, "batch_size": 8, "seed": 0}

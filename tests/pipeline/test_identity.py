@@ -213,7 +213,7 @@ CHANGES = {
     "refresh.evaluate_splits": ["refresh.evaluate_splits=[dev, test]"],
     "refresh.rounds": ["refresh.rounds={2: {train: {num_epochs: 7}}}"],
     "refresh.arms": ["refresh.arms={longer: {rounds: {2: {train: {num_epochs: 7}}}}}"],
-    "variants": ["variants={long: {num_epochs: 8, loss: ranker_kl}}"],
+    "variants": ["variants.long.num_epochs=8"],
 }
 #: One choice only.
 FIXED = {"judge.classifier.loss"}
@@ -301,7 +301,11 @@ def base(beir_folder: Path, checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
             "sieve": {"optimizer": {"lora": {}}},
             "classifier": {"model": {"checkpoint": start, "prompt": {}}, "dtype": "float32", "optimizer": {"lora": {}}},
         },
-        variants={"long": {"num_epochs": 9, "loss": "ranker_kl"}},
+        # One loss learns from a ranker, and one from a teacher.
+        variants={
+            "long": {"num_epochs": 9, "loss": "ranker_kl"},
+            "taught": {"loss": {"name": "npc-paper", "warmup_epochs": 0}, "coteaching": None},
+        },
         ranker={
             "model": {"checkpoint": start, "prompt": {}},
             "num_epochs": 3,

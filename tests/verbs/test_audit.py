@@ -116,17 +116,21 @@ def test_a_quick_audit_trains_nothing_and_ends_with_the_command_that_acts_on_it(
     [pairs] = result.pairs
     assert result.headline in " ".join(output.split())
     last = output.strip().splitlines()[-1]
-    assert re.match(r"next.*raydr (train|review) .*run\.yaml", last)
-    assert last.endswith("run.yaml --set train.loss=npc") == bool(pairs.num_flagged)
+    assert re.match(r"next.*raydr (train|evaluate|review) .*run\.yaml", last)
+    assert last.endswith("run.yaml --set variants.npc.loss=npc") == bool(pairs.num_flagged)
 
 
-def test_the_next_step_goes_by_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(**changes: Any) -> tuple[str, list[str], str]:
+def test_the_next_step_goes_by_what_the_audit_shows(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(config: RunConfig = config, **changes: Any) -> tuple[str, list[str], str]:
         findings = SimpleNamespace(**{"reason": "", "num_flagged": 0, **changes})
         monkeypatch.setattr(verb, "load_result", lambda _: SimpleNamespace(pairs=[findings]))
-        return verb.next_after_audit([None], None)
+        made: Any = [None]
+        return verb.next_after_audit(made, config)
 
-    assert step(num_flagged=3) == ("train", ["train.loss=npc"], "to train through them")
+    purpose = "to train through them, and compare"
+    assert step(num_flagged=3) == ("evaluate", ["variants.npc.loss=npc"], purpose)
+    robust = RunConfig.parse(config.model_dump(mode="json") | {"variants": {"mine": {"loss": "npc"}}})
+    assert step(robust, num_flagged=3) == ("evaluate", [], purpose)
     assert step() == ("train", [], "")
     assert step(reason="too close")[0] == "review"
 

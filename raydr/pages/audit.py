@@ -19,12 +19,16 @@ PAIRS_LEGEND = (
 )
 NEGATIVES_CAPTION = "what judges take for false negatives"
 NEGATIVES_LEGEND = (
-    "flagged in top 10: share of the flagged ones that the miner has among its best 10. A sieve's share is no estimate "
-    "of how many false negatives there are."
+    "flags in top 10: share of the flagged candidates that the miner ranks 10 or better. A sieve's share is no "
+    "estimate of how many false negatives there are."
 )
 KNOWN_LEGEND = (
     "Candidates that are not known to be false negatives count as wrongly flagged, which some of them are not: the "
     "precision is a lower bound."
+)
+_NO_FAULTS = (
+    "None: every judgment has its passage and its query, every copy is judged, and no query is leaked, empty, repeated "
+    "or without a positive."
 )
 
 
@@ -78,7 +82,7 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows: the false negatives that each judge finds, in the queries whose pair is trusted."""
-    columns = ["judge", "queries", "candidates", "share flagged", "queries with one", "flagged in top 10"]
+    columns = ["judge", "queries", "candidates", "share flagged", "queries with a flag", "flags in top 10"]
     rows = []
     for negative in result.negatives:
         in_top = negative.num_flagged_in_top_10 / negative.num_flagged if negative.num_flagged else None
@@ -139,13 +143,13 @@ def audit_page(
             _verdicts(page, shown[negative.judge])
     page.heading("The data themselves").paragraph(
         f"{result.data.num_queries:,} queries with {result.data.num_judgments:,} judgments, of which "
-        f"{result.data.num_positives:,} call a passage right. What no judge has to be asked about:"
+        f"{result.data.num_positives:,} call a passage right. Faults that need no judge:"
     )
-    for fault in result.faults or ["no dangling judgment, no copy that nobody judged, no leaked or poor query."]:
+    for fault in result.faults or [_NO_FAULTS]:
         page.paragraph(fault)
     page.heading("How it was judged").note(
         "A mismatched pair is a query whose annotated passage does not answer it; a false negative is a candidate that "
-        f"answers the query and is not annotated. Judges ask the model {result.model}, where they ask one."
+        f"answers the query and is not annotated. Judges that need a model use {result.model}."
     )
     for name, settings in [
         *((finding.judge, finding.settings) for finding in result.pairs),

@@ -17,6 +17,8 @@ _MOST_ROWS = 40
 #: A figure that is not defined, in a table; it is aligned like a number.
 ABSENT = "–"
 _CODE = ' class="code"'
+#: Characters of a cell that stay on one line.
+_LONGEST_LINE = 40
 
 _STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
 _HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
@@ -194,7 +196,10 @@ class Page:
 
 def _cell(tag: str, text: str, right: bool) -> str:
     if not right:
-        return f"<{tag}>{escape(text)}</{tag}>"
+        prose = ' class="prose"' if len(text) > _LONGEST_LINE else ""
+        return f"<{tag}{prose}>{escape(text)}</{tag}>"
+    # Digits line up below each other: a hyphen is narrower than a plus.
+    text = re.sub(r"(?<![\w.])-(?=\d)", "−", text)
     # Where a table is too wide, an interval moves below its mean as a whole.
     mean, bracket, interval = text.partition(" [")
     return f'<{tag} class="number">{escape(mean + bracket + interval.replace(" ", chr(0xA0)))}</{tag}>'

@@ -8,9 +8,9 @@ from typing import Any
 
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
-from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, headline, legend, tables
+from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, evaluation_section, headline
 from raydr.pages.figure import curves
-from raydr.pages.html import Page, QueryBrowser, measure_name, number
+from raydr.pages.html import ABSENT, Page, QueryBrowser, measure_name, number
 from raydr.pages.ranker import RankerRecord, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
@@ -84,11 +84,14 @@ def run_page(record: RunRecord) -> str:
         answer = ["There is no finished model, evaluation, audit or verdict in the working folder yet."]
     elif not results:
         answer.append("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
+    elif not record.audits:
+        answer.append("Next: raydr audit CONFIG estimates which training pairs are wrong.")
     page = Page(f"Run {record.name}", *answer)
     for title, address in record.pages:
         page.link(title, address)
     for result, address in record.evaluations:
-        _evaluation_section(page, result, address)
+        evaluation_section(page.heading(f"Evaluation on {result.split}"), result, bar_plot(result))
+        page.link("the page of this evaluation", address)
         if result.split in record.browsers:
             page.heading(f"Queries of {result.split}").queries(record.browsers[result.split])
     trained = [model for model in record.models if model.history]
@@ -99,7 +102,7 @@ def run_page(record: RunRecord) -> str:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
     for audit, address in record.audits:
-        page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
+        page.heading(f"Audit of {audit.split} with model {audit.model}")
         page.link("the page of this audit, with the worst pairs", address)
     if record.verdicts:
         page.heading("Verdicts").table("all verdicts in the working folder", *_verdict_rows(record.verdicts))
@@ -138,7 +141,7 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
         dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
         last = model.history[-1]["metrics"].get("loss")
         row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
-        row += [number(None if best is None else best + 1), dev, number(last, ".4f"), model.info["dtype"]]
+        row += [number(None if best is None else best + 1), dev or ABSENT, number(last, ".4f"), model.info["dtype"]]
         rows.append(row)
     page.heading("Training").table("trainings", columns, rows)
     losses = {model.name: model.points("loss") for model in models}
@@ -148,14 +151,14 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
         points = {model.name: model.points(measure) for model in models if model.points(measure)}
         name = measure_name(measure)
         picture = curves(points, name, "epoch", name, mark_best=True, top=1.0, systems=systems)
-        page.picture(picture, f"{name} by epoch, the best epoch of each training ringed")
+        page.picture(picture, f"{name} by epoch; the best epoch of each training is ringed, its value in the legend")
 
 
 def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:
     rows = []
     for detection in detections:
         share = "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
-        rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
+        rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"] or ABSENT])
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch whose training uses the detection", columns, rows)
@@ -165,16 +168,8 @@ def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict
         page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 
 
-def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> None:
-    page.heading(f"Evaluation on {result.split}").note(legend(result))
-    page.picture(bar_plot(result), f"means over queries with {result.confidence:.0%} bootstrap intervals")
-    for heading, caption, table in tables(result):
-        page.table(f"{heading}: {caption}", *table)
-    page.link("the page of this evaluation", address)
-
-
 def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> Table:
-    columns = ["verdicts", "judge", "of", "split", "judged", "dropped", "flagged", "precision", "recall", "AUROC"]
+    columns = ["verdicts", "judge", "subject", "split", "judged", "dropped", "flagged", "precision", "recall", "AUROC"]
     rows = []
     for name, info in verdicts:
         row = [name, info["judge"], info["subject"], info["split"], number(info["verdicts"]), number(info["drop"])]

@@ -124,12 +124,12 @@ def refresh_page(
     Args:
         name: of the run.
         rounds: of all arms.
-        splits: the evaluated splits.
+        splits: the evaluated splits, dev first.
         best: number of each arm's best round on dev.
         comparisons: pages of the paired comparisons, by split.
         confidence: of the intervals.
     """
-    sure = "The paired comparison of all rounds, below, says which differences are sure." if comparisons else ""
+    sure = "The paired comparison of all rounds, linked below, says which differences are sure." if comparisons else ""
     page = Page(f"{name}: refresh rounds", *_headlines(rounds, splits, best), sure)
     for split in splits:
         page.heading(f"Measures on {split}")
@@ -155,16 +155,20 @@ def refresh_page(
 
 
 def _headlines(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> list[str]:
-    """Return a sentence for each arm: its best round on dev, and the measure of that round and of the first."""
+    """Return a sentence for each arm: its best round on dev, and the measure of that round and of the first.
+
+    The measure is that of the first test split, which follows dev; of dev if there is none.
+    """
     lines = []
+    shown_splits = splits[1:2] or splits[:1]
     for arm, chosen in best.items():
         line = f"{arm}: round {chosen} is best on dev"
         of_arm = {round_.number: round_ for round_ in rounds if round_.arm == arm}
-        if splits and (measures := _measures(rounds, splits[0])):
-            measure = telling_measure(measures)
-            shown = {at: of_arm[at].measure(splits[0], measure) for at in (min(of_arm), chosen) if at in of_arm}
+        for split in shown_splits:
+            measure = telling_measure(_measures(rounds, split))
+            shown = {at: of_arm[at].measure(split, measure) for at in (min(of_arm), chosen) if at in of_arm}
             values = [f"{mean_with_interval(mean)} in round {at}" for at, mean in shown.items() if mean is not None]
-            line += f"; {measure_name(measure)} on {splits[0]} is {', '.join(values)}"
+            line += f"; {measure_name(measure)} on {split} is {', '.join(values)}"
         lines.append(f"{line}.")
     return lines or ["No round is finished."]
 

@@ -191,3 +191,10 @@ def test_negative_numbers_have_a_minus_that_is_as_wide_as_a_plus() -> None:
 def test_a_long_cell_is_broken_into_lines() -> None:
     page = Page("t").table("c", ["why"], [["a sentence that is longer than a line of a table"], ["short"]]).render()
     assert page.count('<td class="prose">') == 1
+
+
+def test_the_headline_of_a_refresh_has_the_measure_on_test() -> None:
+    """The best round on dev was shown by its measure on dev, where it was chosen."""
+    splits = {name: [MeasureSummary("a", "AP", mean, 0.0, 1.0, 9)] for name, mean in (("dev", 0.3), ("test", 0.2))}
+    page = refresh_page("mine", [RoundResult("arm", 1, splits, {}, {}, {}, {}, {})], [*splits], {"arm": 1}, {}, 0.95)
+    assert "AP on test is 0.200 [0.000, 1.000] in round 1." in page

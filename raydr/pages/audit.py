@@ -95,13 +95,16 @@ def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 def quality_rows(findings: Sequence[Findings]) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows: quality of the judges whose verdicts have a known truth."""
-    names = ("precision", "recall", "f1", "auroc", "average_precision", "calibration_error")
+    names = {
+        "precision": "precision", "recall": "recall", "f1": "F1", "auroc": "AUROC",
+        "average_precision": "average precision", "calibration_error": "calibration error",
+    }  # fmt: skip
     rows = []
     for finding in findings:
         if finding.detection is not None:
             counts = (number(finding.detection[name]) for name in ("count", "num_noisy", "num_flagged"))
             rows.append([finding.judge, *counts, *(number(finding.detection[name], ".3f") for name in names)])
-    return ["judge", "with truth", "noisy", "flagged", *(name.replace("_", " ") for name in names)], rows
+    return ["judge", "with truth", "noisy", "flagged", *names.values()], rows
 
 
 def audit_page(

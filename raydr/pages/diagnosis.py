@@ -25,7 +25,7 @@ def reader_rows(diagnosis: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
         [reader, _with_interval(interval, ".3f"), _with_interval(diagnosis.gains.get(reader), "+.3f")]
         for reader, interval in diagnosis.scores.items()
     ]
-    return title, ["", "mean [95 %]", "against untrained"], rows
+    return title, ["reader", "mean [95 %]", "against untrained"], rows
 
 
 def _with_interval(interval: Interval | None, form: str) -> str:
@@ -75,9 +75,12 @@ def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] =
         diagnosis: the findings.
         provenance: names and fingerprints of the examined artefacts.
     """
-    cause = outcome(diagnosis)
-    next_step = f"What may help: {diagnosis.faults[0].remedy}" if diagnosis.faults else ""
-    page = Page("Diagnosis", f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
+    answer = [outcome(diagnosis)]
+    if diagnosis.faults:
+        worst = diagnosis.faults[0]
+        answer += [f"how sure: {worst.observation}", f"what may help: {worst.remedy}"]
+    page = Page("Diagnosis", *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answer))
+    page.table(*reader_rows(diagnosis))
     if len(diagnosis.of_level("ok")) < len(diagnosis.findings):
         page.heading("Findings").note(_RULE)
     for finding in diagnosis.findings:

@@ -10,9 +10,10 @@ from raydr.evaluation.linking import GroupMean
 from raydr.pages.figure import metric_bars
 from raydr.pages.html import Page, measure_name, number
 
-MEANINGS = (
-    "recall@k is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
-    "if one of the first k passages contains an answer string, judged or not. They are different measures."
+_RECALL = "recall@k is the share of a query's judged positives among the first k passages."
+_ANSWER = (
+    "accuracy@k (answer) is 1 if one of the first k passages contains an answer string, judged or not: it is another "
+    "measure than recall@k."
 )
 #: Beginnings of the measures that say most about a system, the best first.
 TELLING = ("nDCG", "RR")
@@ -146,7 +147,8 @@ def _without_flagged(result: EvaluationResult, measure: str) -> str:
 
 def legend(result: EvaluationResult) -> str:
     """Return the explanation above the tables of a page."""
-    return f"{MEANINGS} {marks(result)}" if result.comparisons else MEANINGS
+    has_answers = any(summary.measure.endswith("(answer)") for summary in result.summaries)
+    return " ".join([_RECALL, *[_ANSWER] * has_answers, *[marks(result)] * bool(result.comparisons)])
 
 
 def marks(result: EvaluationResult) -> str:

@@ -148,8 +148,11 @@ class Page:
         return self._add(f'<div class="wide"><pre>{escape(text)}</pre></div>')
 
     def table(self, caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Page:
-        """Add a table, folded if it is long; columns in which every cell begins with a number are right-aligned."""
-        listed = [[str(cell) for cell in row] for row in rows]
+        """Add a table, folded if it is long; columns in which every cell begins with a number are right-aligned.
+
+        An empty cell has a dash.
+        """
+        listed = [[str(cell) or ABSENT for cell in row] for row in rows]
         numeric = [bool(listed) and all(_is_number(row[at]) for row in listed) for at in range(len(columns))]
 
         def row_of(tag: str, texts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
 from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, evaluation_section, headline
 from raydr.pages.figure import curves
-from raydr.pages.html import ABSENT, Page, QueryBrowser, measure_name, number
+from raydr.pages.html import Page, QueryBrowser, measure_name, number
 from raydr.pages.ranker import RankerRecord, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
@@ -141,7 +141,7 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
         dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
         last = model.history[-1]["metrics"].get("loss")
         row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
-        row += [number(None if best is None else best + 1), dev or ABSENT, number(last, ".4f"), model.info["dtype"]]
+        row += [number(None if best is None else best + 1), dev, number(last, ".4f"), model.info["dtype"]]
         rows.append(row)
     page.heading("Training").table("trainings", columns, rows)
     losses = {model.name: model.points("loss") for model in models}
@@ -158,12 +158,12 @@ def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict
     rows = []
     for detection in detections:
         share = "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
-        rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"] or ABSENT])
+        rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch whose training uses the detection", columns, rows)
     if model.histogram is not None:
-        page.picture(model.histogram, "perplexities of the training pairs, and the threshold of flags")
+        page.picture(model.histogram, "the training pairs, and the threshold of flags")
     if len(detections) > 1:
         page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from raydr.component import Config
 from raydr.pages.figure import COLORS, Draw, grid
-from raydr.pages.html import Page
+from raydr.pages.html import Page, number
 from raydr.pipeline.compare import Compared
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.settings import Parameter, as_text, is_number
@@ -143,11 +143,11 @@ class StudyResult:
         )
         rows = []
         for trial in [trial for at, trial in enumerate(ranked) if most is None or at < most or trial is self.default]:
-            score = f"{trial.score:.4f}" if trial.score is not None else ""
+            score = number(trial.score, ".4f")
             values = [as_text(trial.values[key]) for key in self.plan.space.parameters]
-            number = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"
+            label = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"
             epochs = f"{trial.epochs}" if trial.status == "finished" else f"{trial.epochs} {trial.status}"
-            rows.append([number, score, epochs, f"{trial.seconds:,.0f}", *values])
+            rows.append([label, score, epochs, f"{trial.seconds:,.0f}", *values])
         return ["trial", self.measure, f"{self.plan.unit}s", "s", *names.values()], rows
 
 
@@ -171,16 +171,16 @@ def tuning_page(result: StudyResult, picture: bytes, confirmations: Sequence[Com
         confirmations: one a split; empty if the best was not trained anew.
         best_config: YAML of the best config, with where it comes from.
     """
-    page, space = Page(f"Search {result.name}"), result.plan.space
-    if space.settings.description:
-        page.paragraph(space.settings.description)
-    page.paragraph(result.outcome())
+    space = result.plan.space
     left = (
-        "What is left of the gain on other seeds and on test stands below."
+        "Below, both are trained with other seeds and compared on test."
         if confirmations
-        else "confirm.num_seeds trains it and the default anew, and evaluates both on test."
+        else "Next: confirm.num_seeds trains both with other seeds, and compares them on test."
     )
-    page.note(f"The best of many trials looks better on dev than it is, since it was chosen there. {left}")
+    sure = f"The best of many trials looks better on dev than it is, since it was chosen there. {left}"
+    page = Page(f"Search {result.name}", result.outcome(), sure)
+    if space.settings.description:
+        page.paragraph(f"Searched: {space.settings.description}.")
     for fact in result.facts:
         page.note(fact)
     for compared in confirmations:
@@ -226,15 +226,15 @@ def score_by_setting(result: StudyResult) -> bytes:
                 axes.scatter([place(default)], [default.score], s=120, **ring)
             if not is_numeric(parameter):
                 labels = [shorten(as_text(value), _LABEL, placeholder="…") for value in parameter.values or ()]
-                axes.set_xticks(range(len(labels)), labels, rotation=35, fontsize=7)
+                axes.set_xticks(range(len(labels)), labels, rotation=35)
             elif parameter.log or (min(parameter.ends) > 0 and max(parameter.ends) > _WIDE * min(parameter.ends)):
                 axes.set_xscale("log")
-            axes.set_ylabel(result.measure, fontsize=8)
+            axes.set_ylabel(result.measure)
 
         return draw
 
     panels = [(name, panel(key, parameters[key])) for key, name in short_names(list(parameters)).items()]
-    return grid(panels, f"{result.name}: score against each setting", columns=3)
+    return grid(panels, f"{result.name}: score against each setting")
 
 
 def is_numeric(parameter: Parameter) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -30,5 +32,6 @@ def test_a_check_that_passed_has_no_empty_remedy() -> None:
     assert "checks that passed" in page
     assert ">remedy<" not in page
     faulty = diagnosis_page(diagnose(Evidence(leaked={"test": np.ones(50, bool)})))
+    assert re.findall('headline">([^:]+):', faulty) == ["Likeliest cause", "How sure", "What may help"]
     assert ">remedy<" in faulty
     assert "Not checked" in faulty

@@ -83,7 +83,7 @@ def test_page_is_self_contained_and_escaped() -> None:
     assert "&lt;trained&gt;" in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert page.count("<table>") == page.count("</table>") == 4
-    assert "They are different measures" in page
+    assert "it is another measure than recall@k" in page
 
 
 def test_numbers_are_right_aligned_and_words_are_not() -> None:
@@ -198,3 +198,8 @@ def test_the_headline_of_a_refresh_has_the_measure_on_test() -> None:
     splits = {name: [MeasureSummary("a", "AP", mean, 0.0, 1.0, 9)] for name, mean in (("dev", 0.3), ("test", 0.2))}
     page = refresh_page("mine", [RoundResult("arm", 1, splits, {}, {}, {}, {}, {})], [*splits], {"arm": 1}, {}, 0.95)
     assert "AP on test is 0.200 [0.000, 1.000] in round 1." in page
+
+
+def test_no_cell_is_empty() -> None:
+    assert "<td>–</td>" in Page("t").table("c", ["why"], [[""], ["word"]]).render()
+    assert '<td class="number">–</td>' in Page("t").table("c", ["gain"], [[""], ["+0.1"]]).render()

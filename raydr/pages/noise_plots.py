@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-#: Name of each axis, and what a name does not explain.
-_AXES: dict[Axis, tuple[str, str]] = {
-    "perplexity": ("perplexity", ""),
-    "log": ("log perplexity", ""),
-    "margin": ("margin", ": how far random passages score above the pair's own"),
+#: Name of each axis, and after a colon its meaning.
+AXIS_LABELS: dict[Axis, str] = {
+    "perplexity": "perplexity",
+    "log": "log perplexity",
+    "margin": "margin: how far random passages score above the pair's own",
 }
 
 
@@ -67,7 +67,7 @@ class DetectedPairs:
         >>> DetectedPairs(np.array([0.1, 4.0]), np.array([True, False]), None).caption
         'the annotated pairs by perplexity, and where flagging begins'
         """
-        shown = [f"the annotated pairs by {_AXES[self.axis][0]}"]
+        shown = [f"the annotated pairs by {AXIS_LABELS[self.axis].partition(':')[0]}"]
         if self.fit is not None and self.fit.bimodal:
             shown.append("the two components of the mixture")
         if self.boundary is not None:
@@ -116,7 +116,7 @@ def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
 
     def draw(axes: Axes) -> None:
         pairs.draw(axes)
-        axes.set(xlabel="".join(_AXES[pairs.axis]), ylabel="density")
+        axes.set(xlabel=AXIS_LABELS[pairs.axis], ylabel="density")
         legend(axes)
 
     return png(draw, title)

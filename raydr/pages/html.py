@@ -144,8 +144,10 @@ class Page:
         )
         return self._add(f"<h3>{escape(title)}</h3>").note(facts)._add(f'<div class="beside">{columns}</div>')
 
-    def preformatted(self, text: str) -> Page:
-        return self._add(f'<div class="wide"><pre>{escape(text)}</pre></div>')
+    def preformatted(self, caption: str, text: str) -> Page:
+        """Add lines as they are, folded under a caption."""
+        lines = f'<div class="wide"><pre>{escape(text)}</pre></div>'
+        return self._add(f"<details><summary>{escape(caption)}</summary>{lines}</details>")
 
     def table(self, caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Page:
         """Add a table, folded if it is long; columns in which every cell begins with a number are right-aligned.
@@ -209,5 +211,4 @@ def _cell(tag: str, text: str, right: bool) -> str:
 
 
 def _is_number(text: str) -> bool:
-    first = text.split(" ")[0].lstrip("+-−<")
-    return text == ABSENT or first.replace(",", "").replace(".", "").replace("%", "").isdigit()
+    return text == ABSENT or re.match(r"[-+−<]?[\d,.]*\d(e[-+]?\d+)?%?( |$)", text) is not None

@@ -9,7 +9,7 @@ const make = (tag, attributes = {}, text = "") => {
 };
 
 function numberIn(text) {
-  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+)/);
+  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+(?:e[-+]?\d+)?)/);
   return digits ? Number(digits[1]) : null;
 }
 

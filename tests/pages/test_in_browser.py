@@ -11,7 +11,7 @@ from pages.chromium import OpenPage, opened
 from raydr.pages.html import BrowsedQuery, Page, QueryBrowser
 
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
-ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"]]
+ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"], ["f", "9e-05"]]
 CELLS = "[...document.querySelectorAll('tbody tr:not([hidden])')].map((row) => row.cells[0].textContent)"
 #: An indented line makes a text code.
 SHOWN = "titledef f():\n    text"
@@ -39,11 +39,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
 def test_a_table_sorts_by_numbers_and_what_is_none_comes_last(page: OpenPage) -> None:
     click = "document.querySelectorAll('th button')[1].click()"
     page.ask(click)
-    assert page.ask(CELLS) == ["a", "e", HOSTILE, "b", "d", "c"]
+    assert page.ask(CELLS) == ["a", "e", HOSTILE, "b", "f", "d", "c"]
     page.ask(click)
-    assert page.ask(CELLS) == ["d", "b", HOSTILE, "e", "a", "c"]
+    assert page.ask(CELLS) == ["d", "f", "b", HOSTILE, "e", "a", "c"]
     page.ask("document.querySelectorAll('th button')[0].click()")
-    assert page.ask(CELLS)[0] == "e"
+    assert page.ask(CELLS)[0] == "f"
 
 
 def enter(page: OpenPage, field: str, value: str) -> None:

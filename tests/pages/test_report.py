@@ -90,6 +90,8 @@ def test_numbers_are_right_aligned_and_words_are_not() -> None:
     html = Page("t").table("c", ["system", "mean"], [["bm25", "0.400 [0.3, 0.5]"], ["x", "-1"]]).render()
     assert '<th class="number">mean</th>' in html
     assert "<th>system</th>" in html
+    rates = Page("t").table("c", ["rate"], [["9e-05"], ["0.0003"], ["<0.001"], ["12.5%"], ["1,200"]]).render()
+    assert '<th class="number">rate</th>' in rates
 
 
 def test_rows_of_the_tables() -> None:

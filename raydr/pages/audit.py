@@ -12,12 +12,12 @@ from raydr.store.identity import flatten
 
 _MAX_TEXT = 3000
 
-PAIRS_CAPTION = "what judges take for mismatched pairs: estimates of their share, as good as the judge"
+PAIRS_CAPTION = "estimated share of mismatched pairs, by judge"
 PAIRS_LEGEND = (
-    "mean probability: of a pair being mismatched, an estimate of the share without a threshold. estimated share: the "
-    "detector's own, the weight of the higher of two groups of perplexities, or how many are like random pairs."
+    "mean probability: of a mismatch, over all pairs; it estimates the share without a threshold. estimated share: the "
+    "detector's, from the weight of the higher of two groups of perplexities, or from the likeness to random pairs."
 )
-NEGATIVES_CAPTION = "what judges take for false negatives"
+NEGATIVES_CAPTION = "estimated share of false negatives, by judge"
 NEGATIVES_LEGEND = (
     "flags in top 10: share of the flagged candidates that the miner ranks 10 or better. A sieve's share is no "
     "estimate of how many false negatives there are."
@@ -128,7 +128,7 @@ def audit_page(
         for png, caption in pictures:
             page.picture(png, caption)
         page.heading(f"Most suspicious pairs, by {result.suspected_by}")
-        flagged = f"All {result.pairs[0].num_flagged:,} that are flagged are in flagged.csv, beside this page."
+        flagged = f"All {result.pairs[0].num_flagged:,} flagged pairs are in flagged.csv, beside this page."
         page.note(flagged if result.pairs[0].num_flagged else "None of them is flagged: these have the highest scores.")
         _verdicts(page, shown["pairs"])
     if result.negatives:
@@ -144,7 +144,7 @@ def audit_page(
         for negative in result.negatives:
             page.heading(f"Most suspicious candidates, by {negative.judge}")
             _verdicts(page, shown[negative.judge])
-    page.heading("The data themselves").paragraph(
+    page.heading("Faults of the data").paragraph(
         f"{result.data.num_queries:,} queries with {result.data.num_judgments:,} judgments, of which "
         f"{result.data.num_positives:,} call a passage right. Faults that need no judge:"
     )
@@ -160,7 +160,8 @@ def audit_page(
     ]:
         if settings:
             rule = judge_class(settings)
-            listed = ", ".join(f"{key} {value}" for key, value in flatten(settings).items() if key != "name")
+            set_values = [(key, value) for key, value in flatten(settings).items() if value is not None]
+            listed = ", ".join(f"{key} {value}" for key, value in set_values if key != "name")
             page.note(f"{name} flags {rule.flags}; its score is the {rule.score_name}. Settings: {listed}.")
     return page.render(provenance)
 

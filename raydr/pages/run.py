@@ -87,7 +87,8 @@ def run_page(record: RunRecord) -> str:
     elif not record.audits:
         answer.append("Next: raydr audit CONFIG estimates which training pairs are wrong.")
     page = Page(f"Run {record.name}", *answer)
-    for title, address in record.pages:
+    audits = [(f"audit of {audit.split} with model {audit.model}: the worst pairs", at) for audit, at in record.audits]
+    for title, address in [*record.pages, *audits]:
         page.link(title, address)
     for result, address in record.evaluations:
         evaluation_section(page.heading(f"Evaluation on {result.split}"), result, bar_plot(result))
@@ -101,9 +102,6 @@ def run_page(record: RunRecord) -> str:
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
-    for audit, address in record.audits:
-        page.heading(f"Audit of {audit.split} with model {audit.model}")
-        page.link("the page of this audit, with the worst pairs", address)
     if record.verdicts:
         page.heading("Verdicts").table("all verdicts in the working folder", *_verdict_rows(record.verdicts))
         page.note(KNOWN_LEGEND)
@@ -115,9 +113,14 @@ def run_page(record: RunRecord) -> str:
 
 
 def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
-    """Draw precision, recall, AUROC and share flagged by the epoch whose training uses the detection."""
+    """Draw precision, recall, AUROC and share flagged by the epoch whose training uses the detection.
+
+    An inconclusive detection has an AUROC only.
+    """
     series = {
-        label: [(detection["epoch"] + 1, detection[key]) for detection in detections if detection.get(key) is not None]
+        label: [
+            (detection["epoch"] + 1, value) for detection in detections if (value := _known(detection, key)) is not None
+        ]
         for key, label in DETECTION_CURVES.items()
     }
     return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
@@ -157,7 +160,7 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
 def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:
     rows = []
     for detection in detections:
-        share = "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
+        share = _share(detection, "share_flagged")
         rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
@@ -173,9 +176,22 @@ def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     rows = []
     for name, info in verdicts:
         row = [name, info["judge"], info["subject"], info["split"], number(info["verdicts"]), number(info["drop"])]
-        rows.append([*row, number(info["flagged_share"], ".1%"), *_quality(info.get("detection", {}))])
+        outcome = info.get("detection", {}) | {
+            "flagged_share": info["flagged_share"],
+            "reason": info.get("detector", {}).get("reason"),
+        }
+        rows.append([*row, _share(outcome, "flagged_share"), *_quality(outcome)])
     return columns, rows
 
 
+def _known(detection: dict[str, Any], key: str) -> float | None:
+    """Return a figure; None for what an inconclusive detection, which flags nothing, does not measure."""
+    return None if detection.get("reason") and key != "auroc" else detection.get(key)
+
+
+def _share(detection: dict[str, Any], key: str) -> str:
+    return "inconclusive" if detection["reason"] else number(detection[key], ".1%")
+
+
 def _quality(detection: dict[str, Any]) -> list[str]:
-    return [number(detection.get(key), ".3f") for key in ("precision", "recall", "auroc")]
+    return [number(_known(detection, key), ".3f") for key in ("precision", "recall", "auroc")]

@@ -118,9 +118,7 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
     An inconclusive detection has an AUROC only.
     """
     series = {
-        label: [
-            (detection["epoch"] + 1, value) for detection in detections if (value := _known(detection, key)) is not None
-        ]
+        label: [(row["epoch"] + 1, value) for row in detections if (value := _known(row, key)) is not None]
         for key, label in DETECTION_CURVES.items()
     }
     return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
@@ -160,7 +158,7 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
 def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:
     rows = []
     for detection in detections:
-        share = _share(detection, "share_flagged")
+        share = _share(detection)
         rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
@@ -177,10 +175,10 @@ def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> Table:
     for name, info in verdicts:
         row = [name, info["judge"], info["subject"], info["split"], number(info["verdicts"]), number(info["drop"])]
         outcome = info.get("detection", {}) | {
-            "flagged_share": info["flagged_share"],
+            "share_flagged": info["flagged_share"],
             "reason": info.get("detector", {}).get("reason"),
         }
-        rows.append([*row, _share(outcome, "flagged_share"), *_quality(outcome)])
+        rows.append([*row, _share(outcome), *_quality(outcome)])
     return columns, rows
 
 
@@ -189,8 +187,8 @@ def _known(detection: dict[str, Any], key: str) -> float | None:
     return None if detection.get("reason") and key != "auroc" else detection.get(key)
 
 
-def _share(detection: dict[str, Any], key: str) -> str:
-    return "inconclusive" if detection["reason"] else number(detection[key], ".1%")
+def _share(detection: dict[str, Any]) -> str:
+    return "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
 
 
 def _quality(detection: dict[str, Any]) -> list[str]:

@@ -55,7 +55,7 @@ from raydr.pages.evaluation import (
     evaluation_page,
     group_rows,
     marks,
-    measure_rows,
+    measure_table,
     subset_rows,
     transposed,
 )
@@ -197,12 +197,8 @@ def show(artifact: Artifact) -> None:
     result = load_result(artifact)
     # With more systems the intervals would not fit into 80 columns.
     intervals = len(result.systems) <= 2
-    columns, rows = measure_rows(result, intervals)
-    title = f"{result.split}: mean" + f" [{result.confidence:.0%} bootstrap interval]" * intervals
-    if len({row[1] for row in rows}) == 1:
-        title += f" over {rows[0][1]} queries"
-        columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
-    show_table(title, columns, rows)
+    caption, table = measure_table(result, intervals)
+    show_table(f"{result.split}: {caption}", *table)
     if result.comparisons:
         prose(marks(result))
     for subset in result.subsets:

@@ -11,9 +11,9 @@ from raydr.data.inspection_report import SplitReport, leak_findings, split_findi
 def inconclusive(judge: str, reason: str) -> str:
     """Explain why a judge of pairs is inconclusive, and suggest what may help."""
     return (
-        f"{judge} is inconclusive: {reason}. It keeps all pairs; some may still be mismatched. Try margins of models "
-        "that have not seen the pairs (the judge npc with margins: cross_fitted), then longer trainings or a stronger "
-        "model (cross_fit.num_epochs, cross_fit.model); or look at some pairs (raydr review)"
+        f"{judge} is inconclusive: {reason}. It keeps all pairs; some may still be mismatched. Cross-fitted margins "
+        "may help (judge npc with margins: cross_fitted), then longer trainings or a stronger model "
+        "(cross_fit.num_epochs, cross_fit.model). raydr review shows pairs to people"
     )
 
 
@@ -105,14 +105,17 @@ class NegativeFindings(Config):
 
     @property
     def sentences(self) -> str:
-        """Number of candidates that are probably relevant."""
+        """Number of candidates that are probably relevant, and the share of known false negatives among the flags."""
         if not self.num_candidates:
             return f"{self.judge} judged no candidate."
-        return (
+        sentence = (
             f"{self.num_flagged:,} of {self.num_candidates:,} candidates ({self.share_flagged:.1%}), in "
             f"{self.num_queries_flagged:,} of {self.num_queries:,} queries, probably answer their query, by "
             f"{self.judge}."
         )
+        if self.detection is None or self.detection["recall"] is None:
+            return sentence
+        return f"{sentence} It flags {self.detection['recall']:.0%} of the known false negatives."
 
 
 class AuditResult(Config):
@@ -154,7 +157,10 @@ class AuditResult(Config):
                 f"raydr evaluate {config} --set {THROUGH_NOISE} trains through them, beside a training that trusts all "
                 f"pairs; raydr review {config} lets people decide on them."
             )
-        return f"raydr judge {config} --judge {self.negatives[0].judge} removes them from the candidates."
+        return (
+            f"raydr review {config} shows how many of the flags are right; raydr judge {config} --judge "
+            f"{self.negatives[0].judge} removes them from the candidates."
+        )
 
     @property
     def faults(self) -> list[str]:

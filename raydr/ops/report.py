@@ -103,13 +103,13 @@ def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:
 def _other_pages(places: Places) -> list[tuple[str, str]]:
     """Return titles and addresses of the pages of the refresh, the searches and the diagnoses."""
     root = places.root
-    refresh = [("the refresh, round by round", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
+    refresh = [("refresh rounds", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
     searches = [
-        (f"the search {file.split('/')[1]}", file)
+        (f"search {file.split('/')[1]}", file)
         for file in root.files("tune")
         if file.count("/") == 2 and file.endswith(PAGE)
     ]
-    diagnoses = [(f"what spoils {name.partition('/')[2]}", f"{name}/{PAGE}") for name in places.names("diagnoses")]
+    diagnoses = [(f"diagnosis of {name.partition('/')[2]}", f"{name}/{PAGE}") for name in places.names("diagnoses")]
     return refresh + searches + diagnoses
 
 

@@ -12,19 +12,23 @@ from raydr.store.identity import flatten
 
 _MAX_TEXT = 3000
 
-PAIRS_CAPTION = "what judges take for mismatched pairs: estimates of their share, as good as the judge"
+PAIRS_CAPTION = "estimated share of mismatched pairs, by judge"
 PAIRS_LEGEND = (
-    "mean probability: of a pair being mismatched, an estimate of the share without a threshold. estimated share: the "
-    "detector's own, the weight of the higher of two groups of perplexities, or how many are like random pairs."
+    "mean probability: of a mismatch, over all pairs; it estimates the share without a threshold. estimated share: the "
+    "detector's, from the weight of the higher of two groups of perplexities, or from the likeness to random pairs."
 )
-NEGATIVES_CAPTION = "what judges take for false negatives"
+NEGATIVES_CAPTION = "estimated share of false negatives, by judge"
 NEGATIVES_LEGEND = (
-    "flagged in top 10: share of the flagged ones that the miner has among its best 10. A sieve's share is no estimate "
-    "of how many false negatives there are."
+    "flags in top 10: share of the flagged candidates that the miner ranks 10 or better. A sieve's share is no "
+    "estimate of how many false negatives there are."
 )
 KNOWN_LEGEND = (
     "Candidates that are not known to be false negatives count as wrongly flagged, which some of them are not: the "
     "precision is a lower bound."
+)
+_NO_FAULTS = (
+    "None: every judgment has its passage and its query, every copy is judged, and no query is leaked, empty, repeated "
+    "or without a positive."
 )
 
 
@@ -78,7 +82,7 @@ def pair_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows: the false negatives that each judge finds, in the queries whose pair is trusted."""
-    columns = ["judge", "queries", "candidates", "share flagged", "queries with one", "flagged in top 10"]
+    columns = ["judge", "queries", "candidates", "share flagged", "queries with a flag", "flags in top 10"]
     rows = []
     for negative in result.negatives:
         in_top = negative.num_flagged_in_top_10 / negative.num_flagged if negative.num_flagged else None
@@ -91,13 +95,16 @@ def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 def quality_rows(findings: Sequence[Findings]) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows: quality of the judges whose verdicts have a known truth."""
-    names = ("precision", "recall", "f1", "auroc", "average_precision", "calibration_error")
+    names = {
+        "precision": "precision", "recall": "recall", "f1": "F1", "auroc": "AUROC",
+        "average_precision": "average precision", "calibration_error": "calibration error",
+    }  # fmt: skip
     rows = []
     for finding in findings:
         if finding.detection is not None:
             counts = (number(finding.detection[name]) for name in ("count", "num_noisy", "num_flagged"))
             rows.append([finding.judge, *counts, *(number(finding.detection[name], ".3f") for name in names)])
-    return ["judge", "with truth", "noisy", "flagged", *(name.replace("_", " ") for name in names)], rows
+    return ["judge", "with truth", "noisy", "flagged", *names.values()], rows
 
 
 def audit_page(
@@ -121,7 +128,7 @@ def audit_page(
         for png, caption in pictures:
             page.picture(png, caption)
         page.heading(f"Most suspicious pairs, by {result.suspected_by}")
-        flagged = f"All {result.pairs[0].num_flagged:,} that are flagged are in flagged.csv, beside this page."
+        flagged = f"All {result.pairs[0].num_flagged:,} flagged pairs are in flagged.csv, beside this page."
         page.note(flagged if result.pairs[0].num_flagged else "None of them is flagged: these have the highest scores.")
         _verdicts(page, shown["pairs"])
     if result.negatives:
@@ -137,15 +144,15 @@ def audit_page(
         for negative in result.negatives:
             page.heading(f"Most suspicious candidates, by {negative.judge}")
             _verdicts(page, shown[negative.judge])
-    page.heading("The data themselves").paragraph(
+    page.heading("Faults of the data").paragraph(
         f"{result.data.num_queries:,} queries with {result.data.num_judgments:,} judgments, of which "
-        f"{result.data.num_positives:,} call a passage right. What no judge has to be asked about:"
+        f"{result.data.num_positives:,} call a passage right. Faults that need no judge:"
     )
-    for fault in result.faults or ["no dangling judgment, no copy that nobody judged, no leaked or poor query."]:
+    for fault in result.faults or [_NO_FAULTS]:
         page.paragraph(fault)
     page.heading("How it was judged").note(
         "A mismatched pair is a query whose annotated passage does not answer it; a false negative is a candidate that "
-        f"answers the query and is not annotated. Judges ask the model {result.model}, where they ask one."
+        f"answers the query and is not annotated. Judges that need a model use {result.model}."
     )
     for name, settings in [
         *((finding.judge, finding.settings) for finding in result.pairs),
@@ -153,7 +160,8 @@ def audit_page(
     ]:
         if settings:
             rule = judge_class(settings)
-            listed = ", ".join(f"{key} {value}" for key, value in flatten(settings).items() if key != "name")
+            set_values = [(key, value) for key, value in flatten(settings).items() if value is not None]
+            listed = ", ".join(f"{key} {value}" for key, value in set_values if key != "name")
             page.note(f"{name} flags {rule.flags}; its score is the {rule.score_name}. Settings: {listed}.")
     return page.render(provenance)
 

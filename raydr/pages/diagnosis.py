@@ -11,9 +11,9 @@ from raydr.evaluation.significance import Interval
 from raydr.pages.html import ABSENT, Page
 
 _RULE = (
-    "Severity is the lower end of the 95 % interval of the share that is hit: of the pairs, of the queries, or of what "
-    f"could be found. From {FAULT:.0%} on it is a fault. Causes stand before what only explains a training without a "
-    "cause, symptoms after these, and last that nothing was learnt and nothing says why; each by severity."
+    "Severity is a share: of the pairs, of the queries, or of the gain that is possible. It is the lower end of a 95 % "
+    f"interval. From {FAULT:.0%} on, the finding is a fault. Causes come first, symptoms last; within each, the most "
+    "severe first."
 )
 
 
@@ -25,7 +25,7 @@ def reader_rows(diagnosis: Diagnosis) -> tuple[str, list[str], list[list[str]]]:
         [reader, _with_interval(interval, ".3f"), _with_interval(diagnosis.gains.get(reader), "+.3f")]
         for reader, interval in diagnosis.scores.items()
     ]
-    return title, ["", "mean [95 %]", "against untrained"], rows
+    return title, ["reader", "mean [95 %]", "against untrained"], rows
 
 
 def _with_interval(interval: Interval | None, form: str) -> str:
@@ -75,16 +75,26 @@ def diagnosis_page(diagnosis: Diagnosis, provenance: Sequence[tuple[str, str]] =
         diagnosis: the findings.
         provenance: names and fingerprints of the examined artefacts.
     """
-    cause = outcome(diagnosis)
-    next_step = f"What may help: {diagnosis.faults[0].remedy}" if diagnosis.faults else ""
-    page = Page("Diagnosis", f"{cause[0].upper()}{cause[1:]}.", next_step).table(*reader_rows(diagnosis))
-    page.heading("Findings").note(_RULE)
+    answer = [outcome(diagnosis)]
+    if diagnosis.faults:
+        worst = diagnosis.faults[0]
+        answer += [f"how sure: {worst.observation}", f"what may help: {worst.remedy}"]
+    page = Page("Diagnosis", *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answer))
+    page.table(*reader_rows(diagnosis))
+    if len(diagnosis.of_level("ok")) < len(diagnosis.findings):
+        page.heading("Findings").note(_RULE)
     for finding in diagnosis.findings:
-        page.beside(
-            f"{finding.check}: {finding.level}",
-            f"{'' if finding.level == 'ok' else f'at least {finding.severity:.1%}; '}compared: "
-            f"{diagnosis.compared[finding.check]}",
-            [("observation", finding.observation), ("remedy", finding.remedy if finding.level != "ok" else ABSENT)],
-        )
-    page.table("not looked at", ["check", "why"], list(diagnosis.missing.items()))
+        if finding.level != "ok":
+            page.beside(
+                f"{finding.check}: {finding.level}",
+                f"severity at least {finding.severity:.1%}; compared: {diagnosis.compared[finding.check]}",
+                [("observation", finding.observation), ("remedy", finding.remedy)],
+            )
+    passed = [
+        [finding.check, finding.observation, diagnosis.compared[finding.check]] for finding in diagnosis.of_level("ok")
+    ]
+    if passed:
+        page.heading("No fault").table("checks that passed", ["check", "observation", "compared"], passed)
+    if diagnosis.missing:
+        page.heading("Not checked").table("checks without their input", ["check", "why"], diagnosis.missing.items())
     return page.render(provenance)

@@ -10,9 +10,10 @@ from raydr.evaluation.linking import GroupMean
 from raydr.pages.figure import metric_bars
 from raydr.pages.html import Page, measure_name, number
 
-MEANINGS = (
-    "recall@k is the share of a query's judged positives among the first k passages; accuracy@k (answer) is 1 "
-    "if one of the first k passages contains an answer string, judged or not. They are different measures."
+_RECALL = "recall@k is the share of a query's judged positives among the first k passages."
+_ANSWER = (
+    "accuracy@k (answer) is 1 if one of the first k passages contains an answer string, judged or not: it is another "
+    "measure than recall@k."
 )
 #: Beginnings of the measures that say most about a system, the best first.
 TELLING = ("nDCG", "RR")
@@ -70,10 +71,24 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
     return ["measure", "queries", *names], rows
 
 
+def measure_table(result: EvaluationResult, intervals: bool = True) -> tuple[str, Table]:
+    """Return a caption, and :func:`measure_rows`; the number of queries is in the caption if all measures share it."""
+    columns, rows = measure_rows(result, intervals)
+    caption = "mean" + f" [{result.confidence:.0%} bootstrap interval]" * intervals
+    if len({row[1] for row in rows}) == 1:
+        return f"{caption} over {rows[0][1]} queries", without_queries((columns, rows))
+    return caption, (columns, rows)
+
+
+def without_queries(table: Table) -> Table:
+    """Return :func:`measure_rows` without the numbers of queries."""
+    columns, rows = table
+    return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+
+
 def subset_rows(subset: Subset, intervals: bool = False) -> Table:
     """Return a row for each measure, a column for each system, over some of the queries."""
-    columns, rows = measure_rows(EvaluationResult("", 0, subset.summaries), intervals)
-    return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+    return without_queries(measure_rows(EvaluationResult("", 0, subset.summaries), intervals))
 
 
 def mean_with_interval(summary: MeasureSummary, interval: bool = True) -> str:
@@ -132,7 +147,8 @@ def _without_flagged(result: EvaluationResult, measure: str) -> str:
 
 def legend(result: EvaluationResult) -> str:
     """Return the explanation above the tables of a page."""
-    return f"{MEANINGS} {marks(result)}" if result.comparisons else MEANINGS
+    has_answers = any(summary.measure.endswith("(answer)") for summary in result.summaries)
+    return " ".join([_RECALL, *[_ANSWER] * has_answers, *[marks(result)] * bool(result.comparisons)])
 
 
 def marks(result: EvaluationResult) -> str:
@@ -156,8 +172,10 @@ def comparison_rows(result: EvaluationResult) -> Table:
 
 
 def count_rows(result: EvaluationResult) -> Table:
-    """Return the counts of queries, a row for each system."""
-    names = list(dict.fromkeys(name for counts in result.counts.values() for name in counts))
+    """Return the counts of queries, a row for each system; rare kinds of queries only if there are any."""
+    known = dict.fromkeys(name for counts in result.counts.values() for name in counts)
+    always = ("judged", "without_results")
+    names = [name for name in known if name in always or any(counts.get(name) for counts in result.counts.values())]
     rows = [[system, *(number(counts.get(name, 0)) for name in names)] for system, counts in result.counts.items()]
     return ["system", *(name.replace("_", " ") for name in names)], rows
 
@@ -179,7 +197,7 @@ def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Ta
 
 
 def transposed(table: Table) -> Table:
-    """Return the table with a column for each row, for a narrow terminal.
+    """Return the table with a column for each row.
 
     >>> transposed((["of", "n", "R@1"], [["a", "3", ".5"], ["b", "4", ".7"]]))
     (['', 'a', 'b'], [['n', '3', '4'], ['R@1', '.5', '.7']])
@@ -190,16 +208,24 @@ def transposed(table: Table) -> Table:
     ]
 
 
+def narrow(table: Table) -> Table:
+    """Return the table, or :func:`transposed` if it has fewer rows than columns beside the first.
+
+    >>> narrow((["", "a", "b"], [["R@1", ".1", ".2"]]))
+    (['', 'R@1'], [['a', '.1'], ['b', '.2']])
+    """
+    return transposed(table) if len(table[1]) < len(table[0]) - 1 else table
+
+
 def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
     """Yield all tables, each with a heading and a caption."""
-    yield "Measures", f"mean [{result.confidence:.0%} bootstrap interval over queries]", measure_rows(result)
+    caption, table = measure_table(result)
+    yield "Measures", caption, narrow(table)
     for subset in result.subsets:
         heading = f"{subset.name}: {subset.num_queries:,} queries".capitalize()
-        yield heading, subset.meaning, subset_rows(subset, intervals=True)
+        yield heading, subset.meaning, narrow(subset_rows(subset, intervals=True))
     if result.comparisons:
-        caption = (
-            "difference of means, paired randomisation test (two-sided), Holm's correction over all pairs of a measure"
-        )
+        caption = "difference of means; paired randomisation test (two-sided); Holm: over all pairs of a measure"
         yield "Every pair of systems", caption, comparison_rows(result)
     if result.groups:
         caption = "means over the queries of a category or partition; macro: the mean of the partitions' means"
@@ -221,13 +247,18 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
         picture: the PNG of :func:`bar_plot`.
         provenance: names and fingerprints of the evaluated artefacts.
     """
-    title = f"Evaluation: {', '.join(result.systems)} on {result.split}"
-    page = Page(title, headline(result), "raydr report CONFIG shows the queries on which they differ.")
-    page.note(legend(result))
-    page.picture(picture, f"Means over queries with {result.confidence:.0%} bootstrap intervals")
-    for heading, caption, table in tables(result):
-        page.heading(heading).table(caption, *table)
+    next_step = "raydr report CONFIG shows the queries on which they differ." if len(result.systems) > 1 else ""
+    page = Page(f"Evaluation on {result.split}", headline(result), next_step)
+    evaluation_section(page, result, picture)
     return page.render(provenance)
+
+
+def evaluation_section(page: Page, result: EvaluationResult, picture: bytes) -> None:
+    """Add the legend, the picture and all tables to a page."""
+    page.note(legend(result))
+    page.picture(picture, f"means over queries with {result.confidence:.0%} bootstrap intervals")
+    for heading, caption, table in tables(result):
+        page.table(f"{heading}: {caption}", *table)
 
 
 def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:

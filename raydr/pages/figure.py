@@ -163,7 +163,7 @@ def curves(
         title: above the picture.
         xlabel: with its unit.
         ylabel: with its unit.
-        mark_best: put a ring around the highest point of each line.
+        mark_best: put a ring around the highest point of each line, and its value into the legend.
         top: where the axis ends; 1 for shares and measures; a little above the highest point if None.
         systems: all that the page shows, so that each has one look on it; those of the lines if there are none.
     """
@@ -178,15 +178,14 @@ def curves(
         for name, points in series.items():
             look = look_of_line(looks[name])
             x, y = [point[0] for point in points], [point[1] for point in points]
-            axes.plot(
-                x, y, label=name, marker="o" if len(points) <= 30 else None, markersize=3.5, clip_on=False, **look
-            )
+            label = name
             if mark_best and points:
                 best = max(points, key=lambda point: point[1])
                 axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"], clip_on=False)
-                # Above the point, or below it where the title would be hit.
-                beside = (8, 6) if best[1] < 0.9 * end else (8, -16)
-                axes.annotate(f"{best[1]:.3f}", best, textcoords="offset points", xytext=beside, fontsize=10)
+                # In the legend: beside the points, figures of like lines lie on top of each other.
+                label = f"{name}: {best[1]:.3f}"
+            marker = "o" if len(points) <= 30 else None
+            axes.plot(x, y, label=label, marker=marker, markersize=3.5, clip_on=False, **look)
         if all(float(point[0]).is_integer() for points in series.values() for point in points):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.set(xlabel=xlabel, ylabel=ylabel)

@@ -17,6 +17,8 @@ _MOST_ROWS = 40
 #: A figure that is not defined, in a table; it is aligned like a number.
 ABSENT = "–"
 _CODE = ' class="code"'
+#: Characters of a cell that stay on one line.
+_LONGEST_LINE = 40
 
 _STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
 _HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
@@ -142,12 +144,17 @@ class Page:
         )
         return self._add(f"<h3>{escape(title)}</h3>").note(facts)._add(f'<div class="beside">{columns}</div>')
 
-    def preformatted(self, text: str) -> Page:
-        return self._add(f'<div class="wide"><pre>{escape(text)}</pre></div>')
+    def preformatted(self, caption: str, text: str) -> Page:
+        """Add lines as they are, folded under a caption."""
+        lines = f'<div class="wide"><pre>{escape(text)}</pre></div>'
+        return self._add(f"<details><summary>{escape(caption)}</summary>{lines}</details>")
 
     def table(self, caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Page:
-        """Add a table, folded if it is long; columns in which every cell begins with a number are right-aligned."""
-        listed = [[str(cell) for cell in row] for row in rows]
+        """Add a table, folded if it is long; columns in which every cell begins with a number are right-aligned.
+
+        An empty cell has a dash.
+        """
+        listed = [[str(cell) or ABSENT for cell in row] for row in rows]
         numeric = [bool(listed) and all(_is_number(row[at]) for row in listed) for at in range(len(columns))]
 
         def row_of(tag: str, texts: Sequence[str]) -> str:
@@ -194,12 +201,14 @@ class Page:
 
 def _cell(tag: str, text: str, right: bool) -> str:
     if not right:
-        return f"<{tag}>{escape(text)}</{tag}>"
+        prose = ' class="prose"' if len(text) > _LONGEST_LINE else ""
+        return f"<{tag}{prose}>{escape(text)}</{tag}>"
+    # Digits line up below each other: a hyphen is narrower than a plus.
+    text = re.sub(r"(?<![\w.])-(?=\d)", "−", text)
     # Where a table is too wide, an interval moves below its mean as a whole.
     mean, bracket, interval = text.partition(" [")
     return f'<{tag} class="number">{escape(mean + bracket + interval.replace(" ", chr(0xA0)))}</{tag}>'
 
 
 def _is_number(text: str) -> bool:
-    first = text.split(" ")[0].lstrip("+-−<")
-    return text == ABSENT or first.replace(",", "").replace(".", "").replace("%", "").isdigit()
+    return text == ABSENT or re.match(r"[-+−<]?[\d,.]*\d(e[-+]?\d+)?%?( |$)", text) is not None

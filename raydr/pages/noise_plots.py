@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
+#: Name of each axis, and after a colon its meaning.
 AXIS_LABELS: dict[Axis, str] = {
     "perplexity": "perplexity",
     "log": "log perplexity",
-    "margin": "how far random passages score above the pair's own",
+    "margin": "margin: how far random passages score above the pair's own",
 }
 
 
@@ -64,9 +65,9 @@ class DetectedPairs:
         """What :meth:`draw` shows of them.
 
         >>> DetectedPairs(np.array([0.1, 4.0]), np.array([True, False]), None).caption
-        'perplexities of the annotated pairs, and where flagging begins'
+        'the annotated pairs by perplexity, and where flagging begins'
         """
-        shown = ["perplexities of the annotated pairs"]
+        shown = [f"the annotated pairs by {AXIS_LABELS[self.axis].partition(':')[0]}"]
         if self.fit is not None and self.fit.bimodal:
             shown.append("the two components of the mixture")
         if self.boundary is not None:

@@ -9,7 +9,7 @@ const make = (tag, attributes = {}, text = "") => {
 };
 
 function numberIn(text) {
-  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+)/);
+  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+(?:e[-+]?\d+)?)/);
   return digits ? Number(digits[1]) : null;
 }
 
@@ -43,6 +43,7 @@ function sortable(table) {
 }
 
 const SHOWN = 20;
+const signed = (value) => `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(3)}`;
 
 function browser(root) {
   const data = JSON.parse(root.querySelector("script").textContent);
@@ -92,7 +93,7 @@ function browser(root) {
     list.replaceChildren();
     for (const query of matches.slice(0, shown)) {
       const details = make("details");
-      details.append(make("summary", {}, `${gain(query) >= 0 ? "+" : ""}${gain(query).toFixed(3)}  ${query.text}`));
+      details.append(make("summary", {}, `${signed(gain(query))}  ${query.text}`));
       details.addEventListener("toggle", () => {
         if (details.children.length > 1) return;
         const beside = make("div", { class: "beside" });

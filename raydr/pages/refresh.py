@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raydr.evaluation.comparison import MeasureSummary
-from raydr.pages.evaluation import Table, mean_with_interval, telling_measure, transposed
+from raydr.pages.evaluation import mean_with_interval, narrow, telling_measure
 from raydr.pages.figure import grid, look_of_line, looks_of
 from raydr.pages.html import ABSENT, Page, measure_name, number
 from raydr.pages.ranker import RankerRecord, ranker_section
@@ -94,10 +94,10 @@ def _measures(rounds: Sequence[RoundResult], split: str) -> list[str]:
 
 #: Counts of the candidates that are shown, and what they are called.
 _SHARES = {
-    "answer_share": "candidates with an answer",
-    "answer_share_used": "of those left",
-    "planted_share": "planted false negatives",
-    "planted_share_used": "planted, of those left",
+    "answer_share": "with an answer",
+    "answer_share_used": "with an answer, after judging",
+    "planted_share": "planted",
+    "planted_share_used": "planted, after judging",
 }
 
 
@@ -124,60 +124,53 @@ def refresh_page(
     Args:
         name: of the run.
         rounds: of all arms.
-        splits: the evaluated splits.
+        splits: the evaluated splits, dev first.
         best: number of each arm's best round on dev.
         comparisons: pages of the paired comparisons, by split.
         confidence: of the intervals.
     """
-    sure = "The paired comparison of all rounds, below, says which differences are sure." if comparisons else ""
-    page = Page(f"{name}: refresh rounds", _headline(rounds, splits, best), sure)
+    sure = "The paired comparison of all rounds, linked below, says which differences are sure." if comparisons else ""
+    page = Page(f"{name}: refresh rounds", *_headlines(rounds, splits, best), sure)
     for split in splits:
-        page.heading(split)
-        page.table(f"Mean [{confidence:.0%} bootstrap interval over queries]", *_narrow_rows(rounds, split))
-        page.picture(_curves(rounds, split), f"Measures of {split} after each round, with their intervals")
+        page.heading(f"Measures on {split}")
+        columns, rows = refresh_rows(rounds, split)
+        labelled = [[f"{arm}, round {at}", *values] for arm, at, *values in rows]
+        page.table(f"mean [{confidence:.0%} bootstrap interval over queries]", *narrow((["", *columns[2:]], labelled)))
+        page.picture(_curves(rounds, split), f"measures on {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])
     columns, rows = candidate_rows(rounds)
     if rows:
-        page.heading("Candidates").table("Likely false negatives among the candidates of each round", columns, rows)
+        page.heading("Candidates").table("shares of likely false negatives among the candidates", columns, rows)
     ranker_section(page, [round_.ranker for round_ in rounds if round_.ranker is not None])
-    caption = "Seconds, of the attempt that finished a step; steps that ran side by side count in full"
+    caption = "seconds, of the attempt that finished a step; steps that ran side by side count in full"
     page.heading("Time").table(caption, *time_rows(rounds))
-    page.heading("Where everything is")
-    for round_ in rounds:
-        places = [[step, folder, round_.fingerprints[step]] for step, folder in round_.folders.items()]
-        page.table(f"{round_.arm}, round {round_.number}", ["step", "folder", "fingerprint"], places)
+    places = [
+        [f"{round_.arm}, round {round_.number}", step, folder, round_.fingerprints[step]]
+        for round_ in rounds
+        for step, folder in round_.folders.items()
+    ]
+    page.heading("Artefacts").table("where each artefact is", ["", "step", "folder", "fingerprint"], places)
     return page.render()
 
 
-#: Columns of means with intervals that fit on a page.
-_MOST_COLUMNS = 8
+def _headlines(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> list[str]:
+    """Return a sentence for each arm: its best round on dev, and the measure of that round and of the first.
 
-
-def _narrow_rows(rounds: Sequence[RoundResult], split: str) -> Table:
-    """Return :func:`refresh_rows`, transposed if rounds are fewer than measures, without intervals that do not fit."""
-    num_measures = len(_measures(rounds, split))
-    columns, rows = refresh_rows(rounds, split, intervals=min(num_measures, len(rounds)) <= _MOST_COLUMNS)
-    if len(rounds) >= num_measures:
-        return columns, rows
-    return transposed((["", *columns[2:]], [[f"{arm}, round {at}", *values] for arm, at, *values in rows]))
-
-
-def _headline(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> str:
-    """Return a sentence: the best round on dev, and its measure beside that of the first round."""
+    The measure is that of the first test split, which follows dev; of dev if there is none.
+    """
     lines = []
+    shown_splits = splits[1:2] or splits[:1]
     for arm, chosen in best.items():
         line = f"{arm}: round {chosen} is best on dev"
         of_arm = {round_.number: round_ for round_ in rounds if round_.arm == arm}
-        if splits and (measures := _measures(rounds, splits[0])):
-            measure = telling_measure(measures)
-            shown = [
-                of_arm[at].measure(splits[0], measure) for at in dict.fromkeys((min(of_arm), chosen)) if at in of_arm
-            ]
-            values = [mean_with_interval(summary) for summary in shown if summary is not None]
-            line += f", {measure_name(measure)} {' in the first round, now '.join(values)} on {splits[0]}"
-        lines.append(line)
-    return f"{'; '.join(lines)}." if lines else "No round is finished."
+        for split in shown_splits:
+            measure = telling_measure(_measures(rounds, split))
+            shown = {at: of_arm[at].measure(split, measure) for at in (min(of_arm), chosen) if at in of_arm}
+            values = [f"{mean_with_interval(mean)} in round {at}" for at, mean in shown.items() if mean is not None]
+            line += f"; {measure_name(measure)} on {split} is {', '.join(values)}"
+        lines.append(f"{line}.")
+    return lines or ["No round is finished."]
 
 
 def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
-from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, headline, legend, tables
+from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, evaluation_section, headline
 from raydr.pages.figure import curves
 from raydr.pages.html import Page, QueryBrowser, measure_name, number
 from raydr.pages.ranker import RankerRecord, ranker_section
@@ -84,11 +84,15 @@ def run_page(record: RunRecord) -> str:
         answer = ["There is no finished model, evaluation, audit or verdict in the working folder yet."]
     elif not results:
         answer.append("Nothing was evaluated yet: raydr evaluate CONFIG compares systems.")
+    elif not record.audits:
+        answer.append("Next: raydr audit CONFIG estimates which training pairs are wrong.")
     page = Page(f"Run {record.name}", *answer)
-    for title, address in record.pages:
+    audits = [(f"audit of {audit.split} with model {audit.model}: the worst pairs", at) for audit, at in record.audits]
+    for title, address in [*record.pages, *audits]:
         page.link(title, address)
     for result, address in record.evaluations:
-        _evaluation_section(page, result, address)
+        evaluation_section(page.heading(f"Evaluation on {result.split}"), result, bar_plot(result))
+        page.link("the page of this evaluation", address)
         if result.split in record.browsers:
             page.heading(f"Queries of {result.split}").queries(record.browsers[result.split])
     trained = [model for model in record.models if model.history]
@@ -98,9 +102,6 @@ def run_page(record: RunRecord) -> str:
     for model in trained:
         if detections := model.info.get("detections"):
             _detection_section(page, model, detections)
-    for audit, address in record.audits:
-        page.heading(f"Audit of {audit.split} with model {audit.model}").paragraph(audit.headline)
-        page.link("the page of this audit, with the worst pairs", address)
     if record.verdicts:
         page.heading("Verdicts").table("all verdicts in the working folder", *_verdict_rows(record.verdicts))
         page.note(KNOWN_LEGEND)
@@ -112,9 +113,12 @@ def run_page(record: RunRecord) -> str:
 
 
 def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
-    """Draw precision, recall, AUROC and share flagged by the epoch whose training uses the detection."""
+    """Draw precision, recall, AUROC and share flagged by the epoch whose training uses the detection.
+
+    An inconclusive detection has an AUROC only.
+    """
     series = {
-        label: [(detection["epoch"] + 1, detection[key]) for detection in detections if detection.get(key) is not None]
+        label: [(row["epoch"] + 1, value) for row in detections if (value := _known(row, key)) is not None]
         for key, label in DETECTION_CURVES.items()
     }
     return curves({label: points for label, points in series.items() if points}, title, "epoch", "share", top=1.0)
@@ -148,39 +152,44 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
         points = {model.name: model.points(measure) for model in models if model.points(measure)}
         name = measure_name(measure)
         picture = curves(points, name, "epoch", name, mark_best=True, top=1.0, systems=systems)
-        page.picture(picture, f"{name} by epoch, the best epoch of each training ringed")
+        page.picture(picture, f"{name} by epoch; the best epoch of each training is ringed, its value in the legend")
 
 
 def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:
     rows = []
     for detection in detections:
-        share = "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
+        share = _share(detection)
         rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
     columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch whose training uses the detection", columns, rows)
     if model.histogram is not None:
-        page.picture(model.histogram, "perplexities of the training pairs, and the threshold of flags")
+        page.picture(model.histogram, "the training pairs, and the threshold of flags")
     if len(detections) > 1:
         page.picture(detection_curves(detections, "Detection by epoch"), "quality of the detection by epoch")
 
 
-def _evaluation_section(page: Page, result: EvaluationResult, address: str) -> None:
-    page.heading(f"Evaluation on {result.split}").note(legend(result))
-    page.picture(bar_plot(result), f"means over queries with {result.confidence:.0%} bootstrap intervals")
-    for heading, caption, table in tables(result):
-        page.table(f"{heading}: {caption}", *table)
-    page.link("the page of this evaluation", address)
-
-
 def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> Table:
-    columns = ["verdicts", "judge", "of", "split", "judged", "dropped", "flagged", "precision", "recall", "AUROC"]
+    columns = ["verdicts", "judge", "subject", "split", "judged", "dropped", "flagged", "precision", "recall", "AUROC"]
     rows = []
     for name, info in verdicts:
         row = [name, info["judge"], info["subject"], info["split"], number(info["verdicts"]), number(info["drop"])]
-        rows.append([*row, number(info["flagged_share"], ".1%"), *_quality(info.get("detection", {}))])
+        outcome = info.get("detection", {}) | {
+            "share_flagged": info["flagged_share"],
+            "reason": info.get("detector", {}).get("reason"),
+        }
+        rows.append([*row, _share(outcome), *_quality(outcome)])
     return columns, rows
 
 
+def _known(detection: dict[str, Any], key: str) -> float | None:
+    """Return a figure; None for what an inconclusive detection, which flags nothing, does not measure."""
+    return None if detection.get("reason") and key != "auroc" else detection.get(key)
+
+
+def _share(detection: dict[str, Any]) -> str:
+    return "inconclusive" if detection["reason"] else number(detection["share_flagged"], ".1%")
+
+
 def _quality(detection: dict[str, Any]) -> list[str]:
-    return [number(detection.get(key), ".3f") for key in ("precision", "recall", "auroc")]
+    return [number(_known(detection, key), ".3f") for key in ("precision", "recall", "auroc")]

@@ -81,11 +81,14 @@ class TunePlan:
         """How it is searched with so many trials at a time, in sentences."""
         settings, unit = self.space.settings, self.unit
         which = f"the best {unit} so far" if self.refreshes or self.space.config.train.keep == "best" else "the last"
-        stopping = f"nothing is stopped in the first {self.grace_epochs} of {self.max_epochs} {unit}s"
+        stopping = "no trial is stopped early"
+        if settings.scheduler.name != "none":
+            first = f"the first {self.grace_epochs} of {self.max_epochs} {unit}s"
+            stopping = f"no trial is stopped in {first}, and the default never"
         return [
             f"{self.total} trials ({settings.search.algorithm}), {concurrency} at a time; trial 0 is the default",
             f"trials are compared by dev {self.measure} of {which}",
-            f"scheduler {settings.scheduler.name}: {stopping}, and the default never",
+            f"scheduler {settings.scheduler.name}: {stopping}",
         ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from raydr.component import Config
 from raydr.pages.figure import COLORS, Draw, grid
-from raydr.pages.html import Page
+from raydr.pages.html import Page, number
 from raydr.pipeline.compare import Compared
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.settings import Parameter, as_text, is_number
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Status = Literal["running", "finished", "stopped", "failed"]
 #: Characters of a value on an axis; longer ones are cut.
 _LABEL = 18
+#: Listed numbers that an axis shows one by one.
+_MOST_TICKS = 10
 #: An axis of positive numbers is logarithmic if the largest is so many times the smallest.
 _WIDE = 20
 
@@ -143,12 +145,12 @@ class StudyResult:
         )
         rows = []
         for trial in [trial for at, trial in enumerate(ranked) if most is None or at < most or trial is self.default]:
-            score = f"{trial.score:.4f}" if trial.score is not None else ""
+            score = number(trial.score, ".4f")
             values = [as_text(trial.values[key]) for key in self.plan.space.parameters]
-            number = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"
+            label = f"{trial.number} default" if trial.number == 0 else f"{trial.number}"
             epochs = f"{trial.epochs}" if trial.status == "finished" else f"{trial.epochs} {trial.status}"
-            rows.append([number, score, epochs, f"{trial.seconds:,.0f}", *values])
-        return ["trial", self.measure, f"{self.plan.unit}s", "s", *names.values()], rows
+            rows.append([label, score, epochs, f"{trial.seconds:,.0f}", *values])
+        return ["trial", self.measure, f"{self.plan.unit}s", "seconds", *names.values()], rows
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -171,16 +173,16 @@ def tuning_page(result: StudyResult, picture: bytes, confirmations: Sequence[Com
         confirmations: one a split; empty if the best was not trained anew.
         best_config: YAML of the best config, with where it comes from.
     """
-    page, space = Page(f"Search {result.name}"), result.plan.space
-    if space.settings.description:
-        page.paragraph(space.settings.description)
-    page.paragraph(result.outcome())
+    space = result.plan.space
     left = (
-        "What is left of the gain on other seeds and on test stands below."
+        "Below, both are trained with other seeds and compared on test."
         if confirmations
-        else "confirm.num_seeds trains it and the default anew, and evaluates both on test."
+        else "Next: confirm.num_seeds trains both with other seeds, and compares them on test."
     )
-    page.note(f"The best of many trials looks better on dev than it is, since it was chosen there. {left}")
+    sure = f"The best of many trials looks better on dev than it is, since it was chosen there. {left}"
+    page = Page(f"Search {result.name}", result.outcome(), sure)
+    if space.settings.description:
+        page.paragraph(f"Searched: {space.settings.description}.")
     for fact in result.facts:
         page.note(fact)
     for compared in confirmations:
@@ -198,8 +200,7 @@ def tuning_page(result: StudyResult, picture: bytes, confirmations: Sequence[Com
     if failed := [[f"{trial.number}", trial.error] for trial in result.trials if trial.status == "failed"]:
         page.table("failed trials", ["trial", "why"], failed)
     page.picture(picture, f"{result.measure} against each setting; hollow: stopped early; the default is ringed")
-    page.heading("The best config")
-    page.preformatted(best_config)
+    page.heading("The best config").preformatted("best.yaml, beside this page", best_config)
     return page.render()
 
 
@@ -210,9 +211,9 @@ def score_by_setting(result: StudyResult) -> bytes:
 
     def panel(key: str, parameter: Parameter) -> Draw:
         def place(trial: Trial) -> float:
-            """A number where it is, another value by its position in the list, a default outside the list before it."""
+            """A number of a range where it is, a listed value by its place, a default outside the list before it."""
             value, at = trial.values[key], parameter.encode(trial.values[key])
-            return float(value) if is_numeric(parameter) and is_number(value) else -1.0 if at is None else float(at)
+            return float(value) if is_range(parameter) and is_number(value) else -1.0 if at is None else float(at)
 
         def draw(axes: Axes) -> None:
             for status, (label, color) in styles.items():
@@ -224,19 +225,20 @@ def score_by_setting(result: StudyResult) -> bytes:
             if default.score is not None:
                 ring: Any = {"facecolors": "none", "edgecolors": COLORS[1], "linewidths": 1.5, "label": "default"}
                 axes.scatter([place(default)], [default.score], s=120, **ring)
-            if not is_numeric(parameter):
+            if not is_range(parameter):
                 labels = [shorten(as_text(value), _LABEL, placeholder="…") for value in parameter.values or ()]
-                axes.set_xticks(range(len(labels)), labels, rotation=35, fontsize=7)
+                axes.set_xticks(range(len(labels)), labels, rotation=35)
             elif parameter.log or (min(parameter.ends) > 0 and max(parameter.ends) > _WIDE * min(parameter.ends)):
                 axes.set_xscale("log")
-            axes.set_ylabel(result.measure, fontsize=8)
+            axes.set_ylabel(result.measure)
 
         return draw
 
     panels = [(name, panel(key, parameters[key])) for key, name in short_names(list(parameters)).items()]
-    return grid(panels, f"{result.name}: score against each setting", columns=3)
+    return grid(panels, f"{result.name}: score against each setting")
 
 
-def is_numeric(parameter: Parameter) -> bool:
-    """Whether its values are numbers on an axis."""
-    return all(map(is_number, parameter.ends))
+def is_range(parameter: Parameter) -> bool:
+    """Whether its values are numbers on an axis: a range, or more listed numbers than an axis has room for."""
+    is_long = parameter.values is None or len(parameter.values) > _MOST_TICKS
+    return is_long and all(map(is_number, parameter.ends))

@@ -73,6 +73,9 @@ def test_without_a_judge_of_pairs_the_candidates_are_the_answer() -> None:
     result = result_of([], [negatives])
     assert result.headline == "3 of 40 candidates (7.5%), in 2 of 4 queries, probably answer their query, by margin."
     assert result.suspected_by == ""
+    assert result.advice("my.yaml").startswith("raydr review my.yaml")
+    planted = negatives.model_copy(update={"detection": {"recall": 0.859}})
+    assert planted.sentences.endswith("by margin. It flags 86% of the known false negatives.")
     assert result.numbers == pytest.approx(
         {"false_negative_share.margin": 0.075, "queries_with_false_negative.margin": 0.5}
     )

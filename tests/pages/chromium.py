@@ -17,7 +17,7 @@ from patience import PATIENCE_S, wait_until
 
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-sync", "--remote-debugging-port=0", "--remote-allow-origins=*"),
+    *("--window-size=800,1000", "--disable-sync", "--remote-debugging-port=0", "--remote-allow-origins=*"),
 )
 #: Seconds between two looks.
 _LOOK_S = 0.1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from raydr.diagnosis.diagnosis import diagnose
 from raydr.diagnosis.evidence import Evidence, FloatArray
-from raydr.pages.diagnosis import outcome
+from raydr.pages.diagnosis import diagnosis_page, outcome
 
 HALF = np.asarray(np.arange(200) % 2, dtype=np.float64)
 
@@ -22,3 +24,14 @@ def test_where_nothing_is_wrong_a_start_far_below_bm25_is_said(share: float) -> 
 
 def test_a_fault_is_named() -> None:
     assert outcome(diagnose(Evidence(leaked={"test": np.ones(50, bool)}))) == "likeliest cause: leakage"
+
+
+def test_a_check_that_passed_has_no_empty_remedy() -> None:
+    systems: dict[str, FloatArray] = {"bm25": HALF, "untrained": HALF * 0.9, "trained": HALF * 0.9 + 0.1}
+    page = diagnosis_page(diagnose(Evidence(held_out=systems)))
+    assert "checks that passed" in page
+    assert ">remedy<" not in page
+    faulty = diagnosis_page(diagnose(Evidence(leaked={"test": np.ones(50, bool)})))
+    assert re.findall('headline">([^:]+):', faulty) == ["Likeliest cause", "How sure", "What may help"]
+    assert ">remedy<" in faulty
+    assert "Not checked" in faulty

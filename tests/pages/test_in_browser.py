@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from pages.chromium import OpenPage, opened
 from raydr.pages.html import BrowsedQuery, Page, QueryBrowser
 
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
-ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"]]
+ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"], ["f", "9e-05"]]
 CELLS = "[...document.querySelectorAll('tbody tr:not([hidden])')].map((row) => row.cells[0].textContent)"
 #: An indented line makes a text code.
 SHOWN = "titledef f():\n    text"
@@ -38,11 +39,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
 def test_a_table_sorts_by_numbers_and_what_is_none_comes_last(page: OpenPage) -> None:
     click = "document.querySelectorAll('th button')[1].click()"
     page.ask(click)
-    assert page.ask(CELLS) == ["a", "e", HOSTILE, "b", "d", "c"]
+    assert page.ask(CELLS) == ["a", "e", HOSTILE, "b", "f", "d", "c"]
     page.ask(click)
-    assert page.ask(CELLS) == ["d", "b", HOSTILE, "e", "a", "c"]
+    assert page.ask(CELLS) == ["d", "f", "b", HOSTILE, "e", "a", "c"]
     page.ask("document.querySelectorAll('th button')[0].click()")
-    assert page.ask(CELLS)[0] == "e"
+    assert page.ask(CELLS)[0] == "f"
 
 
 def enter(page: OpenPage, field: str, value: str) -> None:
@@ -58,10 +59,10 @@ def test_rows_are_filtered(page: OpenPage) -> None:
 
 
 def test_queries_are_looked_through_by_win_and_loss(page: OpenPage) -> None:
-    assert page.ask(QUERIES) == ["+0.750  won by b", "-0.500  lost by b", f"+0.000  {HOSTILE}"]
+    assert page.ask(QUERIES) == ["+0.750  won by b", "−0.500  lost by b", f"+0.000  {HOSTILE}"]
     which = "document.querySelectorAll('.browser select')[2]"
     enter(page, which, "loss")
-    assert page.ask(QUERIES) == ["-0.500  lost by b"]
+    assert page.ask(QUERIES) == ["−0.500  lost by b"]
     enter(page, which, "all")
     page.ask("one = document.querySelector('details'); one.open = true; one.dispatchEvent(new Event('toggle'))")
     script = "[...document.querySelectorAll('details .beside p')].map((one) => [one.className, one.textContent])"
@@ -76,3 +77,16 @@ def test_no_text_runs_and_nothing_is_fetched(page: OpenPage) -> None:
     page.ask("other = document.createElement('script'); other.textContent = 'window.hostile = 1'")
     page.ask("document.body.append(other)")
     assert page.ask("typeof window.hostile") == "undefined"
+
+
+def test_a_wide_table_moves_within_the_page_and_its_rows_keep_their_names(tmp_path: Path) -> None:
+    file = tmp_path / "wide.html"
+    rows = [["system", *["0.100 [0.050, 0.150]"] * 20]]
+    file.write_text(Page("wide").table("t", ["", *map(str, range(20))], rows).render(), encoding="utf-8")
+    with opened(file, tmp_path) as page:
+        assert page.ask("document.documentElement.scrollWidth <= innerWidth")
+        page.ask("wide = document.querySelector('.wide'); wide.scrollLeft = 300")
+        assert page.ask("wide.scrollLeft") == 300
+        assert (
+            page.ask("wide.querySelector('td').getBoundingClientRect().left - wide.getBoundingClientRect().left") == 0
+        )

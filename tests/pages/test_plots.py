@@ -61,3 +61,11 @@ def test_epochs_are_whole_numbers_however_few(epochs: list[int], monkeypatch: py
     shown = [tick for tick in drawn[0].get_xticks() if low <= tick <= high]
     assert shown
     assert set(shown) <= set(map(float, epochs))
+
+
+def test_the_best_values_of_like_lines_do_not_lie_on_top_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = drawn_by(monkeypatch)
+    lines = {"npc": [(1.0, 0.146), (2.0, 0.147)], "trained": [(1.0, 0.158), (2.0, 0.15)]}
+    figure.curves(lines, "dev", "epoch", "RR@10", mark_best=True, top=1.0)
+    assert drawn[0].get_legend_handles_labels()[1] == ["npc: 0.147", "trained: 0.158"]
+    assert not drawn[0].texts

@@ -12,10 +12,12 @@ from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
     comparison_rows,
+    count_rows,
     evaluation_page,
     headline,
     marks,
     measure_rows,
+    measure_table,
 )
 from raydr.pages.figure import curves, metric_bars
 from raydr.pages.html import Page
@@ -81,16 +83,21 @@ def test_page_is_self_contained_and_escaped() -> None:
     assert "&lt;trained&gt;" in page
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert page.count("<table>") == page.count("</table>") == 4
-    assert "They are different measures" in page
+    assert "it is another measure than recall@k" in page
 
 
 def test_numbers_are_right_aligned_and_words_are_not() -> None:
     html = Page("t").table("c", ["system", "mean"], [["bm25", "0.400 [0.3, 0.5]"], ["x", "-1"]]).render()
     assert '<th class="number">mean</th>' in html
     assert "<th>system</th>" in html
+    rates = Page("t").table("c", ["rate"], [["9e-05"], ["0.0003"], ["<0.001"], ["12.5%"], ["1,200"]]).render()
+    assert '<th class="number">rate</th>' in rates
 
 
 def test_rows_of_the_tables() -> None:
+    caption, (columns, rows) = measure_table(RESULT)
+    assert caption == "mean [95% bootstrap interval] over 7 queries"
+    assert columns == ["measure", "bm25 (a)", "<trained> (b)"]
     columns, rows = measure_rows(RESULT)
     assert columns == ["measure", "queries", "bm25 (a)", "<trained> (b)"]
     assert rows[0] == ["recall@20", "7", "0.400 [0.300, 0.450]", "0.600 [0.500, 0.650] *a"]
@@ -151,9 +158,50 @@ def test_the_table_of_a_refresh_fits_on_a_page(num_rounds: int, columns: int) ->
 
     rounds = [measured(at) for at in range(1, num_rounds + 1)]
     page = refresh_page("mine", rounds, ["test"], {"arm": 2}, {}, 0.95)
-    assert "arm: round 2 is best on dev, nDCG@10 0.100 [0.000, 1.000] in the first round, now 0.200" in page
+    figures = "0.100 [0.000, 1.000] in round 1, 0.200 [0.000, 1.000] in round 2"
+    assert f"arm: round 2 is best on dev; nDCG@10 on test is {figures}." in page
     head = page[page.index("<thead>") : page.index("</thead>")]
-    assert head.count('class="number"') - head.count(">round<") == columns
+    assert head.count('class="number"') == columns
     assert ("arm, round 2" in head) == (num_rounds < len(measures))
     assert "recall@1<" in page
     assert "(qrels)" not in page
+
+
+def test_more_systems_than_measures_are_rows() -> None:
+    """Eight systems beside each other were wider than the page."""
+    summaries = [MeasureSummary(f"s{at}", measure, 0.5, 0.4, 0.6, 9) for at in range(8) for measure in ("AP", "RR")]
+    page = evaluation_page(EvaluationResult("dev", 0.95, summaries), b"")
+    assert page[page.index("<thead>") : page.index("</thead>")].count("</th>") == 1 + 2
+
+
+def test_rare_kinds_of_queries_have_a_column_only_where_there_are_any() -> None:
+    counts = {"bm25": {"judged": 7, "without_results": 0, "with_answers": 0, "in_run_but_not_in_split": 2}}
+    assert count_rows(replace(RESULT, counts=counts))[0] == [
+        "system",
+        "judged",
+        "without results",
+        "in run but not in split",
+    ]
+
+
+def test_negative_numbers_have_a_minus_that_is_as_wide_as_a_plus() -> None:
+    page = Page("t").table("c", ["gain"], [["-0.1 [-0.2, +0.3]"], ["0.5"]]).render()
+    assert "−0.1 [−0.2,\u00a0+0.3]" in page
+    assert "<td>-1 of x-2</td>" in Page("t").table("c", ["x"], [["-1 of x-2"], ["word"]]).render()
+
+
+def test_a_long_cell_is_broken_into_lines() -> None:
+    page = Page("t").table("c", ["why"], [["a sentence that is longer than a line of a table"], ["short"]]).render()
+    assert page.count('<td class="prose">') == 1
+
+
+def test_the_headline_of_a_refresh_has_the_measure_on_test() -> None:
+    """The best round on dev was shown by its measure on dev, where it was chosen."""
+    splits = {name: [MeasureSummary("a", "AP", mean, 0.0, 1.0, 9)] for name, mean in (("dev", 0.3), ("test", 0.2))}
+    page = refresh_page("mine", [RoundResult("arm", 1, splits, {}, {}, {}, {}, {})], [*splits], {"arm": 1}, {}, 0.95)
+    assert "AP on test is 0.200 [0.000, 1.000] in round 1." in page
+
+
+def test_no_cell_is_empty() -> None:
+    assert "<td>–</td>" in Page("t").table("c", ["why"], [[""], ["word"]]).render()
+    assert '<td class="number">–</td>' in Page("t").table("c", ["gain"], [[""], ["+0.1"]]).render()

@@ -52,3 +52,13 @@ def test_links_and_texts_beside_each_other_are_escaped() -> None:
     html = Page("t").link("a < b", 'x y/"z".html').beside("q", "f", [("head", "<pre>")]).render()
     assert 'href="x%20y/%22z%22.html">a &lt; b</a>' in html
     assert "<p>&lt;pre&gt;</p>" in html
+
+
+def test_a_judge_that_could_not_tell_has_flagged_no_share() -> None:
+    """An inconclusive judge was shown with 0.0 % flagged and recall 0.000."""
+    info = {"judge": "npc", "subject": "pairs", "split": "train", "verdicts": 40, "drop": 0, "flagged_share": 0.0}
+    info |= {"detector": {"reason": "too close"}, "detection": {"precision": None, "recall": 0.0, "auroc": 0.748}}
+    page = run_page(RunRecord("mine", [], [], [], [("npc-train", info)]))
+    assert ">inconclusive<" in page
+    assert ">0.748<" in page
+    assert not re.search(r">0\.0(00|%)", page)

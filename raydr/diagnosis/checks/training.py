@@ -135,7 +135,7 @@ class LearningRate(Check):
             is_hot = step > _USUAL_STEP and not evidence.is_loss_reached
             severity, better = progress.lost if is_hot else 0.0, rate / 30
         losses = " -> ".join(f"{loss:.2f}" for loss in (*evidence.losses[:1], *evidence.losses[1:][-1:]))
-        facts = f"{progress}, loss {losses or 'unknown'}; a step moves weights by up to {step:.1e} of their size"
+        facts = f"{progress}, loss {losses or 'unknown'}; a step moves weights by up to {step:.2g} of their size"
         return self.finding(
             severity,
             f"too {'cold' if is_cold else 'hot'}: {facts}" if severity else facts,

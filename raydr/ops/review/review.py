@@ -101,7 +101,7 @@ class Review:
         for verdicts in self.verdicts:
             known = quality[verdicts.name]
             if known is None:
-                sentences.append(f"{verdicts.name}: nobody has decided on any of it yet")
+                sentences.append(f"{verdicts.name}: no decision yet")
                 continue
             made = f"{counted(known.num_decided, 'decision')}, {known.num_wrong} of them wrong"
             sentences.append(

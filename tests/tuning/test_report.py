@@ -1,0 +1,51 @@
+"""The page of a search: the result and its uncertainty first, settings on axes that can be read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raydr.pages.figure import Draw
+from raydr.tuning import report
+from raydr.tuning.plan import TunePlan
+from raydr.tuning.report import StudyResult, score_by_setting, tuning_page
+from tuning.made_space import make_space, make_trial
+
+SAMPLERS = {"train.sampler": "top", "train.optimizer.learning_rate": 9e-05}
+
+
+@pytest.fixture
+def result() -> StudyResult:
+    trials = [
+        make_trial(0, [0.1, 0.15], **SAMPLERS, **{"train.loss.warmup_epochs": 2}),
+        make_trial(1, [0.1, 0.19], **SAMPLERS, **{"train.loss.warmup_epochs": 1}),
+    ]
+    return StudyResult(TunePlan(make_space(), grace_epochs=2, max_epochs=8), "made", ["2 trials"], trials)
+
+
+def test_the_result_and_its_uncertainty_come_first(result: StudyResult) -> None:
+    page = tuning_page(result, b"", [], "seed: 0")
+    found, sure = re.findall('class="headline">([^<]+)<', page)
+    assert found.startswith("The best is trial 1 with dev RR@10 0.1900")
+    assert "since it was chosen there. Next: confirm.num_seeds" in sure
+    # The whole config is folded away.
+    assert re.search("<details><summary>best.yaml.*?</summary>.*seed: 0", page)
+
+
+def test_listed_numbers_are_ticks(result: StudyResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm-ups of 1 to 3 epochs had ticks at 1.2 and 1.4."""
+    drawn: dict[str, Axes] = {}
+
+    def keep(panels: list[tuple[str, Draw]], title: str) -> bytes:
+        for name, draw in panels:
+            drawn[name] = Figure().subplots()
+            draw(drawn[name])
+        return b""
+
+    monkeypatch.setattr(report, "grid", keep)
+    score_by_setting(result)
+    assert [label.get_text() for label in drawn["warmup_epochs"].get_xticklabels()] == ["1", "2", "3"]
+    assert drawn["learning_rate"].get_xscale() == "log"

@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 import pytest
+from tiny_bert import save_tiny_bert
 
 from raydr.distributed.cluster import TIME_TO_START
 
@@ -220,48 +221,7 @@ def pool(request: pytest.FixtureRequest) -> Pool:
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A 2-layer BERT of width 32 with a WordPiece vocabulary of the words above."""
-    import torch
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    letters = [chr(code) for code in range(97, 123)] + [str(digit) for digit in range(10)]
-    pieces = special + WORDS + [piece for letter in letters for piece in (letter, f"##{letter}")]
-    vocab = {piece: at for at, piece in enumerate(dict.fromkeys(pieces))}
-    core = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    core.normalizer = normalizers.BertNormalizer(lowercase=True)
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])],
-    )
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        unk_token="[UNK]",
-        pad_token="[PAD]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=128,
-    )
-    torch.manual_seed(0)
-    model = BertModel(
-        BertConfig(
-            vocab_size=len(vocab),
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=128,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-    )
-    folder = tmp_path_factory.mktemp("tiny-bert")
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+    return save_tiny_bert(tmp_path_factory.mktemp("tiny-bert"), WORDS)
 
 
 def make_sentence(seed: int, num_words: int) -> str:

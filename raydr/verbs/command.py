@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
@@ -88,10 +88,13 @@ def program(name: str) -> str:
     return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
 
 
-def suggest_next(verb: str, config: str, set_: list[str] | None, purpose: str = "") -> None:
+def suggest_next(
+    verb: str, config: str, set_: list[str] | None, purpose: str = "", options: Sequence[str] = ()
+) -> None:
     """Print the suggested next command and its purpose."""
-    options = [part for override in set_ or [] for part in ("--set", override)]
-    say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {shlex.join([config, *options])}")
+    settings = [part for override in set_ or [] for part in ("--set", override)]
+    command_line = shlex.join([config, *options, *settings])
+    say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {command_line}")
 
 
 def command(

@@ -83,9 +83,10 @@ def prepare_command(
     say(f"config: {file}")
     prepare(RunConfig.load(file, overrides(set_, yes)), again)
     if first.trains:
-        say(f"the whole run, with baselines and a report: raydr evaluate {file}")
+        suggest_next("evaluate", str(file), set_, "for the whole run, with baselines and a report")
     else:
-        say(f"there are no training pairs: raydr evaluate {file} --system bm25 --system untrained")
+        systems = [part for system in (BM25, UNTRAINED) for part in ("--system", system)]
+        suggest_next("evaluate", str(file), set_, "without training pairs", systems)
 
 
 @takes_config

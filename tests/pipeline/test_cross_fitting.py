@@ -233,7 +233,7 @@ def test_pairs_are_measured_by_small_batches_where_a_fold_is_small(configure: An
 
 @pytest.mark.usefixtures("here")
 def test_margins_are_shared_by_what_trains_on_the_same_pairs(configure: Any) -> None:
-    """Losses, detectors, teachers and epochs of a training play no part in the models of the folds; its optimiser does."""
+    """A training's loss, detector, teacher and epochs play no part in the models of the folds; its optimiser does."""
     base = margins_node(configure()).key
     assert margins_node(configure(train={"num_epochs": 7, "loss": "rcl", "num_hard_negatives": 0})).key == base
     assert margins_node(configure(train={"pair_detection": {"detector": "anchored"}})).key == base

@@ -102,7 +102,7 @@ class Recipe:
             return self.search(split, system)
         return search.of_model(self.context, self.base_model(system), system, split)
 
-    def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "") -> Node:
+    def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "", label: str = "") -> Node:
         """What a judge says of the candidates, or the pairs, of a split.
 
         Args:
@@ -110,11 +110,12 @@ class Recipe:
             split: the split.
             miner: whose candidates.
             model: the retriever that is asked; ``judge.model`` if empty.
+            label: ends the name in the working folder; by default a model that is not ``judge.model``.
         """
         self.dataset()
         config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
         asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
-        train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model)
+        train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model, label=label)
         judging = VerdictNodes(
             self.context,
             split,
@@ -126,8 +127,8 @@ class Recipe:
             verdicts_of=of,
         )
         name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
-        by = "" if asked == config.judge.model else f"-{asked}"
-        return self.named(f"verdicts/{name}{by}", judging.verdicts(judge))
+        label = label or (asked if asked != config.judge.model else "")
+        return self.named(f"verdicts/{name}{label and f'-{label}'}", judging.verdicts(judge))
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
@@ -337,11 +338,11 @@ class Recipe:
         suspects = judge_held_out(self.context, split, trainings)
         return suspects and self.named(f"verdicts/{PAIRS_JUDGE}-{split}", suspects)
 
-    def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
-        """A report of what judges say; the model is that which they ask, where they ask one."""
+    def audit(self, judges: Sequence[Judge], split: str, model: str, label: str = "") -> Node:
+        """Declare a report of verdicts; ``model`` is the retriever that judges ask, and ``label`` names the report."""
         # It loads pandas, which no other node needs.
         from raydr.artefacts.audit import audit
 
-        verdicts = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
+        verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
-        return self.named(f"audits/{model}-{split}", audit(self.context, model, verdicts, negatives, split))
+        return self.named(f"audits/{label or model}-{split}", audit(self.context, model, verdicts, negatives, split))

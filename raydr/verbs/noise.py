@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,11 +12,12 @@ import typer
 
 from raydr.artefacts.audit import load_result
 from raydr.artefacts.audit import show as print_audit
+from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import known_clean
 from raydr.artefacts.places import UNTRAINED, Places
 from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
-from raydr.console import output, say, show_summary, warn
+from raydr.console import duration, output, say, show_summary, warn
 from raydr.errors import ConfigError
 from raydr.noise.audit_result import THROUGH_NOISE
 from raydr.noise.decisions import Decisions
@@ -29,6 +31,7 @@ from raydr.ops.review.server import listen, serve
 from raydr.ops.review.verdicts import find_verdicts, queue
 from raydr.pages.query_record import QueryRecord, print_query
 from raydr.pipeline.judging import active_judges
+from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.session import Session, open_session
 from raydr.pipeline.why import explain_query
 from raydr.store.artifact import Artifact
@@ -138,10 +141,12 @@ def audit(
         recipe, split = session.recipe, split or config.data.train_split
         asked = active_judges(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
         if quick:
-            asked, model = [_without_training(judge) for judge in asked], UNTRAINED
-        elif any(isinstance(judge.asks(config.judge), CrossFitted) for judge in asked):
-            say("audit: trains models that have not seen the pairs; --quick uses the checkpoint instead")
-        target = recipe.audit(asked, split, model or _default_model(session, asked))
+            target = _quick_audit(recipe, asked, split)
+        else:
+            target = recipe.audit(asked, split, model or _default_model(session, asked))
+            slow = [judge for judge in asked if isinstance(judge.asks(config.judge), CrossFitted)]
+            if slow and not dry_run and session.inventory.state(target) != "done":
+                _show_quick_answer(session, _quick_audit(recipe, slow, split))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
         for artifact in made:
@@ -152,11 +157,28 @@ def audit(
         return made
 
 
-def _without_training(judge: Judge) -> Judge:
-    """Return the judge with the retriever in place of models trained for it."""
-    if not isinstance(judge, NPC) or judge.margins == "model":
-        return judge
-    return judge.model_copy(update={"margins": "model", "detector": AnchoredDetector()})
+def _quick_audit(recipe: Recipe, judges: Sequence[Judge], split: str) -> Node:
+    """Declare the audit by the untrained retriever in place of models that are trained for it."""
+    untrained = {"margins": "model", "detector": AnchoredDetector()}
+    quick = [
+        judge.model_copy(update=untrained) if isinstance(judge, NPC) and judge.margins != "model" else judge
+        for judge in judges
+    ]
+    return recipe.audit(quick, split, UNTRAINED, "quick")
+
+
+def _show_quick_answer(session: Session, target: Node) -> None:
+    """Print what the checkpoint shows without training, and what the better answer takes."""
+    is_there, started, folds = session.inventory.state(target) == "done", time.monotonic(), session.config.cross_fit
+    [made] = session.make(target)
+    seconds, num_epochs = time.monotonic() - started, (folds.num_folds - 1) * folds.num_epochs
+    say(f"a first answer, by the checkpoint without training: {load_result(made).headline}")
+    # A step of training is about three times the computation of an encoding.
+    roughly = "" if is_there else f", roughly {duration((3 * num_epochs + 1) * seconds)} here"
+    say(
+        f"the better answer trains {folds.num_folds} models, each without the pairs that it measures: {num_epochs} "
+        f"epochs of the pairs in all{roughly}. raydr audit --quick stops before it"
+    )
 
 
 def next_after_audit(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str]:

@@ -110,14 +110,28 @@ def test_without_judges_those_of_the_config_are_asked(config: RunConfig) -> None
 def test_a_quick_audit_trains_nothing_and_ends_with_the_command_that_acts_on_it(config: RunConfig) -> None:
     output = invoke(config, "audit", "--judges", "npc", "--quick")
     places = Places.of(config.workdir)
-    assert places.open("verdicts/npc-train-untrained", "verdicts").info["settings"]["margins"] == "model"
+    assert places.open("verdicts/npc-train-quick", "verdicts").info["settings"]["margins"] == "model"
     assert not places.root.files("store/margins")
-    result = load_result(places.open("audits/untrained-train", "audit"))
+    result = load_result(places.open("audits/quick-train", "audit"))
     [pairs] = result.pairs
     assert result.headline in " ".join(output.split())
     last = output.strip().splitlines()[-1]
     assert re.match(r"next.*raydr (train|evaluate|review) .*run\.yaml", last)
     assert last.endswith("run.yaml --set variants.npc.loss=npc") == bool(pairs.num_flagged)
+
+
+def test_a_quick_answer_comes_first_and_stands_beside_the_better_one(config: RunConfig) -> None:
+    small = ("--judges", "npc", "--set", "cross_fit.num_random=10", "--set", "cross_fit.num_epochs=1")
+    both = invoke(config, "audit", *small)
+    places = Places.of(config.workdir)
+    quick, better = (load_result(places.open(f"audits/{name}-train", "audit")) for name in ("quick", "untrained"))
+    words = " ".join(both.split())
+    assert (
+        words.index(quick.headline) < words.index("the better answer trains 2 models") < words.rindex(better.headline)
+    )
+    # Both stay, in whatever order they are asked for, and what is there is not made again.
+    assert "nothing to make" in invoke(config, "audit", *small, "--quick")
+    assert "a first answer" not in invoke(config, "audit", *small)
 
 
 def test_the_next_step_goes_by_what_the_audit_shows(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:

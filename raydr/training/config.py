@@ -25,7 +25,7 @@ Gradients = Literal["float32", "bfloat16"]
 
 
 class TrainConfig(Config):
-    """Ray Train over a dual encoder."""
+    """Training of a dual encoder: loss, batches, optimiser, arithmetic, workers, checkpoints and choice of epoch."""
 
     loss: Annotated[Loss, Pluggable()] = NCE()
     """What is minimised (docs/methods.md). ``npc`` is recommended for noisy pairs; ``npc-paper`` is the same loss with
@@ -233,6 +233,11 @@ class TrainConfig(Config):
     def passages_per_query(self) -> int:
         """Places of passages that each query of a batch has: of its positives, then of its hard negatives."""
         return self.loss.num_positives_at_once + self.num_hard_negatives
+
+    @property
+    def threads_per_worker(self) -> int | None:
+        """Threads of a worker of several; None beside a GPU, where it has all CPUs of its machine."""
+        return None if self.use_gpu else max(1, int(self.cpus_per_worker))
 
     @property
     def fewest_workers(self) -> int:

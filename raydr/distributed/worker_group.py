@@ -127,6 +127,11 @@ class RayTrainProcess:
         wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
         return wrapped
 
+    def has_notice(self) -> bool:
+        import ray.train
+
+        return ray.train.get_preemption_info() is not None
+
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         import ray.train
         from ray.train import CheckpointUploadMode

@@ -31,6 +31,9 @@ class WorkerProcess(Protocol):
     def wrap(self, module: nn.Module) -> nn.Module:
         """Return the module as a training step calls it."""
 
+    def has_notice(self) -> bool:
+        """Return whether a node of the group is about to be taken back, on every rank alike; all ranks ask together."""
+
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         """Begin to write a state, once the state before is written; every rank calls this the same number of times.
 
@@ -82,6 +85,9 @@ class TorchProcess:
             return module
         devices = [self.device] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=devices, **DDP_SETTINGS)
+
+    def has_notice(self) -> bool:
+        return False
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         if self.rank:

@@ -35,6 +35,8 @@ from raydr.training.tiles import loss_in_tiles
 
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
 _SINCE = "since_checkpoint"
+#: Seconds between two states while a node of the group is about to be taken back: clouds say so 30 to 120 s before.
+NOTICE_S = 10.0
 
 
 #: The trainable weights of a network by name, on the CPU.
@@ -263,7 +265,9 @@ class Trainer:
         if self.clock.timed:
             own = as_numbers(metrics) | self.clock.metrics() | {_SINCE: time.monotonic() - self._kept_at}
             logged = self.over_ranks(own)
-            due |= logged.pop(_SINCE) >= 60 * (self.config.checkpoint_minutes or math.inf)
+            since = logged.pop(_SINCE)
+            due |= since >= 60 * (self.config.checkpoint_minutes or math.inf)
+            due |= since >= NOTICE_S and self.listener.has_notice()
             logged["learning_rate"] = self.learner.optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.listener.on_step(self.progress, self.num_steps, logged)

@@ -23,7 +23,7 @@ from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import load_examples
+from raydr.data.examples import read_examples
 from raydr.data.partitions import Scope
 from raydr.data.schema import RUNS
 from raydr.data.tables import choose_queries, of_queries
@@ -310,7 +310,8 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
     model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(process.device)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = settings.model
-    examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus, job.scope)
+    shared = process.num_ranks > 1
+    examples = read_examples(job.data, job.split, job.negatives, job.corpus, job.scope, shared)
     trainer = CrossEncoderTrainer(
         settings,
         job.seed,

@@ -125,7 +125,7 @@ class TrainConfig(Config):
     comparison then trains these epochs once. The model stays the same."""
 
     log_steps: Annotated[int, Neutral] = Field(default=10, ge=1)
-    """Steps between two rows of step metrics in the log."""
+    """Steps between two rows of step metrics in the log, and between two checks that the gradients were finite."""
 
     keep: Literal["best", "last"] = "best"
     """Which state becomes the model: the epoch that is best on dev, or the last one. Epochs of the loss's warm-up do

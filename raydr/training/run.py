@@ -15,7 +15,7 @@ from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import Examples, load_examples
+from raydr.data.examples import Examples, read_examples
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_attention, recompute_activations
@@ -227,7 +227,7 @@ def _train(job: TrainingJob, process: WorkerProcess, listener: WorkerListener) -
 def _read_inputs(job: TrainingJob) -> TrainingInputs:
     training, data, optional, corpus = job.training, job.data, job.optional, job.corpus
     split = training.train_split
-    examples = load_examples(*data.training_tables(split, optional.negatives), corpus, training.scope)
+    examples = read_examples(data, split, optional.negatives, corpus, training.scope, shared=num_ranks() > 1)
     return TrainingInputs(
         corpus=corpus,
         examples=examples,

@@ -133,6 +133,9 @@ class AfterEpoch:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """Nothing to do: an arm's own detection is examined with those of all arms."""
 
+    def has_notice(self) -> bool:
+        return False
+
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         """Only the end of an epoch matters."""
         if not progress.step:

@@ -182,6 +182,12 @@ WORDS = [
 ]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the node's cache of this run apart: joined examples of an earlier run may be another version's."""
+    os.environ["RAYDR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def ray_local() -> Iterator[None]:
     """One Ray without dashboard for all ordinary tests."""

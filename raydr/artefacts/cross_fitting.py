@@ -10,7 +10,7 @@ from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds
-from raydr.artefacts.model import train, untrained
+from raydr.artefacts.model import num_learnt, train, untrained
 from raydr.artefacts.ranker import cross_encoder
 from raydr.console import say
 from raydr.distributed.pool import Pool
@@ -61,7 +61,7 @@ def margins(context: Context, split: str) -> Node:
 def cross_encoders(
     context: Context, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
 ) -> dict[str, Node | dict[str, Node]]:
-    """The folds of the training split, and a cross-encoder without each, by role.
+    """Declare the folds of the training split, and a cross-encoder without each, by role.
 
     Args:
         context: the config.
@@ -100,13 +100,13 @@ def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
 
 
 def _left_out(context: Context, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
-    """The pairs of the other folds, of all or of a data set that has some of them."""
+    """Declare the pairs of the other folds, of all or of a data set that has some of them."""
     label, dataset, corpus = f"{context.place}cross-fit-pairs-{fold + 1}", cut.inputs["dataset"], cut.inputs["corpus"]
     return leave_fold_out.node(label, dataset=dataset, corpus=corpus, folds=cut, kept=kept, split=split, fold=fold)
 
 
 def _training(context: Context, split: str) -> Training:
-    """The run's training in small: the loss, detection and negatives of a fold depend on no method."""
+    """Return the run's training in small: loss, detection and negatives of a fold depend on no method."""
     settings = context.config.cross_fit
     changes: dict[str, Any] = {
         "loss": NCE(),
@@ -133,7 +133,7 @@ def _training(context: Context, split: str) -> Training:
 
 
 def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
-    """The model that has not seen a fold."""
+    """Declare the model that has not seen a fold."""
     training = _training(context, split)
     if not context.config.cross_fit.num_epochs:
         return untrained(context, training.model, f"{context.place}cross-fit-untrained")
@@ -147,11 +147,7 @@ def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
     )
 
 
-def _num_learnt(of: Any) -> int:
-    return int(of.training.train.num_epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
-
-
-@artefact("model", version=2, rows=_num_learnt, asks_model=True)
+@artefact("model", version=2, rows=num_learnt, asks_model=True)
 def train_fold(
     making: Building,
     pool: Pool,

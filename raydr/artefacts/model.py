@@ -48,7 +48,7 @@ def trained(
     optional: OptionalInputs[Node],
     watcher: Watcher | None = None,
 ) -> Node:
-    """A trained dual encoder.
+    """Declare a trained dual encoder.
 
     Args:
         context: the config.
@@ -96,7 +96,7 @@ def trained(
 
 
 def _after(context: Context, warmup: Node | None) -> dict[str, Any]:
-    """A shared state that a training goes on from: it changes nothing but the time, so that it is no input."""
+    """Return what a training needs to go on from a shared state, which changes the time alone and so is no input."""
     if warmup is None:
         return {}
     folder = context.facts.places.folder(warmup.kind, warmup.key)
@@ -104,7 +104,7 @@ def _after(context: Context, warmup: Node | None) -> dict[str, Any]:
 
 
 def _guided(context: Context, optional: OptionalInputs[Node], split: str) -> OptionalInputs[Node]:
-    """With the guide's vectors of the split's queries and of the corpus."""
+    """Add the guide's vectors of the split's queries and of the corpus."""
     asked = context.config.judge.guide
     if asked.score.passage_vectors.several:
         raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
@@ -115,11 +115,12 @@ def _guided(context: Context, optional: OptionalInputs[Node], split: str) -> Opt
 
 
 def untrained(context: Context, model: ModelConfig, name: str) -> Node:
-    """A starting checkpoint as it is, to compare with or to ask."""
+    """Declare a starting checkpoint as it is, to compare with or to ask."""
     return save_untrained.node(name, model=model, checkpoint=context.facts.checkpoint(model), seed=context.config.seed)
 
 
-def _num_learnt(of: Any) -> int:
+def num_learnt(of: Any) -> int:
+    """Return how many queries a training reads, each once an epoch."""
     epochs = getattr(of, "until", None) or of.training.train.num_epochs
     return int(epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
 
@@ -196,8 +197,8 @@ def train(
     return info
 
 
-train_model = artefact("model", version=2, rows=_num_learnt, asks_model=True)(train)
-train_warmup = artefact("warmup", version=2, rows=_num_learnt, asks_model=True)(train)
+train_model = artefact("model", version=2, rows=num_learnt, asks_model=True)(train)
+train_warmup = artefact("warmup", version=2, rows=num_learnt, asks_model=True)(train)
 
 
 def _say_what_is_replaced(model: ModelConfig) -> None:
@@ -215,7 +216,7 @@ def _show(info: dict[str, Any]) -> None:
 def save_untrained(
     making: Building, pool: Pool, *, model: ModelConfig, seed: int, checkpoint: str = ""
 ) -> dict[str, Any]:
-    """The starting checkpoint as a ``model`` artefact, to compare with.
+    """Save the starting checkpoint as a ``model`` artefact, to compare with.
 
     Args:
         making: the artefact.

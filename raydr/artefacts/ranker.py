@@ -23,7 +23,7 @@ from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import load_examples
+from raydr.data.examples import read_examples
 from raydr.data.partitions import Scope
 from raydr.data.schema import RUNS
 from raydr.data.tables import choose_queries, of_queries
@@ -73,7 +73,7 @@ def cross_encoder(
     name: str = "cross-encoder",
     dev_run: Node | None = None,
 ) -> Node:
-    """A cross-encoder trained on the pairs and their candidates; the checkpoint as it is with ``num_epochs`` 0.
+    """Declare a cross-encoder trained on pairs and their candidates; with ``num_epochs`` 0 the checkpoint as it is.
 
     Args:
         context: the config.
@@ -189,7 +189,7 @@ def train_cross_encoder(
 
 
 def _no_better(outcome: Mapping[str, Any]) -> list[str]:
-    """A line for each dev measure in which the chosen epoch is not ahead of the run that it orders."""
+    """Return a line for each dev measure in which the chosen epoch is not ahead of the run that it orders."""
     before: Mapping[str, float] = outcome["dev"]
     after = outcome["history"][outcome["best_epoch"]]["metrics"] if before else {}
     return [
@@ -201,7 +201,7 @@ def _no_better(outcome: Mapping[str, Any]) -> list[str]:
 
 
 def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str:
-    """Who has proposed the candidates, and who has judged them; empty if there are none."""
+    """Return who has proposed the candidates, and who has judged them; empty if there are none."""
     if not settings.num_hard_negatives:
         return ""
     facts = {"miner": "source"} if negatives is None else negatives.info
@@ -251,7 +251,7 @@ def _save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
 
 
 def train_worker(job: CrossEncoderJob, process: WorkerProcess) -> dict[str, Any]:
-    """Train on this worker's share of each batch; returns the outcome."""
+    """Train on this worker's share of each batch; return the outcome."""
     trainer, tokenizer = _set_up(job, process)
     progress = trainer.run()
     process.wait()
@@ -270,7 +270,7 @@ def train_worker(job: CrossEncoderJob, process: WorkerProcess) -> dict[str, Any]
 
 
 def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
-    """What measures the epochs.
+    """Return what measures the epochs; None if nothing does.
 
     Raises:
         DataError: no dev query has a judgment.
@@ -292,10 +292,11 @@ def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
 
 
 def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderTrainer, PairTokenizer]:
-    """The trainer in the state that it goes on from, and the model's tokenizer."""
+    """Return the trainer in the state that it goes on from, and the model's tokenizer."""
     from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
     from raydr.models.precision import torch_dtype
     from raydr.training.cross_encoder import CrossEncoderTrainer
+    from raydr.training.process import last_state
 
     def report(progress: Progress, copy: Callable[[], Save]) -> None:
         facts = {"epoch": progress.epoch, "global_step": progress.global_step}
@@ -309,7 +310,8 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
     model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(process.device)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = settings.model
-    examples = load_examples(*job.data.training_tables(job.split, job.negatives), job.corpus, job.scope)
+    shared = process.num_ranks > 1
+    examples = read_examples(job.data, job.split, job.negatives, job.corpus, job.scope, shared)
     trainer = CrossEncoderTrainer(
         settings,
         job.seed,
@@ -322,7 +324,7 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
         wrap=process.wrap,
         dev=_dev(job, tokenizer),
     )
-    with process.last_state() as folder:
-        if folder is not None:
-            trainer.resume(folder)
+    folder = last_state(process.states)
+    if folder is not None:
+        trainer.resume(folder)
     return trainer, tokenizer

@@ -25,7 +25,7 @@ def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Colle
 
 
 def _how_far(progress: Progress, num_steps: int) -> tuple[int, int]:
-    """Steps done, and steps of an epoch: what is measured at its end counts as one, so that no bar is full before."""
+    """Return the steps done, and those of an epoch; its end counts as a step, so that no bar is full before it."""
     return progress.epoch * (num_steps + 1) + progress.step, num_steps + 1
 
 
@@ -49,7 +49,7 @@ class ConsoleWatcher:
 
 @contextmanager
 def training_here(num_epochs: int) -> Iterator[Watcher]:
-    """A watcher for a training of this process."""
+    """Yield a watcher for a training of this process."""
     with progress_bar("training", total=1, unit="steps") as bar:
         yield ConsoleWatcher(bar, num_epochs)
 
@@ -90,7 +90,7 @@ class BoardWatcher:
 
 @contextmanager
 def training_on_ray(num_epochs: int) -> Iterator[Watcher]:
-    """A watcher for a group of Ray Train; shown by a thread, while the trainer blocks the driver."""
+    """Yield a watcher for a group of Ray Train; a thread shows it, while the trainer blocks the driver."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

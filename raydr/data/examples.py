@@ -1,12 +1,15 @@
 """Training examples: each query with its positives, its candidate negatives and its forbidden passages.
 
-Only row numbers and scores are kept in memory, a few hundred bytes a query and 16 a candidate; texts are read from the
-memory-mapped corpus when a batch is made.
+Only row numbers and scores are kept, a few hundred bytes a query and 16 a candidate; texts are read from the
+memory-mapped corpus when a batch is made. Processes that train together on a node join the tables once, and map the
+result.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +18,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.data.partitions import RowPool, Scope, within
 from raydr.data.parts import offsets_of
-from raydr.data.schema import RANDOM_MINER
+from raydr.data.schema import RANDOM_MINER, read_arrow, write_arrow
 from raydr.data.tables import passages_by_query, relevant
 from raydr.errors import DataError
+from raydr.store.artifact import Artifact
+from raydr.store.identity import fingerprint_of
+from raydr.store.node_cache import fetched
 
 #: What is read of a candidate that may be drawn: the table may have a hundred million rows.
 _CANDIDATE_COLUMNS = ["query_id", "passage_id", "miner", "rank", "score", "positive_score", "weight"]
+#: Of the files of saved examples; raise it where other examples come from the same tables.
+_VERSION = 1
+_RAGGED = ("positives", "negatives", "scores", "weights", "forbidden")
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,16 @@ class Ragged:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def save(self, path: Path) -> None:
+        """Write the rows and the offsets beside each other."""
+        np.save(f"{path}.values.npy", self.values)
+        np.save(f"{path}.offsets.npy", self.offsets)
+
+    @classmethod
+    def map(cls, path: Path) -> Ragged:
+        """Map what :meth:`save` wrote."""
+        return cls(*(np.asarray(np.load(f"{path}.{part}.npy", mmap_mode="r")) for part in ("values", "offsets")))
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,67 @@ class Examples:
     def pool(self, at: int) -> RowPool:
         """Return the corpus rows that random negatives of a query are drawn from."""
         return self.pools[self.partitions[at]]
+
+    def save(self, folder: Path) -> None:
+        """Write everything but the pools into a new folder."""
+        folder.mkdir()
+        for name in _RAGGED:
+            getattr(self, name).save(folder / name)
+        np.save(folder / "positive_scores.npy", self.positive_scores)
+        np.save(folder / "is_noise.npy", self.is_noise)
+        columns = {"query_id": self.query_ids, "text": self.texts, "partition": self.partitions}
+        write_arrow(pa.table(columns), str(folder / "queries.arrow"))
+        write_arrow(pa.table({"partition": pa.array(self.pools, pa.string())}), str(folder / "partitions.arrow"))
+
+    @classmethod
+    def map(cls, folder: Path, corpus: Corpus, scope: Scope) -> Examples:
+        """Map what :meth:`save` wrote; ids and texts of the queries are read."""
+        queries = read_arrow(str(folder / "queries.arrow"))
+        partitions = read_arrow(str(folder / "partitions.arrow"))["partition"].to_pylist()
+        ragged = {name: Ragged.map(folder / name) for name in _RAGGED}
+        return cls(
+            query_ids=queries["query_id"].to_pylist(),
+            texts=queries["text"].to_pylist(),
+            positive_scores=np.load(folder / "positive_scores.npy"),
+            pools=_pools(corpus, scope, partitions),
+            partitions=queries["partition"].to_pylist(),
+            is_noise=np.load(folder / "is_noise.npy"),
+            **ragged,
+        )
+
+
+def read_examples(
+    data: Dataset, split: str, mined: Artifact | None, corpus: Corpus, scope: Scope, shared: bool
+) -> Examples:
+    """Read the examples of a split.
+
+    Args:
+        data: the data set.
+        split: the split.
+        mined: a ``negatives`` artefact that takes the place of the data set's own candidates.
+        corpus: the corpus that the ids refer to.
+        scope: the partitions that a query's random negatives are drawn from.
+        shared: whether other processes of this node read them too: the first joins the tables and keeps the result in
+            the node's cache, and all map it.
+
+    Raises:
+        DataError: no query has a positive, or an id is not in the corpus.
+    """
+    if not shared:
+        return load_examples(*data.training_tables(split, mined), corpus, scope)
+    inputs = [artifact and artifact.manifest.digest for artifact in (data.artifact, corpus.artifact, mined)]
+    key = fingerprint_of({"examples": _VERSION, "inputs": inputs, "split": split})
+
+    def join(folder: Path) -> None:
+        load_examples(*data.training_tables(split, mined), corpus, scope).save(folder)
+
+    folder = fetched(key, join)
+    pa.default_memory_pool().release_unused()
+    return Examples.map(Path(folder), corpus, scope)
+
+
+def _pools(corpus: Corpus, scope: Scope, of_split: Collection[str]) -> dict[str, RowPool]:
+    return {partition: corpus.pool(within(scope, partition, of_split)) for partition in sorted(of_split)}
 
 
 def load_examples(
@@ -129,7 +210,7 @@ def load_examples(
         weights=Ragged(kept["weight"].to_numpy().astype(np.float32)[order], offsets),
         positive_scores=positive_scores,
         forbidden=forbidden,
-        pools={partition: corpus.pool(within(scope, partition, of_split)) for partition in sorted(of_split)},
+        pools=_pools(corpus, scope, of_split),
         partitions=[own[query_id] for query_id in query_ids],
         is_noise=np.array([query_id in noisy for query_id in query_ids]),
     )

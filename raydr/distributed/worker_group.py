@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raydr.console import say
@@ -27,9 +26,7 @@ from raydr.training.checkpoint import (
     Save,
     checkpoint_folder,
     drop_all_but_last,
-    local_state,
     state_name,
-    whole_states,
 )
 from raydr.training.config import TrainConfig
 
@@ -130,12 +127,10 @@ class RayTrainProcess:
         wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
         return wrapped
 
-    @contextmanager
-    def last_state(self) -> Iterator[Path | None]:
-        from raydr.training.collectives import broadcast_object
+    def has_notice(self) -> bool:
+        import ray.train
 
-        # Not by Ray Train's list, which lags behind. Rank 0 looks: what is left of a killed group may still write one.
-        yield local_state(self.states, broadcast_object(whole_states(self.states)))
+        return ray.train.get_preemption_info() is not None
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         import ray.train
@@ -181,10 +176,8 @@ class RayTrainProcess:
 
 
 def _work_in_group(arguments: dict[str, Any]) -> dict[str, Any]:
-    settings = arguments["settings"]
-    # Beside a GPU a worker has the CPUs of its machine.
-    num_threads = None if settings.use_gpu else max(1, int(settings.cpus_per_worker))
-    return _work(arguments["worker"], arguments["job"], RayTrainProcess(arguments["states"]), num_threads)
+    process = RayTrainProcess(arguments["states"])
+    return _work(arguments["worker"], arguments["job"], process, arguments["settings"].threads_per_worker)
 
 
 def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig, what: str) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from raydr.errors import ConfigError
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Signals, by their names in :attr:`Candidates.signals`. :mod:`raydr.training.signals` supplies them.
+#: Signals, by their names in :attr:`Candidates.signals`. They come from :mod:`raydr.training.signal_sources`; the
+#: teacher's scores from :mod:`raydr.training.scoring`, ŷ from :mod:`raydr.training.trainer`.
 #: float32, (Q, C): log q(passage | query) with which a hard negative was drawn; NaN elsewhere.
 LOG_DRAW_PROB = "log_draw_prob_QC"
 #: float32, (Q, C): the scores of the EMA teacher, without gradient.

@@ -161,7 +161,7 @@ def train_folder(folder: Folder, settings: TrainingFile) -> dict[str, Any]:
     job = TrainingJob(training, data, Corpus(corpus), optional, output, Lines())
     key = fingerprint_of({"training": training.differing_settings(), "inputs": keys})
     # Alone it has the whole machine, as a training of `raydr train` in one process.
-    num_threads = None if train.use_gpu or num_ranks() == 1 else max(1, int(train.cpus_per_worker))
+    num_threads = None if num_ranks() == 1 else train.threads_per_worker
     with torch_threads(num_threads), closing(TorchProcess(states / key, device)) as process:
         outcome = train_worker(job, process)
     if rank() == 0:

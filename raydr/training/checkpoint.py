@@ -125,11 +125,6 @@ def whole_states(states: Folder) -> list[str]:
     return [name for name in _state_names(states) if states.exists(f"{name}/{PROGRESS}")]
 
 
-def local_state(states: Folder, names: list[str]) -> Path | None:
-    """Return a local folder with the last of these states; None if there are none."""
-    return Path((states / names[-1]).localize_all()) if names else None
-
-
 def drop_all_but_last(states: Folder) -> None:
     """Remove all states but the last complete one."""
     last = whole_states(states)[-1:]

@@ -25,7 +25,7 @@ Gradients = Literal["float32", "bfloat16"]
 
 
 class TrainConfig(Config):
-    """Ray Train over a dual encoder."""
+    """Training of a dual encoder: loss, batches, optimiser, arithmetic, workers, checkpoints and choice of epoch."""
 
     loss: Annotated[Loss, Pluggable()] = NCE()
     """What is minimised (docs/methods.md). ``npc`` is recommended for noisy pairs; ``npc-paper`` is the same loss with
@@ -115,9 +115,9 @@ class TrainConfig(Config):
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
     checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=5, gt=0)
-    """Minutes after which a checkpoint is written at the next logged step. A lost node costs at most these minutes. So
-    does a node that joins an elastic group: the group resumes from the last checkpoint. Never inside an epoch if
-    null."""
+    """Minutes after which a checkpoint is written at the next logged step. A node that is lost without notice costs at
+    most these minutes. So does a node that joins an elastic group: the group resumes from the last checkpoint. Never
+    inside an epoch if null. After a cloud's notice a checkpoint is written every ten seconds."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
     """Numbers of epochs of plain NCE after which the state is an artefact of its own. All trainings of the working
@@ -125,7 +125,7 @@ class TrainConfig(Config):
     comparison then trains these epochs once. The model stays the same."""
 
     log_steps: Annotated[int, Neutral] = Field(default=10, ge=1)
-    """Steps between two rows of step metrics in the log."""
+    """Steps between two rows of step metrics in the log, and between two checks that the gradients were finite."""
 
     keep: Literal["best", "last"] = "best"
     """Which state becomes the model: the epoch that is best on dev, or the last one. Epochs of the loss's warm-up do
@@ -233,6 +233,11 @@ class TrainConfig(Config):
     def passages_per_query(self) -> int:
         """Places of passages that each query of a batch has: of its positives, then of its hard negatives."""
         return self.loss.num_positives_at_once + self.num_hard_negatives
+
+    @property
+    def threads_per_worker(self) -> int | None:
+        """Threads of a worker of several; None beside a GPU, where it has all CPUs of its machine."""
+        return None if self.use_gpu else max(1, int(self.cpus_per_worker))
 
     @property
     def fewest_workers(self) -> int:

@@ -67,9 +67,9 @@ class CoTeachingTrainer(Trainer):
             figures |= {_KEPT: torch.tensor(kept.mean()), _KEPT_NOISE: torch.tensor(is_noise.sum() / len(kept))}
         return losses[0], figures
 
-    def clip(self) -> tuple[Tensor, bool]:
-        (norm, usable), (other, other_usable) = super().clip(), self.peer.optimization.clip()
-        return torch.where(torch.isfinite(other), norm, other), usable and other_usable
+    def clip(self) -> Tensor:
+        norm, other = super().clip(), self.peer.optimization.clip()
+        return torch.where(torch.isfinite(other), norm, other)
 
     def take_step(self) -> None:
         super().take_step()

@@ -26,8 +26,11 @@ from raydr.training.batches import epoch_order, steps_per_epoch
 from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
 from raydr.training.lists import draw_lists
-from raydr.training.optimization import Optimization, seed_step
+from raydr.training.optimization import Optimization, UncheckedSteps, seed_step
 from raydr.training.ranker_dev import RankerDev
+
+#: Steps after which the program looks whether gradients were finite, at the latest.
+_STEPS_UNCHECKED = 50
 
 
 @dataclass
@@ -67,6 +70,7 @@ class CrossEncoderTrainer:
         self.num_steps = steps_per_epoch(len(self.examples), config.batch_size, config.section)
         self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, self.dtype)
         self.progress = Progress()
+        self._unchecked = UncheckedSteps(scaled=self.dtype == torch.float16)
         #: What learns, as it was after the epoch that is best on dev.
         self.best: dict[str, Tensor] | None = None
 
@@ -89,9 +93,10 @@ class CrossEncoderTrainer:
             order = epoch_order(len(self.examples), self.seed, epoch)
             steps: list[dict[str, Tensor]] = []
             for step in range(self.num_steps):
-                batch = order[step * self.config.batch_size : (step + 1) * self.config.batch_size]
                 seed_step(self.seed, epoch * self.num_steps + step, rank())
-                steps.append(self._step(np.split(batch, num_ranks())[rank()], epoch))
+                steps.append(self._step(self._share(order, step), epoch))
+                if (step + 1) % _STEPS_UNCHECKED == 0 or step + 1 == self.num_steps:
+                    self._check_gradients(order, step, epoch)
             metrics = {
                 name: float(mean_over_ranks(torch.stack([figures[name] for figures in steps]).mean()))
                 for name in steps[0]
@@ -129,16 +134,27 @@ class CrossEncoderTrainer:
                 self.optimization.backward(loss / len(pieces))
             for name, value in {"loss": loss.detach(), **output.metrics}.items():
                 sums[name] = sums.get(name, torch.zeros_like(value)) + value / len(pieces)
-        _, usable = self.optimization.clip()
-        if not usable:
-            ids = [self.examples.query_ids[at] for at in query_rows[:8]]
-            raise TrainingError(
-                f"the cross-encoder's gradients are not finite (loss {float(sums['loss'])}) in epoch {epoch + 1}; rank "
-                f"{rank()}'s queries: {', '.join(ids)}. Lower {self.config.section}.optimizer.learning_rate, or use "
-                "dtype float32"
-            )
+        self._unchecked.add(self.optimization.clip(), sums["loss"])
         self.optimization.step()
         return sums
+
+    def _share(self, order: NDArray[np.int64], step: int) -> NDArray[np.int64]:
+        """Return this rank's queries of a step of the epoch with this order."""
+        batch = order[step * self.config.batch_size : (step + 1) * self.config.batch_size]
+        return np.split(batch, num_ranks())[rank()]
+
+    def _check_gradients(self, order: NDArray[np.int64], step: int, epoch: int) -> None:
+        """Raise TrainingError, on every rank, if the gradients of a step since the last check are not finite."""
+        bad = self._unchecked.first_bad()
+        if bad is None:
+            return
+        ago, loss = bad
+        ids = [self.examples.query_ids[at] for at in self._share(order, step - ago)[:8]]
+        raise TrainingError(
+            f"the cross-encoder's gradients are not finite (loss {loss}) in epoch {epoch + 1}, "
+            f"step {step - ago + 1} of {self.num_steps}; rank {rank()}'s queries: {', '.join(ids)}. Lower "
+            f"{self.config.section}.optimizer.learning_rate, or use dtype float32"
+        )
 
     def _forward(self, query_rows: NDArray[np.int64], epoch: int) -> LossOutput:
         lists = draw_lists(self.examples, self.corpus, query_rows, self.config, self.seed, epoch)

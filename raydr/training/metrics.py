@@ -58,9 +58,9 @@ PARTS = ("data", "forward", "teacher", "exchange", "loss", "backward", "optimize
 
 
 class StepClock:
-    """Seconds of each part of a step.
+    """Seconds of a step and of each of its parts.
 
-    A GPU works asynchronously, so each part of a timed step waits for it at its end.
+    A GPU works asynchronously, so a timed step waits for it before it begins, and at the end of each part.
 
     Args:
         device: of the network.
@@ -69,12 +69,16 @@ class StepClock:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.timed = False
+        self.started = 0.0
         self.seconds: dict[str, float] = {}
 
     def start(self, timed: bool) -> None:
         """Begin a step."""
         self.timed = timed
         self.seconds = {}
+        if timed:
+            self._wait()
+        self.started = time.perf_counter()
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -84,10 +88,14 @@ class StepClock:
             return
         started = time.perf_counter()
         yield
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        self._wait()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def metrics(self) -> dict[str, float]:
-        """Return ``seconds/PART`` of the parts that were timed."""
-        return {f"seconds/{name}": self.seconds[name] for name in PARTS if name in self.seconds}
+        """Return ``seconds`` since the step began, and ``seconds/PART`` of the parts that were timed."""
+        parts = {f"seconds/{name}": self.seconds[name] for name in PARTS if name in self.seconds}
+        return {"seconds": time.perf_counter() - self.started, **parts}
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)

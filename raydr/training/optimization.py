@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from raydr.models.training_config import OptimizerConfig
 from raydr.seeding import stable_hash64
 from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, Save, frozen_weights, load_trainable, trainable_state
+from raydr.training.collectives import mean_over_ranks
 
 
 class Optimization:
@@ -47,17 +48,17 @@ class Optimization:
         """Add the gradients of a loss."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
-    def clip(self) -> tuple[Tensor, bool]:
-        """Clip the gradients; return their norm before that, and whether a step may be taken.
-
-        In float16 the scaler skips a step whose norm is not finite. The loss is not checked.
-        """
+    def clip(self) -> Tensor:
+        """Clip the gradients; return their norm before that, on the device."""
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
-        return norm, self.scaler.is_enabled() or bool(torch.isfinite(norm))
+        if not self.scaler.is_enabled():
+            # As the scaler does: where this is 1, AdamW's kernel changes nothing. Nobody waits for the device.
+            self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+        return norm
 
     def step(self) -> None:
-        """Take the step and clear the gradients."""
+        """Take the step, unless a gradient is not finite, and clear the gradients."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.schedule.step()
@@ -117,6 +118,42 @@ class Optimization:
         saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
+
+
+class UncheckedSteps:
+    """Steps whose gradients the program has not looked at: to look at once makes it wait for the device.
+
+    Args:
+        scaled: whether the gradients are scaled, as in float16. A step whose norm alone overflows is then left out for
+            a smaller scale.
+    """
+
+    def __init__(self, scaled: bool) -> None:
+        self.scaled = scaled
+        self._norms: list[Tensor] = []
+        self._losses: list[Tensor] = []
+
+    def add(self, norm: Tensor, loss: Tensor) -> None:
+        """Add a step: its gradients' norm, equal on all ranks, and this rank's loss."""
+        self._norms.append(norm.detach())
+        self._losses.append(loss.detach())
+
+    def first_bad(self) -> tuple[int, float] | None:
+        """Look at the steps, on all ranks, and forget them.
+
+        Returns:
+            How many steps ago the first was that nothing can be learnt from, 0 for the last step, and its loss; None if
+            there is none.
+        """
+        norms, losses = torch.stack(self._norms).tolist(), self._losses
+        self._norms, self._losses = [], []
+        if all(map(math.isfinite, norms)):
+            return None
+        means = mean_over_ranks(torch.stack(losses)).tolist()
+        for at, (norm, loss) in enumerate(zip(norms, means, strict=True)):
+            if not math.isfinite(norm) and not (self.scaled and math.isfinite(loss)):
+                return len(norms) - 1 - at, loss
+        return None
 
 
 def _on_host(value: Any) -> Any:

@@ -5,9 +5,8 @@ Training stops for a copy of its state to host memory; a thread writes it. The n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from raydr.store.folder import Folder, publish_files
-from raydr.training.checkpoint import PROGRESS, Save, drop_all_but_last, local_state, state_name, whole_states
+from raydr.training.checkpoint import PROGRESS, Save, drop_all_but_last, state_name, whole_states
 from raydr.training.collectives import DDP_SETTINGS, broadcast_object, num_ranks, rank
 
 
@@ -26,12 +25,14 @@ class WorkerProcess(Protocol):
     rank: int
     num_ranks: int
     device: torch.device
+    #: The folder of the training's states.
+    states: Folder
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Return the module as a training step calls it."""
 
-    def last_state(self) -> AbstractContextManager[Path | None]:
-        """Open the last complete state of this training as a local folder; None if there is none."""
+    def has_notice(self) -> bool:
+        """Return whether a node of the group is about to be taken back, on every rank alike; all ranks ask together."""
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         """Begin to write a state, once the state before is written; every rank calls this the same number of times.
@@ -56,6 +57,13 @@ class WorkerProcess(Protocol):
 Worker = Callable[[Any, WorkerProcess], dict[str, Any]]
 
 
+def last_state(states: Folder) -> Path | None:
+    """Return a local folder with the last complete state, the same state on every rank; None if there is none."""
+    # Rank 0 looks: what is left of a killed group may still write a state. Ray Train's own list lags behind.
+    names = broadcast_object(whole_states(states))
+    return Path((states / names[-1]).localize_all()) if names else None
+
+
 class TorchProcess:
     """A process without Ray: the only one of its training, or a rank of PyTorch's process group.
 
@@ -78,10 +86,8 @@ class TorchProcess:
         devices = [self.device] if self.device.type == "cuda" else None
         return DistributedDataParallel(module, device_ids=devices, **DDP_SETTINGS)
 
-    @contextmanager
-    def last_state(self) -> Iterator[Path | None]:
-        # Rank 0 looks: all ranks must resume from the same state.
-        yield local_state(self.states, broadcast_object(whole_states(self.states)))
+    def has_notice(self) -> bool:
+        return False
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
         if self.rank:

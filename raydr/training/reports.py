@@ -28,6 +28,9 @@ class Listener(Protocol):
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """Report a detection of mismatched pairs."""
 
+    def has_notice(self) -> bool:
+        """Return whether a node of the group is about to be taken back, on every rank alike."""
+
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         """Report that the state should be saved; ``copy`` copies it at once, and only rank 0 calls the result."""
 
@@ -131,6 +134,9 @@ class WorkerListener:
         )
         with self.output.publish(f"detection/epoch-{progress.epoch + 1:03d}.parquet") as path:
             write_parquet(table, path)
+
+    def has_notice(self) -> bool:
+        return self.process.has_notice()
 
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         finished_epoch = progress.step == 0

@@ -15,7 +15,7 @@ from torch import nn
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import Examples, load_examples
+from raydr.data.examples import Examples, read_examples
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_attention, recompute_activations
@@ -36,7 +36,7 @@ from raydr.training.coteaching import CoTeachingTrainer, require_dropout
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
-from raydr.training.process import WorkerProcess
+from raydr.training.process import WorkerProcess, last_state
 from raydr.training.reports import Listener, LogPlace, Watcher, WorkerListener
 from raydr.training.signal_sources import read_signals, signals_of_examples
 from raydr.training.signals import Signal
@@ -227,7 +227,7 @@ def _train(job: TrainingJob, process: WorkerProcess, listener: WorkerListener) -
 def _read_inputs(job: TrainingJob) -> TrainingInputs:
     training, data, optional, corpus = job.training, job.data, job.optional, job.corpus
     split = training.train_split
-    examples = load_examples(*data.training_tables(split, optional.negatives), corpus, training.scope)
+    examples = read_examples(data, split, optional.negatives, corpus, training.scope, shared=num_ranks() > 1)
     return TrainingInputs(
         corpus=corpus,
         examples=examples,
@@ -262,11 +262,10 @@ def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
 
 def _resume(trainer: Trainer, process: WorkerProcess, listener: WorkerListener, warmup: Artifact | None) -> None:
     """Resume an interrupted training, or begin with the state of the warm-up epochs that trainings share."""
-    with process.last_state() as folder:
-        if folder is not None:
-            trainer.resume(folder)
-            listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
-            return
-    if warmup is not None:
+    folder = last_state(process.states)
+    if folder is not None:
+        trainer.resume(folder)
+        listener.tell(f"going on from epoch {trainer.progress.epoch + 1}, step {trainer.progress.step}")
+    elif warmup is not None:
         trainer.resume(Path(warmup.local_folder()))
         listener.tell(f"going on from the shared warm-up, epochs: {trainer.progress.epoch}")

@@ -20,14 +20,14 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
 from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
-from raydr.training.collectives import mean_over_ranks, num_ranks, rank
+from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
 from raydr.training.cross_fitted import CrossFittedDetector
 from raydr.training.detection import PairDetector, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures, StepClock, add_figures, as_numbers, numbers_over_ranks
-from raydr.training.optimization import seed_step
+from raydr.training.optimization import UncheckedSteps, seed_step
 from raydr.training.reports import Listener
 from raydr.training.scoring import BatchView
 from raydr.training.signals import QuerySignal
@@ -35,6 +35,8 @@ from raydr.training.tiles import loss_in_tiles
 
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
 _SINCE = "since_checkpoint"
+#: Seconds between two states while a node of the group is about to be taken back: clouds say so 30 to 120 s before.
+NOTICE_S = 10.0
 
 
 #: The trainable weights of a network by name, on the CPU.
@@ -84,6 +86,7 @@ class Trainer:
         self.best: State | None = None
         #: Sums over the steps that are not in ``progress`` yet, on the device.
         self._sums: Figures = {}
+        self._unchecked = UncheckedSteps(scaled=self.dtype == torch.float16)
         self._kept_at = time.monotonic()
 
     def learner_of(self, network: DualEncoder) -> Learner:
@@ -105,7 +108,7 @@ class Trainer:
             until: epochs after which training pauses, with the model as it is then; never if None.
 
         Raises:
-            TrainingError: the loss is not finite; the last checkpoint stays as it is.
+            TrainingError: gradients are not finite; raised at the next logged step, and no later state is kept.
         """
         while not self.progress.finished and self.progress.epoch != until:
             self._epoch()
@@ -130,8 +133,9 @@ class Trainer:
         self.start_epoch()
         coming = self.batches.epoch(epoch, first_step)
         for step in range(first_step, self.num_steps):
-            self.clock.start(self._is_logged(step + 1))
+            # The device may still be at steps before: a timed step waits for them, and an epoch's seconds have it all.
             started = time.perf_counter()
+            self.clock.start(self._is_logged(step + 1))
             with self.clock.part("data"):
                 batches = [batch.to(self.device) for batch in next(coming)]
             metrics = self._step(batches)
@@ -170,21 +174,17 @@ class Trainer:
         for at, batch in enumerate(batches):
             step = self.progress.global_step * len(batches) + at
             loss, metrics = self.learn(batch, step, quiet=at < len(batches) - 1)
-            # Nothing waits for the device here: figures stay on it until they are logged.
+            # Nothing waits for the device here: figures and norms stay on it until they are logged.
             values: Figures = {"loss": loss, "filled": float(batch.num_filled), **metrics}
             sums = add_figures(sums, values, 1 / len(batches))
-        # After DDP's reduction the norms are the same on every rank, so that all of them stop or none.
         with self.clock.part("optimizer"):
-            norm, usable = self.clip()
-            finite = bool(torch.isfinite(norm))
-            if not finite:
-                mean_loss = float(mean_over_ranks(torch.as_tensor(sums["loss"])))
-                if not math.isfinite(mean_loss) or not usable:
-                    raise self._not_finite(batches, mean_loss)
+            norm = self.clip()
             self.take_step()
-        sums["grad_norm"] = norm.double() if finite else 0.0
+        self._unchecked.add(norm, torch.as_tensor(sums["loss"]))
+        finite = torch.isfinite(norm)
+        sums["grad_norm"] = norm.double().where(finite, 0.0)
         if self.dtype == torch.float16:
-            sums["skipped_steps"] = float(not finite)
+            sums["skipped_steps"] = (~finite).double()
         return sums
 
     def learn(self, batch: Batch, step: int, quiet: bool) -> tuple[Tensor, Figures]:
@@ -205,8 +205,8 @@ class Trainer:
                 self.learner.backward(loss / self.config.accumulation_steps, quiet)
         return loss, {name: value * batch.weight for name, value in output.metrics.items()}
 
-    def clip(self) -> tuple[Tensor, bool]:
-        """Clip the gradients; return their norm, and whether a step can be taken."""
+    def clip(self) -> Tensor:
+        """Clip the gradients; return their norm."""
         return self.learner.optimization.clip()
 
     def take_step(self) -> None:
@@ -236,11 +236,21 @@ class Trainer:
         """Return the share of pairs that the last detection flagged; None before the first."""
         return self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
 
-    def _not_finite(self, batches: list[Batch], loss: float) -> TrainingError:
+    def _check_gradients(self) -> None:
+        """Raise TrainingError, on every rank, if the gradients of a step since the last check are not finite.
+
+        The optimiser has left such a step out. This comes before anything is kept.
+        """
+        bad = self._unchecked.first_bad()
+        if bad is None:
+            return
+        (ago, loss), epoch = bad, self.progress.epoch
+        step = self.progress.step - ago
+        batches = next(self.batches.epoch(epoch, step - 1))
         ids = [self.batches.examples.query_ids[at] for batch in batches for at in batch.query_rows]
-        return TrainingError(
-            f"the gradients are not finite (loss {loss}) in epoch {self.progress.epoch + 1}, "
-            f"step {self.progress.step + 1} of {self.num_steps}; rank {rank()}'s queries: {', '.join(ids[:8])}"
+        raise TrainingError(
+            f"the gradients are not finite (loss {loss}) in epoch {epoch + 1}, "
+            f"step {step} of {self.num_steps}; rank {rank()}'s queries: {', '.join(ids[:8])}"
             f"{', ...' if len(ids) > 8 else ''}. The last checkpoint is kept. Lower the learning rate or "
             "model.scale, use dtype float32, or look at these queries"
         )
@@ -248,16 +258,20 @@ class Trainer:
     def _after_step(self, step: int, metrics: Figures) -> None:
         self._sums = add_figures(self._sums, metrics)
         self.progress = self.progress.changed(step=step, global_step=self.progress.global_step + 1)
-        logged, due = {}, False
+        every = self.config.checkpoint_steps
+        logged, due = {}, every is not None and step % every == 0
+        if self.clock.timed or due:
+            self._check_gradients()
         if self.clock.timed:
             own = as_numbers(metrics) | self.clock.metrics() | {_SINCE: time.monotonic() - self._kept_at}
             logged = self.over_ranks(own)
-            due = logged.pop(_SINCE) >= 60 * (self.config.checkpoint_minutes or math.inf)
+            since = logged.pop(_SINCE)
+            due |= since >= 60 * (self.config.checkpoint_minutes or math.inf)
+            due |= since >= NOTICE_S and self.listener.has_notice()
             logged["learning_rate"] = self.learner.optimization.learning_rate
             logged["pairs_per_second"] = self.config.batch_size / logged["seconds"]
         self.listener.on_step(self.progress, self.num_steps, logged)
-        every = self.config.checkpoint_steps
-        if (due or (every and step % every == 0)) and step < self.num_steps:
+        if due and step < self.num_steps:
             self._kept_at = time.monotonic()
             self.progress = self.progress.changed(sums=numbers_over_ranks(self._take_sums(), self.device))
             self.listener.on_checkpoint(self.progress, self.copy)

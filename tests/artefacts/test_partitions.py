@@ -24,7 +24,7 @@ from raydr.component import build
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import load_examples
+from raydr.data.examples import load_examples, read_examples
 from raydr.data.partitions import Scope
 from raydr.data.readers.zeshel import ZeshelReader
 from raydr.distributed.pool import Pool, ThisProcess
@@ -171,7 +171,10 @@ def test_noise_is_of_the_partition_of_its_query(noise: dict[str, Any], folder: P
 
 @pytest.mark.invariant
 @pytest.mark.parametrize("scope", CONFINED)
-def test_negatives_are_of_the_partitions_in_scope_however_they_were_found(scope: Scope, folder: Path) -> None:
+def test_negatives_are_of_the_partitions_in_scope_however_they_were_found(
+    scope: Scope, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYDR_CACHE", str(folder / "cache"))
     made, data = prepare(folder)
     corpus, dataset = Corpus(made), Dataset(data)
     bm25 = make(folder / "bm25", "bm25", build_bm25, made, settings=BM25Config())
@@ -189,7 +192,7 @@ def test_negatives_are_of_the_partitions_in_scope_however_they_were_found(scope:
     order = [("query_id", "ascending"), ("passage_id", "ascending")]
     assert of_run.sort_by(order).equals(of_rest.sort_by(order))
     assert (mined.info["dropped_elsewhere"], foreign.info["dropped_elsewhere"] > 0) == (0, scope != "all")
-    examples = load_examples(*dataset.training_tables("train", mined), corpus, scope)
+    examples = read_examples(dataset, "train", mined, corpus, scope, shared=True)
     drawn: Counter[str] = Counter()
     for at, query_id in enumerate(examples.query_ids):
         wanted = CONFINED[scope].get(query_id[2], {"a", "b", "c"})

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from made_artefacts import make_corpus
+from made_artefacts import make_corpus, make_dataset
 
+from raydr.data import examples as module
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import load_examples
+from raydr.data.examples import Examples, Ragged, load_examples, read_examples
 from raydr.data.schema import to_table
 
 
@@ -81,3 +82,52 @@ def test_neither_positives_nor_what_was_dropped_nor_copies_of_them_are_candidate
     assert corpus.ids(examples.negatives[0]) == ["other"]
     contents = corpus.content_hashes(corpus.rows_of(["right", "dropped"])).view(np.int64)
     assert sorted(examples.forbidden[0].tolist()) == sorted(contents.tolist())
+
+
+def contents(examples: Examples) -> dict[str, object]:
+    """All that examples hold, in types and values that compare."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, Ragged):
+            return plain(value.values), plain(value.offsets)
+        if isinstance(value, np.ndarray):
+            return value.dtype, value.tobytes()
+        if isinstance(value, dict):
+            return {name: (plain(pool.firsts), plain(pool.offsets)) for name, pool in value.items()}
+        return value
+
+    return {name: plain(value) for name, value in vars(examples).items()}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_processes_of_a_node_map_the_same_examples_that_are_joined_once(
+    split: str, tiny_data: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    corpus, data = Corpus.open(tiny_data[0]), Dataset.open(tiny_data[1])
+    alone = read_examples(data, split, None, corpus, "own", shared=False)
+    first = read_examples(data, split, None, corpus, "own", shared=True)
+    monkeypatch.setattr(module, "load_examples", None)
+    second = read_examples(data, split, None, corpus, "own", shared=True)
+    assert contents(first) == contents(second) == contents(alone)
+    # Mapped: the kernel holds the pages once for all processes.
+    assert not second.negatives.values.flags.owndata
+    assert not second.negatives.values.flags.writeable
+
+
+def test_examples_of_other_data_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are no candidates at all."""
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    corpus = make_corpus(
+        tmp_path / "corpus", [{"passage_id": f"p{at}", "title": "", "text": f"{at}"} for at in range(3)]
+    )
+    for right in ("p0", "p1"):
+        tables = {
+            "queries": {"train": [{"query_id": "q", "text": "what"}]},
+            "qrels": {"train": [{"query_id": "q", "passage_id": right}]},
+        }
+        data = make_dataset(tmp_path / right, corpus, tables)
+        examples = read_examples(data, "train", None, corpus, "own", shared=True)
+        assert corpus.ids(examples.positives[0]) == [right]
+        assert not len(examples.negatives.values)

@@ -21,7 +21,7 @@ from raydr.distributed.worker_group import RayTrainProcess
 from raydr.errors import ArtifactError
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import PROGRESS, Save, drop_all_but_last
-from raydr.training.process import TorchProcess
+from raydr.training.process import TorchProcess, last_state
 
 
 class Training:
@@ -71,8 +71,8 @@ def lone(tmp_path: Path) -> Iterator[TorchProcess]:
 
 
 def last(process: TorchProcess | RayTrainProcess) -> str | None:
-    with process.last_state() as folder:
-        return None if folder is None else (folder / "state").read_text()
+    folder = last_state(process.states)
+    return None if folder is None else (folder / "state").read_text()
 
 
 def test_training_goes_on_while_its_state_is_written(lone: TorchProcess, training: Training) -> None:
@@ -238,8 +238,7 @@ def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
     process: RayTrainProcess, reports: Reports, training: Training
 ) -> None:
     """A kill that met Ray Train at writing its list cost the whole training."""
-    with process.last_state() as folder:
-        assert folder is None
+    assert last_state(process.states) is None
     training.disk.set()
     training.keep(process, 1)
     training.keep(process, 2)
@@ -248,8 +247,7 @@ def test_a_group_goes_on_from_the_last_whole_state_whatever_ray_train_knows(
         Path(path).write_text("half of it")
     with process.states.publish("list.json") as path:
         Path(path).write_text("{}")
-    with process.last_state() as folder:
-        assert folder == reports.storage / "step-000000002"
+    assert last_state(process.states) == reports.storage / "step-000000002"
     drop_all_but_last(process.states)
     assert sorted(path.name for path in reports.storage.iterdir()) == ["list.json", "step-000000002"]
 

@@ -107,6 +107,9 @@ class Recorder:
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         self.flags.append(flags)
 
+    def has_notice(self) -> bool:
+        return False
+
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
         if self.folder is not None and self.state is not None:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
@@ -25,7 +24,7 @@ from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
-from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
+from raydr.pipeline.judging import SUBJECTS, Judged, Judging, active_judges, classifier_data, judge_all
 from raydr.pipeline.training import declare_training, judge_held_out, without_judges
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
@@ -112,22 +111,8 @@ class Recipe:
             model: the retriever that is asked; ``judge.model`` if empty.
         """
         self.dataset()
-        config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
-        asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
-        train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model)
-        judging = VerdictNodes(
-            self.context,
-            split,
-            judged,
-            retriever=lambda: self.base_model(asked),
-            judge_training_data=lambda: judge_training_data(
-                self.context, self.candidates(train_split, miner) if mined else None, of
-            ),
-            verdicts_of=of,
-        )
-        name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
-        by = "" if asked == config.judge.model else f"-{asked}"
-        return self.named(f"verdicts/{name}{by}", judging.verdicts(judge))
+        asked = model or self.config.judge.model
+        return _RunJudging(self.context, split, self, miner or self.miner(), asked).verdicts(judge)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """What is left of the pairs and the candidates of a split when judges have spoken."""
@@ -192,7 +177,8 @@ class Recipe:
             data: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        return declare_training(context, name, settings, data, lambda: self._teacher(context, name), watcher=watcher)
+        ranker = self._teacher(context, name) if context.config.train.loss.reads_ranker_scores else None
+        return declare_training(context, name, settings, data, ranker, watcher=watcher)
 
     def _teacher(self, context: Context, name: str) -> Node:
         """The model whose scores a model of the config, or of a variant, learns from.
@@ -345,3 +331,35 @@ class Recipe:
         verdicts = {judge.name: self.verdicts(judge, split, model=model) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         return self.named(f"audits/{model}-{split}", audit(self.context, model, verdicts, negatives, split))
+
+
+@dataclass
+class _RunJudging(Judging):
+    """Declares verdicts of a run.
+
+    Args:
+        recipe: the run.
+        miner: proposes the candidates.
+        model: name of the retriever that judges ask.
+    """
+
+    recipe: Recipe
+    miner: str
+    model: str
+
+    def verdicts(self, judge: Judge) -> Node:
+        name = f"{judge.name}-{self.miner}" if judge.subject == "negatives" else judge.name
+        by = "" if self.model == self.context.config.judge.model else f"-{self.model}"
+        return self.recipe.named(f"verdicts/{name}-{self.split}{by}", super().verdicts(judge))
+
+    def candidates(self, judge: Judge) -> Node:
+        return self.recipe.candidates(self.split, self.miner)
+
+    def retriever(self) -> Node:
+        return self.recipe.base_model(self.model)
+
+    def training_data(self, judge: Judge) -> Judged:
+        config = self.context.config
+        of_training = replace(self, split=config.data.train_split)
+        mines = judge.subject == "negatives" or config.negatives is not None
+        return classifier_data(of_training, of_training.candidates(judge) if mines else None)

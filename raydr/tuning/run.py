@@ -14,9 +14,9 @@ from raydr.console import say, show_summary, show_table
 from raydr.data.dataset import Dataset
 from raydr.distributed.resources import cluster_capacity
 from raydr.errors import ConfigError
-from raydr.pipeline.compare import Compared, compare_configs, trained_model
-from raydr.pipeline.refresh_results import best_round, dev_value, finished_rounds, out_of_patience
-from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.compare import Compared, compare_models
+from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.refresh import finish_rounds
 from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -151,12 +151,8 @@ def study(session: Session, plan: TunePlan, name: str, objective: Objective, con
 def _name_best(session: Session, result: StudyResult, objective: Objective) -> Artifact:
     """Name the best trial's model, so that every verb finds it; what other trials made goes."""
     config = with_values(objective.config, result.best.values)
-    if objective.refreshes:
-        [arm] = lay_out(session.recipe.context.of(config))
-        rounds = finished_rounds(session.inventory, arm)
-        node = best_round(session.inventory, config, arm.settings, rounds).model
-    else:
-        node = trained(config)
+    context = session.recipe.context.of(config)
+    node = finish_rounds(session, context).best.model if objective.refreshes else trained(config)
     [made] = session.make(session.recipe.named(f"models/{result.name}-best", node), anew=[], moving=True)
     if objective.refreshes:
         session.prune(objective.nodes(result.best.values))
@@ -171,36 +167,36 @@ def _confirm(session: Session, plan: TunePlan, result: StudyResult) -> list[Comp
     if result.best.number == 0:
         say("the best trial is the default itself: there is no gain to confirm")
         return []
-    run, data = session.recipe.context, space.config.data
-    best = with_values(space.config, result.best.values)
-    compared = compare_configs(
-        session,
-        {"default": run.of(space.config), "best": run.of(best)},
-        [space.config.seed + 1 + at for at in range(num_seeds)],
-        list(dict.fromkeys([data.dev_split, *data.test_splits])),
-        f"confirm-{result.name}",
-        (lambda run, name, seed: refresh_model(session, run, seed)) if plan.refreshes else trained_model,
-    )
+    seeds, data = [space.config.seed + 1 + at for at in range(num_seeds)], space.config.data
+    context = session.recipe.context.of(space.config)
+    systems = {"default": context, "best": context.of(with_values(space.config, result.best.values))}
+    models = {
+        name: [train_anew(session, system, name, seed, plan.refreshes) for seed in seeds]
+        for name, system in systems.items()
+    }
+    splits = list(dict.fromkeys([data.dev_split, *data.test_splits]))
+    compared = compare_models(session, context, models, seeds, splits, f"confirm-{result.name}")
     for evaluation in compared:
         title = f"{evaluation.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
         show_table(title, *evaluation.rows())
     return compared
 
 
-def refresh_model(session: Session, context: Context, seed: int) -> Node:
-    """The model of the best round, by dev, of a refresh that is run with a seed; its vectors stay, others go."""
-    context = context.of(context.config.model_copy(update={"seed": seed}))
-    [arm] = lay_out(context)
-    values: list[float] = []
-    for round_ in arm.rounds:
-        session.make(*round_.targets(), anew=[])
-        values.append(dev_value(session.inventory, context.config, arm.settings, round_))
-        if out_of_patience(values, arm.settings.patience):
-            break
-    best = best_round(session.inventory, context.config, arm.settings, arm.rounds[: len(values)])
-    kept = {node.key for node in best.vectors()}
-    session.prune(node for round_ in arm.rounds for key, node in round_.nodes().items() if key not in kept)
-    return best.model
+def train_anew(session: Session, context: Context, name: str, seed: int, refreshes: bool) -> Node:
+    """Declare a config's training with another seed, on the data that its judges keep; run a refresh with it.
+
+    Returns:
+        The model; of a refresh that of the best round, whose vectors stay while those of the others go.
+    """
+    if not refreshes:
+        recipe, settings = Recipe(context), context.training().model_copy(update={"seed": seed})
+        data = recipe.training_data(context.config.draws_candidates)
+        return recipe.training(context, f"{name}-{seed}", settings, data)
+    finished = finish_rounds(session, context.of(context.config.model_copy(update={"seed": seed})))
+    kept = {node.key for node in finished.best.vectors()}
+    nodes = {key: node for refresh_round in finished.rounds for key, node in refresh_round.nodes().items()}
+    session.prune(node for key, node in nodes.items() if key not in kept)
+    return finished.best.model
 
 
 def report(

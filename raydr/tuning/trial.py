@@ -29,8 +29,7 @@ from raydr.errors import NodeLostError, RaydrError
 from raydr.pipeline.garbage import open_claims
 from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.refresh_results import dev_measures, dev_value, out_of_patience
-from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.rounds import Round, lay_out, run_rounds
 from raydr.pipeline.running import Runner
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker
@@ -236,29 +235,24 @@ def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:
 
 
 def follow_refresh(config: RunConfig) -> News:
-    """Run the rounds of a refresh; the next one is begun when the caller comes back."""
+    """Run the rounds of a refresh; the next round begins when the caller comes back."""
+
+    def make_elsewhere(rounds: list[Round]) -> None:
+        with outside(make_round, config, rounds[-1].number) as work:
+            _result_of(work)
+
     rows: list[Row] = []
-    over = False
-    while not over:
-        with outside(run_round, config, len(rows) + 1) as work:
-            row, over = _result_of(work)
-        rows.append(row)
-        yield rows, over
+    arms, inventory = lay_out(declare(config)), Inventory(Places.of(config.workdir))
+    for [finished] in run_rounds(arms, inventory, make_elsewhere, one_by_one=True):
+        metrics = {f"dev {measure}": mean for measure, mean in finished.dev[-1].items()}
+        rows.append(Row(epoch=len(finished.dev), score=max(finished.values), metrics=metrics))
+        yield rows, finished.over
 
 
-def run_round(config: RunConfig, number: int) -> tuple[Row, bool]:
-    """Run the rounds of a refresh up to one, from 1, as far as they are not done.
-
-    Returns:
-        The round's row, with the best score so far, and whether the refresh is over.
-    """
+def make_round(config: RunConfig, number: int) -> None:
+    """Make a round of a refresh, from 1, in a task."""
     [arm] = lay_out(declare(config))
-    done = arm.rounds[:number]
-    inventory = make(config, [target for round_ in done for target in round_.targets()])
-    values = [dev_value(inventory, config, arm.settings, round_) for round_ in done]
-    metrics = {f"dev {name}": mean for name, mean in dev_measures(inventory, config, done[-1]).items()}
-    over = number == len(arm.rounds) or out_of_patience(values, arm.settings.patience)
-    return Row(epoch=number, score=max(values), metrics=metrics), over
+    make(config, arm.rounds[number - 1].targets())
 
 
 def declare(config: RunConfig) -> Context:

@@ -98,7 +98,7 @@ def open_plan(config: RunConfig, space: str | Mapping[str, Any], name: str, over
     Args:
         config: the run; as it is, it is the first trial.
         space: a file, or what would stand in it.
-        name: of a space that is no file.
+        name: name of the search in the working folder; empty: that of the file.
         overrides: ``key.path=value`` for settings of the space.
 
     Raises:
@@ -110,7 +110,7 @@ def open_plan(config: RunConfig, space: str | Mapping[str, Any], name: str, over
     for override in overrides:
         apply_override(changes, override, "--set-space")
     if isinstance(space, str):
-        return plan_search(load_space(space, config, changes))
+        return plan_search(load_space(space, config, changes, name))
     return plan_search(build_space(merged(dict(space), changes), config, name or "space"))
 
 

@@ -34,7 +34,7 @@ class Space:
     """What is searched.
 
     Args:
-        name: of the space, for folders and titles.
+        name: name of the search, for folders and titles: that of the space file unless the user gives another.
         settings: of the space file.
         config: the run with what the space fixes: the config of the default trial.
         parameters: by dotted key.
@@ -60,13 +60,16 @@ class Space:
         return ["setting", "default", "tried"], rows
 
 
-def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any] | None = None) -> Space:
+def load_space(
+    path: str | Path, config: RunConfig, overrides: Mapping[str, Any] | None = None, name: str = ""
+) -> Space:
     """Read a space file and bind it to a config.
 
     Args:
         path: a YAML file, or the name of a space that comes with raydr, such as ``npc``.
         config: the run.
         overrides: nested settings of the space file that are changed.
+        name: name of the search; empty: that of the file.
 
     Raises:
         ConfigError: the file is missing or wrong, a key is not in the config, or a value of it is not valid.
@@ -75,7 +78,7 @@ def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any]
     if not file.is_file():
         raise ConfigError(f"there is no space file {file}")
     raw = read_mapping(file, "space file", "with a section space")
-    return build_space(merged(raw, overrides or {}), config, file.stem, str(file))
+    return build_space(merged(raw, overrides or {}), config, name or file.stem, str(file))
 
 
 def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str = "the space") -> Space:

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 #: The history of a training in its trial's folder.
 HISTORY = "history.json"
-#: Kinds that are large, and made again from a model.
-VECTORS = ("quantized", "embeddings", "index")
 #: Seconds between two looks at work, and until work that was ended is gone.
 _LOOK_S, _GONE_S = 0.5, 120.0
 
@@ -85,13 +83,17 @@ class Objective:
             return []
         return nodes if self.refreshes else [*(node for node in nodes if node.kind == "warmup"), nodes[-1]]
 
-    def forget(self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str], kept: Collection[str] = ()) -> None:
-        """Remove what trials have made, unless it has a name, and the states of trainings that were stopped.
+    def forget(
+        self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str] = (), kept: Collection[str] = ()
+    ) -> None:
+        """Remove vectors and indexes that trials have made, and the states of trainings that were stopped.
+
+        Artefacts with a name stay.
 
         Args:
-            ended: values of trials that are over; no other trial is at work with the same ones.
-            kinds: of what is removed.
-            kept: keys of what stays.
+            ended: values of trials that are over; no other trial is at work with the same values.
+            kinds: further kinds that are removed.
+            kept: keys of artefacts that stay.
         """
         places = Places.of(self.config.workdir)
         needed = places.named_keys() | set(kept)
@@ -99,7 +101,7 @@ class Objective:
             folder = places.folder(node.kind, node.key)
             if node.kind == "model":
                 checkpoint_folder(folder).remove()
-            if node.kind in kinds and node.key not in needed:
+            if (node.temporary or node.kind in kinds) and node.key not in needed:
                 folder.remove()
 
 
@@ -188,19 +190,19 @@ def _result_of(work: Any) -> Any:
 
 @dataclass(frozen=True)
 class HistoryWatcher:
-    """Writes the history of a training after each epoch, but not the last: that is over when the model is saved.
+    """Writes the history of a training after each epoch but the last, which is over when the model is saved.
 
     Args:
-        place: of the trial.
+        place: folder of the trial.
     """
 
     place: Folder
 
     def tell(self, message: str) -> None:
-        """Nobody reads the lines of single trials."""
+        """Show nothing: nobody reads the lines of single trials."""
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        """Only epochs count."""
+        """Show nothing: only epochs count."""
 
     def epoch(self, progress: Progress) -> None:
         if not progress.finished:

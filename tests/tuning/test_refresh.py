@@ -17,7 +17,7 @@ from raydr.pipeline.session import open_session
 from raydr.tuning.plan import plan_search
 from raydr.tuning.run import study, train_anew
 from raydr.tuning.space import build_space, with_values
-from raydr.tuning.trial import VECTORS, Objective, declare, follow_refresh, nodes_of
+from raydr.tuning.trial import Objective, declare, follow_refresh, nodes_of
 
 #: What differs from the default: another round.
 LONGER = {"refresh.num_rounds": 2}
@@ -60,11 +60,11 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
         assert second.score == max(row.metrics["dev RR@10"] for row in (first, second))
         both = there(longer, "model")
         assert shared < both
-        objective.forget([LONGER], VECTORS)
+        objective.forget([LONGER])
         assert not there(longer, "index") | there(longer, "embeddings")
         # A trial to come may go on from them.
         assert there(longer, "model") == both
-        objective.forget([{}, LONGER], (*VECTORS, "model"), kept=shared)
+        objective.forget([{}, LONGER], ("model",), kept=shared)
         assert there(longer, "model") == shared
         # What is small stays, and a trial to come finds it.
         assert there(longer, "run")
@@ -97,7 +97,7 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
 def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:
     objective = Objective(config, True)
     with ray_session(config.ray):
-        objective.forget([{"refresh.judges": ["misspelt"]}, {"train.num_epochs": -1}], VECTORS)
+        objective.forget([{"refresh.judges": ["misspelt"]}, {"train.num_epochs": -1}])
 
 
 def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig) -> None:
@@ -113,7 +113,7 @@ def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig)
         }
         plan = plan_search(build_space(space, RunConfig.parse(raw), "mine"))
         with open_session(plan.space.config) as session:
-            return study(session, plan, "mine", Objective(plan.space.config, True), 1).key
+            return study(session, plan, Objective(plan.space.config, True), 1).key
 
     assert key(0.05) == key(0.05)
     assert key(0.05) != key(0.2)

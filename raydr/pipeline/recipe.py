@@ -1,4 +1,4 @@
-"""Who needs what: the nodes that a config leads to, and what they are called in the working folder."""
+"""The nodes that a config leads to, and their names in the working folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Recipe:
         return self.context.config
 
     def named(self, name: str, node: Node) -> Node:
-        """The node, under a name from now on.
+        """Name a node.
 
         Raises:
             ConfigError: the name would lead out of its folder, or is none that files can have.
@@ -69,7 +69,7 @@ class Recipe:
         return self.named("corpus", declare_corpus(self.context))
 
     def dataset(self) -> Node:
-        """What is trained on and evaluated: the noisy data set if noise is injected."""
+        """Declare the data set that is trained on and evaluated: the noisy data set if noise is injected."""
         self.named("dataset", declare_prepared(self.context))
         self.corpus()
         if self.config.inject_noise is None:
@@ -79,11 +79,11 @@ class Recipe:
     # -- candidates and verdicts
 
     def miner(self) -> str:
-        """Who proposes the run's candidates: what the config says, BM25 if it says nothing."""
+        """Return the miner of the run's candidates: BM25 unless the config names another."""
         return self.config.negatives.miner if self.config.negatives is not None else BM25
 
     def candidates(self, split: str, miner: str = "") -> Node:
-        """Candidate hard negatives of a split.
+        """Declare the candidate hard negatives of a split.
 
         Args:
             split: the split.
@@ -95,14 +95,14 @@ class Recipe:
         return self.named(f"negatives/{miner}-{split}", mined(self.context, miner, ranked, split))
 
     def ranked(self, split: str, system: str) -> Node:
-        """The run that candidates are taken from: of BM25, of an imported run, of a model trained without judges."""
+        """Declare the run that candidates are mined from: of BM25, imported, or of a model trained without judges."""
         needs_no_training = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
         if needs_no_training or foreign.is_embedder(self.context, system):
             return self.search(split, system)
         return search.of_model(self.context, self.base_model(system), system, split)
 
     def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "") -> Node:
-        """What a judge says of the candidates, or the pairs, of a split.
+        """Declare a judge's verdicts on the candidates, or the pairs, of a split.
 
         Args:
             judge: the rule.
@@ -115,7 +115,7 @@ class Recipe:
         return _RunJudging(self.context, split, self, miner or self.miner(), asked).verdicts(judge)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
-        """What is left of the pairs and the candidates of a split when judges have spoken."""
+        """Declare the pairs and the candidates of a split that judges leave."""
         verdicts = [self.verdicts(judge, split, miner) for judge in judges]
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
         judged = judge_all(self.context, judges, verdicts, negatives, split)
@@ -129,7 +129,7 @@ class Recipe:
     # -- models
 
     def model(self, name: str = TRAINED) -> Node:
-        """A model of the run: ``trained``, ``untrained``, a variant, or another one that is there by its name."""
+        """Declare a model of the run: ``trained``, ``untrained``, a variant, or another finished model by its name."""
         check_retriever(name)
         self.dataset()
         if name == UNTRAINED:
@@ -147,7 +147,7 @@ class Recipe:
         pairs: Node | None = None,
         watcher: Watcher | None = None,
     ) -> Node:
-        """The config's training, or that of a variant.
+        """Declare the config's training, or that of a variant.
 
         Args:
             name: of the model; that of a variant trains the variant.
@@ -168,7 +168,7 @@ class Recipe:
     def training(
         self, context: Context, name: str, settings: Training, data: Judged, watcher: Watcher | None = None
     ) -> Node:
-        """A training of a config on candidates and pairs, with what its loss and its detection read besides.
+        """Declare a training on candidates and pairs, with the other inputs of its loss and its detection.
 
         Args:
             context: the config, or a variant.
@@ -181,7 +181,7 @@ class Recipe:
         return declare_training(context, name, settings, data, ranker, watcher=watcher)
 
     def _teacher(self, context: Context, name: str) -> Node:
-        """The model whose scores a model of the config, or of a variant, learns from.
+        """Declare the model whose scores a model of the config, or of a variant, learns from.
 
         Raises:
             ConfigError: models learn from each other.
@@ -195,7 +195,7 @@ class Recipe:
         return ranker
 
     def ranker(self, name: str = RANKER, negatives: Node | None = None, pairs: Node | None = None) -> Node:
-        """The config's cross-encoder.
+        """Declare the config's cross-encoder.
 
         Args:
             name: of the model.
@@ -211,26 +211,26 @@ class Recipe:
         return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:
-        """The miner's run over the dev split, which chooses the epoch of the ranker; None if nothing does."""
+        """Declare the miner's run over the dev split, which selects the ranker's epoch; None if nothing selects it."""
         settings, split = self.config.ranker, self.config.data.dev_split
         if not (settings.chooses_epoch and split):
             return None
         return self.ranked(split, foreign.with_dev_run(self.context, BM25 if self.miner() == SOURCE else self.miner()))
 
     def scorer(self, name: str) -> Node:
-        """A model that scores pairs: the config's cross-encoder, another one that is there by its name, a retriever."""
+        """Declare a model that scores pairs: the config's cross-encoder, a finished cross-encoder, or a retriever."""
         if name == RANKER:
             return self.ranker()
         return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
 
     def _choose_data(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
-        """What a training is given, and for the rest what the config's judges leave."""
+        """Return the inputs that a caller sets, and for the others what the config's judges leave."""
         complete = negatives is not None and pairs is not None
         own = Judged(negatives, pairs) if complete else self.training_data(hard_negatives)
         return Judged(negatives or own.negatives, pairs or own.pairs)
 
     def training_data(self, hard_negatives: bool) -> Judged:
-        """The candidates, if a training draws hard negatives, and the pairs that the config's judges leave."""
+        """Declare the candidates, if hard negatives are drawn, and the pairs that the config's judges leave."""
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
         judges = active_judges(config.judge, config.judge.judges, candidates is not None)
@@ -238,7 +238,7 @@ class Recipe:
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:
-        """A model that judges or mines: trained without judges or a ranker, on the data's own or BM25's candidates.
+        """Declare a model that judges or mines, trained without judges or a ranker, on candidates of the data or BM25.
 
         Args:
             name: ``trained``, ``untrained``, a variant, or the name of a model that is there.
@@ -251,7 +251,7 @@ class Recipe:
         return Recipe(self.context.of(changed), self.names if changed is config else {}).trained(name)
 
     def existing(self, name: str, kind: str) -> Node:
-        """What a name points to, whatever it was made from.
+        """Open the artefact that a name points to, whatever it was made from.
 
         Raises:
             ArtifactError: there is no such name.
@@ -275,7 +275,10 @@ class Recipe:
         return self.named(f"index/{model}", index.of_model(self.context, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """The run of BM25, a model, another program or ``fused``; of SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
+        """Declare the run of a system: BM25, a model, another program or ``fused``.
+
+        SYSTEM+MODEL is reranked, and SYSTEM@own, SYSTEM@split and SYSTEM@all search these partitions.
+        """
         name = f"runs/{split}/{system}"
         self.dataset()
         if "+" in system:
@@ -295,7 +298,7 @@ class Recipe:
         return self.named(name, search.of_model(self.context, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
-        """The run of a system, its best passages ordered anew.
+        """Declare the run of a system with its best passages in a new order.
 
         Args:
             split: the split.
@@ -309,7 +312,7 @@ class Recipe:
     # -- results
 
     def systems(self, split: str) -> list[str]:
-        """The systems that are compared on a split."""
+        """Return the systems that are compared on a split."""
         return foreign.compared(self.context, split)
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
@@ -324,7 +327,7 @@ class Recipe:
         return suspects and self.named(f"verdicts/{PAIRS_JUDGE}-{split}", suspects)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str) -> Node:
-        """A report of what judges say; the model is that which they ask, where they ask one."""
+        """Declare a report of judges' verdicts; judges that ask a retriever ask the model."""
         # It loads pandas, which no other node needs.
         from raydr.artefacts.audit import audit
 

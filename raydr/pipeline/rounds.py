@@ -29,7 +29,7 @@ from raydr.pipeline.training import declare_training, judge_held_out
 
 @dataclass
 class Round:
-    """The nodes of one round that are looked at afterwards."""
+    """The nodes of a round that results are read from."""
 
     number: int
     config: RunConfig
@@ -47,7 +47,7 @@ class Round:
     evaluations: dict[str, Node]
 
     def targets(self) -> list[Node]:
-        """Return what the round is about; all else is made for these."""
+        """Return the model, the statistics of candidates and the evaluations; all else is made for these."""
         return [self.model, *([self.statistics] if self.statistics is not None else []), *self.evaluations.values()]
 
     def vectors(self) -> list[Node]:
@@ -55,7 +55,7 @@ class Round:
         return [self.index.inputs["embeddings"], self.index]
 
     def nodes(self) -> dict[str, Node]:
-        """Return all nodes that lead to it, by key, in order."""
+        """Return all nodes of the round and those before it, by key, in a valid order."""
         nodes: dict[str, Node] = {}
         for target in self.targets():
             nodes |= {**target.ancestors(), target.key: target}

@@ -54,8 +54,8 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
         say(fact)
     dtype = recipe.context.facts.training_dtype(space.config.train, space.config.train.dtype)
     say(f"trials train in {dtype}")
-    config, max_failures = trial_config(plan, space.config, dtype), space.settings.trials.max_failures
-    objective = Objective(config, plan.refreshes, max_failures)
+    config = trial_config(plan, space.config, dtype)
+    objective = Objective(config, plan.refreshes, space.settings.trials.max_failures)
     node = study(session, plan, objective, concurrency)
     if not session.dry_run:
         # The data are what trials start from: only the search is done anew.
@@ -81,7 +81,7 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
 
 
 def trial_config(plan: TunePlan, config: RunConfig, dtype: str) -> RunConfig:
-    """A config of the space as trials have it: one arithmetic for all, shared warm-ups, and dev alone is looked at."""
+    """Return a config of the space as trials run it: with one arithmetic, shared warm-ups, evaluated on dev only."""
     warmups = None if plan.refreshes else plan.warmups or None
     train = config.train.model_copy(update={"dtype": dtype, "share_warmup": warmups})
     refresh = config.refresh.model_copy(update={"evaluate_splits": [config.data.dev_split]})
@@ -89,7 +89,7 @@ def trial_config(plan: TunePlan, config: RunConfig, dtype: str) -> RunConfig:
 
 
 def study(session: Session, plan: TunePlan, objective: Objective, concurrency: int) -> Node:
-    """The search as a node: what it depends on are the space, and the nodes of its default and of its corners.
+    """Declare the search: it depends on the space, and on the nodes of its default and of its corners.
 
     Which trials are stopped also depends on the order in which they end, which nobody knows.
 
@@ -98,15 +98,10 @@ def study(session: Session, plan: TunePlan, objective: Objective, concurrency: i
     """
     settings, dtype = plan.space.settings, objective.config.train.dtype
     nodes = [nodes_of(trial_config(plan, corner, dtype), plan.refreshes) for _, corner in plan.space.corners]
-    changing = {
-        key
-        for (values, _), own in zip(plan.space.corners, nodes, strict=True)
-        for key in values
-        if own.keys() != nodes[0].keys()
-    }
+    corners = zip(plan.space.corners, nodes, strict=True)
+    changing = {key for (values, _), own in corners if own.keys() != nodes[0].keys() for key in values}
     if idle := [key for key in plan.space.parameters if key not in changing]:
         raise ConfigError(f"{idle[0]} cannot be searched: with this config no value of it changes what a trial makes")
-
     content = {
         **settings.model_dump(mode="json", include={"space"}, exclude_unset=True, by_alias=True),
         "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},

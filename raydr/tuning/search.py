@@ -150,12 +150,12 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What Optuna's search asks for each trial: its ``number``, and its ``values`` by key.
+    """Gives Optuna's search the ``number`` and the ``values`` of each trial.
 
     Args:
         parameters: of the space.
         defaults: values of the first trial.
-        inside: the defaults lie in the space; else Optuna learns nothing from them.
+        inside: whether the defaults lie in the space; else Optuna learns nothing from them.
     """
 
     parameters: Mapping[str, Parameter]
@@ -170,7 +170,7 @@ class Suggestions:
 
 
 def make_searcher(plan: TunePlan) -> OptunaSearch:
-    """Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
+    """Make Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
     space, settings = plan.space, plan.space.settings.search
     points = [
         {key: parameter.encode(values[key]) for key, parameter in space.parameters.items()}
@@ -208,7 +208,7 @@ class SparingASHA(ASHAScheduler):  # type: ignore[misc]  # Ray is not typed
 
 
 def make_scheduler(plan: TunePlan) -> TrialScheduler:
-    """The scheduler that the space asks for."""
+    """Make the scheduler that the space asks for."""
     settings = plan.space.settings.scheduler
     if settings.name == "none":
         return FIFOScheduler()
@@ -220,7 +220,7 @@ def make_scheduler(plan: TunePlan) -> TrialScheduler:
 
 
 class Reporter(Callback):  # type: ignore[misc]
-    """Says what happens, logs trials, and removes the large things that trials leave which are over.
+    """Says what happens, logs trials, and removes large artefacts of trials that are over.
 
     Ray's MLflow callback writes flat runs; here a search is one run, with its trials below it.
 
@@ -299,7 +299,7 @@ def _current_reporter() -> Reporter:
 
 
 def trial_of(trial: Any) -> Trial:
-    """What a trial of Ray Tune has come to."""
+    """Return the state of a trial of Ray Tune."""
     last: Mapping[str, Any] = trial.last_result or {}
     status = "finished" if last.get("finished") else "stopped" if last.get("done") else "running"
     error = last.get("error", "its process died" if trial.status == "ERROR" else "")

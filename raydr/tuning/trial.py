@@ -1,4 +1,4 @@
-"""What a trial does: it makes the model of its config, or the rounds of its refresh, and tells the dev measures.
+"""A trial makes the model of its config, or the rounds of its refresh, and reports the dev measures.
 
 A trial is a target of the pipeline: what it agrees in with another trial, a verb or a killed search is there under its
 key. Its own process holds no CPU and no GPU; what works for it is a task of Ray that asks for its own, so that no two
@@ -46,7 +46,7 @@ HISTORY = "history.json"
 #: Seconds between two looks at work, and until work that was ended is gone.
 _LOOK_S, _GONE_S = 0.5, 120.0
 
-#: All rows of a trial so far, and whether the last one is there, and the model.
+#: All rows of a trial so far, and whether the trial is finished.
 News = Generator[tuple[list[Row], bool], None, None]
 
 
@@ -65,7 +65,7 @@ class Objective:
     max_failures: int = 0
 
     def follow(self, values: Mapping[str, Any], place: Folder) -> News:
-        """Do what one trial does, or go on with it; what works is ended when the generator is closed.
+        """Run a trial, or go on with it; its work ends when the generator is closed.
 
         Args:
             values: of the trial, by dotted key.
@@ -75,7 +75,7 @@ class Objective:
         return follow_refresh(config) if self.refreshes else follow_training(config, place)
 
     def nodes(self, values: Mapping[str, Any]) -> list[Node]:
-        """What a trial makes itself: what a training reads, apart from its warm-ups, may belong to a verb."""
+        """Return what only trials make: what a training reads, apart from its warm-ups, may belong to a verb."""
         try:
             nodes = list(nodes_of(with_values(self.config, values), self.refreshes).values())
         except RaydrError:
@@ -113,7 +113,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
     """
 
     def setup(self, config: dict[str, Any], objective: Objective, places: Folder) -> None:
-        """Begin.
+        """Prepare the trial.
 
         Args:
             config: the ``number`` and the ``values`` of the trial.
@@ -130,7 +130,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
 
 
 def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
-    """What Tune is told: every row once, and why the trial failed in the end."""
+    """Yield the results for Tune: every row once, and in the end why the trial failed."""
     reported: list[Row] = []
     num_failures = 0
 
@@ -159,7 +159,7 @@ def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> 
 
 @contextmanager
 def outside(task: Callable[..., Any], *arguments: Any, **resources: Any) -> Iterator[Any]:
-    """A Ray task outside the trial's placement group, never tried again.
+    """Run a Ray task outside the trial's placement group, and never again.
 
     When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
     takes its workers down and gives back what they hold: if its caller is killed, it leaves that to an actor that asks
@@ -210,7 +210,7 @@ class HistoryWatcher:
 
 
 def follow_training(config: RunConfig, place: Folder) -> News:
-    """Train, and tell the rows so far again and again."""
+    """Train, and yield the rows so far again and again."""
     settings = config.train
     # A group of Ray Train books its own.
     alone = {
@@ -226,7 +226,7 @@ def follow_training(config: RunConfig, place: Folder) -> News:
 
 
 def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:
-    """Train in the main thread, where Ray Train can be interrupted; returns the whole history.
+    """Train in the main thread, where Ray Train can be interrupted, and return the whole history.
 
     A trial that is one process also makes in it what it trains on, with the CPUs and GPUs that it holds.
     """
@@ -258,7 +258,7 @@ def make_round(config: RunConfig, number: int) -> None:
 
 
 def declare(config: RunConfig) -> Context:
-    """What the nodes of a trial's config are declared with."""
+    """Return the context in which nodes of a trial's config are declared."""
     return Context(config, _facts(config.workdir), config)
 
 
@@ -269,12 +269,12 @@ def _facts(workdir: str) -> Facts:
 
 
 def trained(config: RunConfig, watcher: Watcher | None = None) -> Node:
-    """The model that a trial of trainings makes; the watcher is told how far it is."""
+    """Declare the model of a trial that is a training; the watcher receives its progress."""
     return Recipe(declare(config)).trained(watcher=watcher)
 
 
 def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
-    """All nodes of a trial, by key; the model of a training is the last.
+    """Return all nodes of a trial by key; the model of a training is the last.
 
     Raises:
         RaydrError: its config has none.
@@ -287,7 +287,7 @@ def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
 
 
 def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -> Inventory:
-    """Make nodes of a trial; in a task outside the trial's own process.
+    """Make nodes of a trial, in a task outside the trial's own process.
 
     Args:
         config: of the trial.

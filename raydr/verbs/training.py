@@ -85,7 +85,7 @@ def tune(
 
     # Ray changes each trial's working directory.
     config = config.from_anywhere()
-    plan = open_plan(config, space, name, space_overrides or [])
+    plan = open_plan(config, space, name, space_overrides or ())
     with open_session(config, again, dry_run, dashboard=plan.nested) as session:
         return run_tune(session, plan)
 

@@ -178,9 +178,8 @@ class Estimator:
         """Cutting passages into terms, by all CPUs, and indexing; as many shards at a time as fit."""
         rates, rows, cpus = self.rates.terms(), self.num_passages, self.capacity["CPU"]
         num_shards = math.ceil(rows / SHARD_ROWS)
-        seconds = START_SECONDS + rows * (
-            rates.cut_seconds / cpus + rates.index_seconds / min(num_shards, max(1.0, cpus))
-        )
+        at_a_time = min(num_shards, max(1.0, cpus))
+        seconds = START_SECONDS + rows * (rates.cut_seconds / cpus + rates.index_seconds / at_a_time)
         worker_bytes = shard_memory(int(min(rows, SHARD_ROWS) * rates.term_bytes))
         note = f"{num_shards:,} shards" if num_shards > 1 else ""
         return _stage(node, seconds, cpus, 0, worker_bytes, rows * rates.term_bytes, note)

@@ -6,16 +6,16 @@ After a kill the same command resumes: finished nodes are identified by their ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import REPORT, evaluation
-from raydr.console import counted, say, show_summary, show_table
+from raydr.console import show_summary, show_table
 from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
 from raydr.pipeline.refresh_results import check_choice, round_result
-from raydr.pipeline.rounds import Arm, FinishedRounds, Round, lay_out, run_rounds
+from raydr.pipeline.rounds import Arm, FinishedRounds, Round, lay_out, next_rounds
 from raydr.pipeline.session import Session
 from raydr.pipeline.training import judge_held_out
 from raydr.store.folder import Folder
@@ -36,12 +36,10 @@ class RefreshOutcome:
 
 def finish_rounds(session: Session, context: Context) -> FinishedRounds:
     """Run the rounds of a refresh without arms, as far as they are not finished; nothing gets a name."""
-
-    def make(rounds: list[Round]) -> None:
+    [finished] = map(FinishedRounds, lay_out(context))
+    for rounds in next_rounds([finished], session.inventory):
         session.make(*(target for refresh_round in rounds for target in refresh_round.targets()), anew=[])
-
-    steps = run_rounds(lay_out(context), session.inventory, make)
-    return [finished for [finished] in steps][-1]
+    return finished
 
 
 def run_refresh(session: Session) -> RefreshOutcome | None:
@@ -59,8 +57,6 @@ def run_refresh(session: Session) -> RefreshOutcome | None:
 @dataclass
 class _Refresh:
     session: Session
-    #: Finished rounds by arm.
-    finished: dict[str, FinishedRounds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.config = self.session.config
@@ -70,6 +66,7 @@ class _Refresh:
         # --again repeats the rounds, but not the preparation of data.
         self.session.recipe.dataset()
         self.arms = lay_out(self.session.recipe.context)
+        self.finished = {arm.name: FinishedRounds(arm) for arm in self.arms}
         for arm in self.arms:
             for refresh_round in arm.rounds:
                 self._name(arm, refresh_round)
@@ -96,15 +93,8 @@ class _Refresh:
         if self.session.dry_run:
             self._make([refresh_round for arm in self.arms for refresh_round in arm.rounds])
             return None
-        for advanced in run_rounds(self.arms, self.session.inventory, self._make):
-            for done in advanced:
-                self.finished[done.arm.name] = done
-                if done.over and len(done.rounds) < len(done.arm.rounds):
-                    patience = counted(done.arm.settings.patience or 0, "round")
-                    say(
-                        f"{done.arm.name}: {patience} without a better {done.arm.measure} than round "
-                        f"{done.best.number}'s: stopping"
-                    )
+        for rounds in next_rounds(list(self.finished.values()), self.session.inventory):
+            self._make(rounds)
         return self._finish()
 
     def _make(self, rounds: list[Round]) -> None:

@@ -1,11 +1,11 @@
 """Refresh rounds: train, encode, index, search, mine, judge, train again. They are laid out as nodes, then run in turn.
 
-:func:`run_rounds` is the loop over rounds of refreshes, of trials that are refreshes, and of their confirmation.
+:func:`next_rounds` is the loop over rounds of refreshes, of trials that are refreshes, and of their confirmation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raydr.artefacts import index, search
@@ -18,6 +18,7 @@ from raydr.artefacts.negatives_statistics import statistics
 from raydr.artefacts.ranker import cross_encoder
 from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
+from raydr.console import counted, say
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
 from raydr.noise.judges.base import Judge
@@ -104,30 +105,30 @@ class FinishedRounds:
         return len(self.dev) == len(self.arm.rounds) or out_of_patience(self.values, self.arm.settings.patience)
 
 
-def run_rounds(
-    arms: Sequence[Arm], inventory: Inventory, make: Callable[[list[Round]], object], one_by_one: bool = False
-) -> Iterator[list[FinishedRounds]]:
-    """Run the rounds of arms until each arm is over.
+def next_rounds(
+    arms: Sequence[FinishedRounds], inventory: Inventory, one_by_one: bool = False
+) -> Iterator[list[Round]]:
+    """Yield the rounds to make next, until each arm is over; the only loop over rounds.
 
-    Arms run side by side. All their rounds are made at once, unless a round's result decides about the next.
+    The caller makes them and comes back: then their results are read, and added to their arms. Arms go on side by side.
+    All their rounds are yielded at once, unless the result of a round decides about the next.
 
     Args:
-        arms: the arms.
+        arms: the arms, without finished rounds at first.
         inventory: finds what was made.
-        make: makes the targets of rounds.
-        one_by_one: let the caller decide after each round whether another one begins.
-
-    Yields:
-        The arms that went on, with all their finished rounds; the next rounds begin when the caller comes back.
+        one_by_one: yield a single round of each arm, so that the caller can stop after each.
     """
-    finished = [FinishedRounds(arm) for arm in arms]
-    step = 1 if one_by_one or any(arm.settings.patience for arm in arms) else max(len(arm.rounds) for arm in arms)
-    while advancing := [each for each in finished if not each.over]:
+    patient = any(each.arm.settings.patience for each in arms)
+    step = 1 if one_by_one or patient else max(len(each.arm.rounds) for each in arms)
+    while advancing := [each for each in arms if not each.over]:
         begun = [each.arm.rounds[len(each.dev) :][:step] for each in advancing]
-        make([refresh_round for rounds in begun for refresh_round in rounds])
+        yield [refresh_round for rounds in begun for refresh_round in rounds]
         for each, rounds in zip(advancing, begun, strict=True):
             each.dev += [_dev_measures(inventory, refresh_round) for refresh_round in rounds]
-        yield advancing
+            if each.over and len(each.dev) < len(each.arm.rounds):
+                patience = counted(each.arm.settings.patience or 0, "round")
+                best = f"{each.arm.measure} than round {each.best.number}'s"
+                say(f"{each.arm.name}: {patience} without a better {best}: stopping")
 
 
 def _dev_measures(inventory: Inventory, done: Round) -> dict[str, float]:

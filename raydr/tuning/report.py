@@ -65,23 +65,23 @@ class Trial(Config):
         return self.rows[-1].epoch if self.rows else 0
 
 
-def rows_of(history: Sequence[Mapping[str, Any]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
-    """Return the rows of a training's history.
+def rows_of(figures: Iterable[Mapping[str, float]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
+    """Return the rows of a trial.
 
     Args:
-        history: of its manifest or progress: ``epoch`` from 0, and ``metrics``.
+        figures: metrics of each epoch, or round; those of the dev split begin with ``dev``.
         measure: the dev measure, as configured.
         keep: ``train.keep``: with ``best`` the score is the best measure so far.
 
-    >>> history = [{"epoch": at, "metrics": {"dev RR@10": value}} for at, value in enumerate([0.1, 0.3, 0.2])]
-    >>> [(row.epoch, row.score) for row in rows_of(history, "RR@10", "best")]
+    >>> figures = [{"dev RR@10": value} for value in [0.1, 0.3, 0.2]]
+    >>> [(row.epoch, row.score) for row in rows_of(figures, "RR@10", "best")]
     [(1, 0.1), (2, 0.3), (3, 0.3)]
     """
     rows: list[Row] = []
-    for epoch in history:
-        value = float(epoch["metrics"][f"dev {measure}"])
+    for epoch, metrics in enumerate(figures, 1):
+        value = metrics[f"dev {measure}"]
         score = max(value, rows[-1].score) if rows and keep == "best" else value
-        rows.append(Row(epoch=epoch["epoch"] + 1, score=score, metrics=dict(epoch["metrics"])))
+        rows.append(Row(epoch=epoch, score=score, metrics=dict(metrics)))
     return rows
 
 

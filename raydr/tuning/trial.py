@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -29,7 +29,7 @@ from raydr.errors import NodeLostError, RaydrError
 from raydr.pipeline.garbage import open_claims
 from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.rounds import Round, lay_out, run_rounds
+from raydr.pipeline.rounds import FinishedRounds, lay_out, next_rounds
 from raydr.pipeline.running import Runner
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker
@@ -41,7 +41,7 @@ from raydr.tuning.space import with_values
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress
 
-#: The history of a training in its trial's folder.
+#: Metrics of the epochs of a training, in its trial's folder.
 HISTORY = "history.json"
 #: Seconds between two looks at work, and until work that was ended is gone.
 _LOOK_S, _GONE_S = 0.5, 120.0
@@ -190,7 +190,7 @@ def _result_of(work: Any) -> Any:
 
 @dataclass(frozen=True)
 class HistoryWatcher:
-    """Writes the history of a training after each epoch but the last, which is over when the model is saved.
+    """Writes the metrics of all epochs after each epoch but the last, which is over when the model is saved.
 
     Args:
         place: folder of the trial.
@@ -206,7 +206,7 @@ class HistoryWatcher:
 
     def epoch(self, progress: Progress) -> None:
         if not progress.finished:
-            self.place.write_json(HISTORY, [row.model_dump() for row in progress.history])
+            self.place.write_json(HISTORY, [row.metrics for row in progress.history])
 
 
 def follow_training(config: RunConfig, place: Folder) -> News:
@@ -218,37 +218,38 @@ def follow_training(config: RunConfig, place: Folder) -> News:
         "num_gpus": float(settings.use_gpu),
         "label_selector": dict(settings.node_labels),
     }
+    rows = partial(rows_of, measure=settings.dev.measure, keep=settings.keep)
     with outside(train, config, place, **alone if settings.num_workers == 1 else {}) as training:
         while not ray.wait([training], timeout=_LOOK_S)[0]:
             if place.exists(HISTORY):
-                yield rows_of(place.read_json(HISTORY), settings.dev.measure, settings.keep), False
-        yield rows_of(_result_of(training), settings.dev.measure, settings.keep), True
+                yield rows(place.read_json(HISTORY)), False
+        yield rows(_result_of(training)), True
 
 
-def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:
-    """Train in the main thread, where Ray Train can be interrupted, and return the whole history.
+def train(config: RunConfig, place: Folder) -> list[dict[str, float]]:
+    """Train in the main thread, where Ray Train can be interrupted, and return the metrics of each epoch.
 
     A trial that is one process also makes in it what it trains on, with the CPUs and GPUs that it holds.
     """
     node = trained(config, HistoryWatcher(place))
     pool = ThisProcess(config.train.cpus_per_worker) if config.train.num_workers == 1 else RayPool()
-    history: list[dict[str, Any]] = make(config, [node], pool).open(node).info["history"]
-    return history
+    return [row["metrics"] for row in make(config, [node], pool).open(node).info["history"]]
 
 
 def follow_refresh(config: RunConfig) -> News:
     """Run the rounds of a refresh; the next round begins when the caller comes back."""
+    [finished] = map(FinishedRounds, lay_out(declare(config)))
 
-    def make_elsewhere(rounds: list[Round]) -> None:
-        with outside(make_round, config, rounds[-1].number) as work:
+    def rows() -> list[Row]:
+        figures = [{f"dev {measure}": mean for measure, mean in means.items()} for means in finished.dev]
+        return rows_of(figures, finished.arm.measure, "best")
+
+    for [refresh_round] in next_rounds([finished], Inventory(Places.of(config.workdir)), one_by_one=True):
+        if finished.dev:
+            yield rows(), False
+        with outside(make_round, config, refresh_round.number) as work:
             _result_of(work)
-
-    rows: list[Row] = []
-    arms, inventory = lay_out(declare(config)), Inventory(Places.of(config.workdir))
-    for [finished] in run_rounds(arms, inventory, make_elsewhere, one_by_one=True):
-        metrics = {f"dev {measure}": mean for measure, mean in finished.dev[-1].items()}
-        rows.append(Row(epoch=len(finished.dev), score=max(finished.values), metrics=metrics))
-        yield rows, finished.over
+    yield rows(), True
 
 
 def make_round(config: RunConfig, number: int) -> None:

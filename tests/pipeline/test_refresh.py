@@ -17,7 +17,7 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.pages.refresh import RoundResult
-from raydr.pipeline.rounds import Arm, FinishedRounds, lay_out, run_rounds
+from raydr.pipeline.rounds import Arm, FinishedRounds, lay_out, next_rounds
 from raydr.store.folder import Folder
 
 
@@ -131,25 +131,25 @@ def test_the_classifier_is_trained_once_or_in_each_round(planned):
     assert trained(classifier="each_round") == 3
 
 
-def test_rounds_end_when_patience_does(planned, monkeypatch):
+def test_rounds_end_when_patience_does(planned, monkeypatch, capsys):
     """An arm without patience goes on; the caller may look at each round."""
     arms = planned(refresh={"num_rounds": 4, "arms": {"patient": {}, "impatient": {"patience": 1}}})
     quality = {("patient", number): 0.1 for number in range(1, 5)} | {("impatient", 1): 0.1, ("impatient", 2): 0.3}
     by_round = {id(each): quality.get((arm.name, each.number), 0.2) for arm in arms for each in arm.rounds}
     monkeypatch.setattr("raydr.pipeline.rounds._dev_measures", lambda inventory, done: {"RR@10": by_round[id(done)]})
 
-    def run(arms: list[Arm], **options: Any) -> tuple[list[list[int]], dict[str, FinishedRounds]]:
-        made: list[list[int]] = []
+    def run(arms: list[Arm], **options: Any) -> tuple[list[list[int]], list[FinishedRounds]]:
         inventory: Any = None
-        steps = run_rounds(arms, inventory, lambda rounds: made.append([each.number for each in rounds]), **options)
-        return made, {done.arm.name: done for step in steps for done in step}
+        finished = list(map(FinishedRounds, arms))
+        return [[each.number for each in rounds] for rounds in next_rounds(finished, inventory, **options)], finished
 
     made, finished = run(arms)
     assert made == [[1, 1], [2, 2], [3, 3], [4]]
-    assert {name: (len(done.rounds), done.best.number) for name, done in finished.items()} == {
-        "patient": (4, 1),
-        "impatient": (3, 2),
-    }
+    assert [(done.arm.name, len(done.rounds), done.best.number) for done in finished] == [
+        ("patient", 4, 1),
+        ("impatient", 3, 2),
+    ]
+    assert "impatient: 1 round without a better RR@10 than round 2's: stopping" in capsys.readouterr().err
     assert run(arms[:1])[0] == [[1, 2, 3, 4]]
     assert run(arms[:1], one_by_one=True)[0] == [[1], [2], [3], [4]]
 

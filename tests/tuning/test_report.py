@@ -38,8 +38,9 @@ def test_the_result_and_its_uncertainty_come_first(outcome: TuneOutcome) -> None
     assert re.search("<details><summary>best.yaml.*?</summary>.*seed: 0", page)
 
 
-def test_listed_numbers_are_ticks(outcome: TuneOutcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm-ups of 1 to 3 epochs had ticks at 1.2 and 1.4."""
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Axes]:
+    """The panels of a picture by setting."""
     drawn: dict[str, Axes] = {}
 
     def keep(panels: list[tuple[str, Draw]], title: str) -> bytes:
@@ -49,6 +50,17 @@ def test_listed_numbers_are_ticks(outcome: TuneOutcome, monkeypatch: pytest.Monk
         return b""
 
     monkeypatch.setattr(report, "grid", keep)
+    return drawn
+
+
+def test_listed_numbers_are_ticks(outcome: TuneOutcome, drawn: dict[str, Axes]) -> None:
+    """Warm-ups of 1 to 3 epochs had ticks at 1.2 and 1.4."""
     score_by_setting(outcome)
     assert [label.get_text() for label in drawn["warmup_epochs"].get_xticklabels()] == ["1", "2", "3"]
     assert drawn["learning_rate"].get_xscale() == "log"
+
+
+def test_a_default_outside_the_list_has_a_tick(outcome: TuneOutcome, drawn: dict[str, Axes]) -> None:
+    outcome.default.values["train.sampler"] = {"name": "simans", "a": 0.5}
+    score_by_setting(outcome)
+    assert [label.get_text() for label in drawn["sampler"].get_xticklabels()] == ["top", "uniform", "simans(a=0.5)"]

@@ -119,7 +119,7 @@ def build_bm25(
     make_parts(counted_terms, pool, _count_shard, of_shards, "bm25: count terms")
     ranges = {f"all-{number:03d}.arrow": (sorted(of_shards), number) for number in range(num_ranges)}
     make_parts(counted_terms, pool, _add_range, ranges, "bm25: add up terms")
-    memory = _MEMORY_BASE + _MEMORY_FACTOR * max(sum(terms.done[name].bytes for name in parts) for parts in parts_of)
+    memory = shard_memory(max(sum(terms.done[name].bytes for name in parts) for parts in parts_of))
     say(
         f"bm25: indexing {len(passages):,} passages in {counted(len(shards), 'shard')}, each in up to "
         f"{memory / 2**30:,.1f} GiB of memory"
@@ -186,6 +186,11 @@ def search_bm25(
     }
     make_parts(making, pool, _merge_part, merged, "bm25: merge")
     return {"system": "bm25", "split": split, "top_k": top_k, "num_queries": sum(sizes.values())}
+
+
+def shard_memory(term_bytes: int) -> int:
+    """Return the bytes of memory that indexing a shard takes, from the bytes of its terms (8 a term of a passage)."""
+    return _MEMORY_BASE + _MEMORY_FACTOR * term_bytes
 
 
 def _part(at: int) -> str:

@@ -47,6 +47,11 @@ class TermCounts:
     def num_tokens(self) -> int:
         return int(self.counts.sum())
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the terms of all texts and their counts."""
+        return self.terms.nbytes + self.counts.nbytes
+
     def frequencies(self) -> pa.Table:
         """Return how many texts have each term: term, frequency."""
         frequency = np.bincount(self.terms, minlength=len(self.vocabulary))

@@ -1,11 +1,11 @@
-"""Train named configs with several seeds, search, evaluate, and compare them by paired tests.
+"""Search and evaluate models that were trained with several seeds, and compare them by paired tests.
 
 Tests compare each query's mean over the seeds: queries vary in the test, seeds do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +17,10 @@ from raydr.artefacts.evaluation import PER_QUERY, evaluation
 from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
-from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.session import Session
 from raydr.pipeline.training import judge_held_out
 from raydr.store.artifact import Artifact
 
-#: Makes the node of a config's model, from its declaration, name and seed.
-ModelOf = Callable[[Context, str, int], Node]
 #: measure → query id → value.
 Values = Mapping[str, Mapping[str, float]]
 
@@ -73,52 +70,42 @@ def interval_text(mean: float, low: float, high: float) -> str:
     return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def trained_model(context: Context, name: str, seed: int) -> Node:
-    """Train the config with a seed, on the data that its judges keep."""
-    recipe = Recipe(context)
-    settings = context.training().model_copy(update={"seed": seed})
-    return recipe.training(context, name, settings, recipe.training_data(context.config.draws_candidates))
-
-
-def compare_configs(
+def compare_models(
     session: Session,
-    configs: Mapping[str, Context],
+    context: Context,
+    models: Mapping[str, Sequence[Node]],
     seeds: Sequence[int],
     splits: Sequence[str],
     label: str,
-    model_of: ModelOf = trained_model,
 ) -> list[Compared]:
-    """Train each config with each seed, and compare them on each split; existing artefacts are reused.
+    """Compare the models of systems on each split; existing artefacts are reused.
 
     Afterwards passage vectors and indexes without a name are removed.
 
     Args:
         session: session of the run.
-        configs: declarations by system name; the others are compared with the first.
+        context: config of searches and evaluations.
+        models: models of each system, one for each seed; the other systems are compared with the first.
         seeds: seeds of the trainings.
         splits: evaluated splits.
         label: name of the evaluations, for example ``confirm``.
-        model_of: makes the node of a config's model.
     """
-    models = {
-        f"{system}-{seed}": model_of(run, f"{system}-{seed}", seed) for system, run in configs.items() for seed in seeds
+    named = {
+        f"{system}-{seed}": model for system, own in models.items() for seed, model in zip(seeds, own, strict=True)
     }
-    base = next(iter(configs.values()))
-    runs = {
-        split: {name: search.of_model(base, model, name, split) for name, model in models.items()} for split in splits
-    }
-    trainings = [run.config.train for run in configs.values()]
-    evaluations = {
-        split: evaluation(base, split, model_runs, judge_held_out(base, split, trainings), label=f"{label}-{split}")
-        for split, model_runs in runs.items()
-    }
+    trainings = [model.arguments["training"].train for model in named.values()]
+    evaluations = {}
+    for split in splits:
+        runs = {name: search.of_model(context, model, name, split) for name, model in named.items()}
+        suspects = judge_held_out(context, split, trainings)
+        evaluations[split] = evaluation(context, split, runs, suspects, label=f"{label}-{split}")
     made = session.make(*evaluations.values(), anew=[])
     session.prune(node for target in evaluations.values() for node in target.ancestors().values())
     compared = []
     for split, artifact in zip(evaluations, made, strict=True):
         values = query_values(artifact)
-        by_system = {system: [values[f"{system}-{seed}"] for seed in seeds] for system in configs}
-        compared.append(compare_seeds(base.config, split, seeds, by_system))
+        by_system = {system: [values[f"{system}-{seed}"] for seed in seeds] for system in models}
+        compared.append(compare_seeds(context.config, split, seeds, by_system))
     return compared
 
 

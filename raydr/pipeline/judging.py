@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,21 +54,6 @@ def active_judges(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: 
     return list({judge.name: judge for judge in active}.values())
 
 
-def judge_training_data(context: Context, candidates: Node | None, verdicts_of: Callable[[Judge, str], Node]) -> Judged:
-    """Return the nodes of the candidates and pairs that the cross-encoder of judges trains on.
-
-    Args:
-        context: config.
-        candidates: candidates of the training split; None if nothing is mined.
-        verdicts_of: returns the node of a judge's verdicts on a split.
-    """
-    settings, split = context.config.judge, context.config.data.train_split
-    if not settings.classifier.pairs_kept_by:
-        return Judged(candidates, None)
-    chain = settings.chain(settings.judge(settings.classifier.pairs_kept_by))
-    return Judged(candidates, filtered(context, {judge.name: verdicts_of(judge, split) for judge in chain}, split))
-
-
 def judge_all(
     context: Context, judges: Sequence[Judge], verdicts: Sequence[Node], negatives: Node | None, split: str
 ) -> Judged:
@@ -81,25 +67,31 @@ def judge_all(
     return Judged(negatives, filtered(context, on_pairs, split) if on_pairs else None)
 
 
-@dataclass(frozen=True)
-class VerdictNodes:
-    """Declares the nodes of verdicts on the candidates, or the pairs, of a split.
+@dataclass
+class Judging(ABC):
+    """Declares verdicts on the candidates, or the pairs, of a split.
+
+    A run and a refresh round say what is judged, which retriever judges ask, and what their cross-encoder learns from.
 
     Args:
         context: config.
         split: the judged split.
-        negatives: candidates, for judges of candidates.
-        retriever: returns the retriever of the run.
-        judge_training_data: returns the training data of a cross-encoder, see :func:`judge_training_data`.
-        verdicts_of: returns the verdicts on a split of the judge before a judge.
     """
 
     context: Context
     split: str
-    negatives: Node | None
-    retriever: Callable[[], Node]
-    judge_training_data: Callable[[], Judged]
-    verdicts_of: Callable[[Judge, str], Node]
+
+    @abstractmethod
+    def candidates(self, judge: Judge) -> Node:
+        """Return the candidates that a judge of candidates judges."""
+
+    @abstractmethod
+    def retriever(self) -> Node:
+        """Return the retriever that judges ask."""
+
+    @abstractmethod
+    def training_data(self, judge: Judge) -> Judged:
+        """Return the candidates and pairs of the training split that a judge's cross-encoder learns from."""
 
     def verdicts(self, judge: Judge) -> Node:
         """Return the node of a judge's verdicts.
@@ -109,14 +101,14 @@ class VerdictNodes:
         """
         settings, earlier = self.context.config.judge, None
         if isinstance(judge, SecondJudge) and judge.after:
-            earlier = self.verdicts_of(settings.judge(judge.after), self.split)
+            earlier = self.verdicts(settings.judge(judge.after))
         if isinstance(judge.asks(settings), Server):
             assert earlier is not None
             return asked_verdicts(self.context, judge, self.split, earlier)
-        negatives = self.negatives if judge.subject == "negatives" else None
-        return verdicts(self.context, judge, self.split, negatives, self.reads(judge), earlier)
+        negatives = self.candidates(judge) if judge.subject == "negatives" else None
+        return verdicts(self.context, judge, self.split, negatives, self._reads(judge, negatives), earlier)
 
-    def reads(self, judge: Judge) -> dict[str, Any]:
+    def _reads(self, judge: Judge, negatives: Node | None) -> dict[str, Any]:
         """Return the inputs of a judge besides data and candidates, by role.
 
         These are a model, models with their folds, or cross-fitted margins; none for the miner's scores.
@@ -133,7 +125,7 @@ class VerdictNodes:
             case Embedder():
                 return {MODEL: untrained(context, asked.model, asked.name)}
             case CrossEncoder():
-                return self._cross_encoders(asked.settings)
+                return self._cross_encoders(judge, asked.settings)
             case Reader():
                 return {MODEL: cross_encoder(context, asked.settings, None)}
             case Copy():
@@ -142,10 +134,12 @@ class VerdictNodes:
                         f"judge {judge.name} judges only the training split of its model, "
                         f"{context.config.data.train_split!r}; got {split!r}"
                     )
-                return {MODEL: _copy(context, judge, asked, self.negatives, self.retriever())}
+                return {MODEL: _copy(context, judge, asked, negatives, self.retriever())}
 
-    def _cross_encoders(self, settings: ClassifierConfig) -> dict[str, Any]:
-        context, training_data = self.context, self.judge_training_data() if settings.num_epochs else Judged(None, None)
+    def _cross_encoders(self, judge: Judge, settings: ClassifierConfig) -> dict[str, Any]:
+        context, training_data = self.context, Judged(None, None)
+        if settings.num_epochs:
+            training_data = self.training_data(judge)
         if settings.num_epochs and settings.num_hard_negatives and training_data.negatives is None:
             raise ConfigError(
                 f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives}, but the run mines no "
@@ -155,6 +149,21 @@ class VerdictNodes:
         if settings.num_folds > 1 and settings.num_epochs and self.split == context.config.data.train_split:
             return cross_fitting.cross_encoders(context, settings, training_data.negatives, training_data.pairs)
         return {MODEL: cross_encoder(context, settings, training_data.negatives, training_data.pairs)}
+
+
+def classifier_data(judging: Judging, candidates: Node | None) -> Judged:
+    """Return the candidates and pairs that the cross-encoder of judges trains on.
+
+    Args:
+        judging: declares verdicts on the training split.
+        candidates: its candidates; None if nothing is mined.
+    """
+    context, settings = judging.context, judging.context.config.judge
+    if not settings.classifier.pairs_kept_by:
+        return Judged(candidates, None)
+    chain = settings.chain(settings.judge(settings.classifier.pairs_kept_by))
+    kept = {judge.name: judging.verdicts(judge) for judge in chain}
+    return Judged(candidates, filtered(context, kept, judging.split))
 
 
 def _copy(context: Context, judge: Judge, asked: Copy, negatives: Node | None, retriever: Node) -> Node:

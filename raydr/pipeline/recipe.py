@@ -1,10 +1,9 @@
-"""Who needs what: the nodes that a config leads to, and what they are called in the working folder."""
+"""The nodes that a config leads to, and their names in the working folder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
@@ -25,7 +24,7 @@ from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
-from raydr.pipeline.judging import SUBJECTS, Judged, VerdictNodes, active_judges, judge_all, judge_training_data
+from raydr.pipeline.judging import SUBJECTS, Judged, Judging, active_judges, classifier_data, judge_all
 from raydr.pipeline.training import declare_training, judge_held_out, without_judges
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
@@ -52,7 +51,7 @@ class Recipe:
         return self.context.config
 
     def named(self, name: str, node: Node) -> Node:
-        """Return the node, under a name from now on.
+        """Name a node.
 
         Raises:
             ConfigError: the name would lead out of its folder, or is none that files can have.
@@ -70,7 +69,7 @@ class Recipe:
         return self.named("corpus", declare_corpus(self.context))
 
     def dataset(self) -> Node:
-        """Declare what is trained on and evaluated: the noisy data set if noise is injected."""
+        """Declare the data set that is trained on and evaluated: the noisy data set if noise is injected."""
         self.named("dataset", declare_prepared(self.context))
         self.corpus()
         if self.config.inject_noise is None:
@@ -80,7 +79,7 @@ class Recipe:
     # -- candidates and verdicts
 
     def miner(self) -> str:
-        """Return who proposes the run's candidates: what the config says, BM25 if it says nothing."""
+        """Return the miner of the run's candidates: BM25 unless the config names another."""
         return self.config.negatives.miner if self.config.negatives is not None else BM25
 
     def candidates(self, split: str, miner: str = "") -> Node:
@@ -96,7 +95,7 @@ class Recipe:
         return self.named(f"negatives/{miner}-{split}", mined(self.context, miner, ranked, split))
 
     def ranked(self, split: str, system: str) -> Node:
-        """Declare the run that candidates are taken from: of BM25, an imported run, a model trained without judges."""
+        """Declare the run that candidates are mined from: of BM25, imported, or of a model trained without judges."""
         needs_no_training = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
         if needs_no_training or foreign.is_embedder(self.context, system):
             return self.search(split, system)
@@ -113,25 +112,13 @@ class Recipe:
             label: ends the name in the working folder; by default a model that is not ``judge.model``.
         """
         self.dataset()
-        config, judged = self.config, self.candidates(split, miner) if judge.subject == "negatives" else None
-        asked, mined = model or config.judge.model, judged is not None or config.negatives is not None
-        train_split, of = config.data.train_split, partial(self.verdicts, miner=miner, model=model, label=label)
-        judging = VerdictNodes(
-            self.context,
-            split,
-            judged,
-            retriever=lambda: self.base_model(asked),
-            judge_training_data=lambda: judge_training_data(
-                self.context, self.candidates(train_split, miner) if mined else None, of
-            ),
-            verdicts_of=of,
-        )
-        name = f"{judge.name}-{miner or self.miner()}-{split}" if judged is not None else f"{judge.name}-{split}"
-        label = label or (asked if asked != config.judge.model else "")
-        return self.named(f"verdicts/{name}{label and f'-{label}'}", judging.verdicts(judge))
+        own = self.config.judge.model
+        asked = model or own
+        label = label or (asked if asked != own else "")
+        return _RunJudging(self.context, split, self, miner or self.miner(), asked, label).verdicts(judge)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
-        """Declare what judges leave of the pairs and the candidates of a split."""
+        """Declare the pairs and the candidates of a split that judges leave."""
         verdicts = [self.verdicts(judge, split, miner) for judge in judges]
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
         judged = judge_all(self.context, judges, verdicts, negatives, split)
@@ -145,7 +132,7 @@ class Recipe:
     # -- models
 
     def model(self, name: str = TRAINED) -> Node:
-        """Declare a model of the run: ``trained``, ``untrained``, a variant, or another that is there by its name."""
+        """Declare a model of the run: ``trained``, ``untrained``, a variant, or another finished model by its name."""
         check_retriever(name)
         self.dataset()
         if name == UNTRAINED:
@@ -184,7 +171,7 @@ class Recipe:
     def training(
         self, context: Context, name: str, settings: Training, data: Judged, watcher: Watcher | None = None
     ) -> Node:
-        """Declare a config's training on candidates and pairs, with what its loss and its detection read besides.
+        """Declare a training on candidates and pairs, with the other inputs of its loss and its detection.
 
         Args:
             context: the config, or a variant.
@@ -193,7 +180,8 @@ class Recipe:
             data: the candidates and pairs; the config's own where there are none.
             watcher: whom the training tells how far it is; the console if None.
         """
-        return declare_training(context, name, settings, data, lambda: self._teacher(context, name), watcher=watcher)
+        ranker = self._teacher(context, name) if context.config.train.loss.reads_ranker_scores else None
+        return declare_training(context, name, settings, data, ranker, watcher=watcher)
 
     def _teacher(self, context: Context, name: str) -> Node:
         """Declare the model whose scores a model of the config, or of a variant, learns from.
@@ -226,26 +214,26 @@ class Recipe:
         return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:
-        """Declare the miner's run over the dev split, which chooses the ranker's epoch; None if nothing does."""
+        """Declare the miner's run over the dev split, which selects the ranker's epoch; None if nothing selects it."""
         settings, split = self.config.ranker, self.config.data.dev_split
         if not (settings.chooses_epoch and split):
             return None
         return self.ranked(split, foreign.with_dev_run(self.context, BM25 if self.miner() == SOURCE else self.miner()))
 
     def scorer(self, name: str) -> Node:
-        """Declare a model that scores pairs: the config's cross-encoder, another cross-encoder by name, a retriever."""
+        """Declare a model that scores pairs: the config's cross-encoder, a finished cross-encoder, or a retriever."""
         if name == RANKER:
             return self.ranker()
         return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
 
     def _choose_data(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
-        """Return the data that are passed, and for the rest what the config's judges leave."""
+        """Return the inputs that a caller sets, and for the others what the config's judges leave."""
         complete = negatives is not None and pairs is not None
         own = Judged(negatives, pairs) if complete else self.training_data(hard_negatives)
         return Judged(negatives or own.negatives, pairs or own.pairs)
 
     def training_data(self, hard_negatives: bool) -> Judged:
-        """Declare the candidates, if a training draws hard negatives, and the pairs that the config's judges leave."""
+        """Declare the candidates, if hard negatives are drawn, and the pairs that the config's judges leave."""
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
         judges = active_judges(config.judge, config.judge.judges, candidates is not None)
@@ -253,7 +241,7 @@ class Recipe:
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:
-        """Declare a model that judges or mines, trained without judges or a ranker on the data's or BM25's candidates.
+        """Declare a model that judges or mines, trained without judges or a ranker, on candidates of the data or BM25.
 
         Args:
             name: ``trained``, ``untrained``, a variant, or the name of a model that is there.
@@ -266,7 +254,7 @@ class Recipe:
         return Recipe(self.context.of(changed), self.names if changed is config else {}).trained(name)
 
     def existing(self, name: str, kind: str) -> Node:
-        """Open what a name points to, whatever it was made from.
+        """Open the artefact that a name points to, whatever it was made from.
 
         Raises:
             ArtifactError: there is no such name.
@@ -290,7 +278,10 @@ class Recipe:
         return self.named(f"index/{model}", index.of_model(self.context, self.model(model), model))
 
     def search(self, split: str, system: str = TRAINED) -> Node:
-        """Declare a run of BM25, a model, another program, ``fused``, SYSTEM+MODEL (reranked), SYSTEM@own|split|all."""
+        """Declare the run of a system: BM25, a model, another program or ``fused``.
+
+        SYSTEM+MODEL is reranked, and SYSTEM@own, SYSTEM@split and SYSTEM@all search these partitions.
+        """
         name = f"runs/{split}/{system}"
         self.dataset()
         if "+" in system:
@@ -310,7 +301,7 @@ class Recipe:
         return self.named(name, search.of_model(self.context, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
-        """Declare the run of a system, its best passages ordered anew.
+        """Declare the run of a system with its best passages in a new order.
 
         Args:
             split: the split.
@@ -346,3 +337,37 @@ class Recipe:
         verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         return self.named(f"audits/{label or model}-{split}", audit(self.context, model, verdicts, negatives, split))
+
+
+@dataclass
+class _RunJudging(Judging):
+    """Declares verdicts of a run.
+
+    Args:
+        recipe: the run.
+        miner: proposes the candidates.
+        model: name of the retriever that judges ask.
+        label: ends the names of verdicts.
+    """
+
+    recipe: Recipe
+    miner: str
+    model: str
+    label: str
+
+    def verdicts(self, judge: Judge) -> Node:
+        name = f"{judge.name}-{self.miner}" if judge.subject == "negatives" else judge.name
+        label = f"-{self.label}" if self.label else ""
+        return self.recipe.named(f"verdicts/{name}-{self.split}{label}", super().verdicts(judge))
+
+    def candidates(self, judge: Judge) -> Node:
+        return self.recipe.candidates(self.split, self.miner)
+
+    def retriever(self) -> Node:
+        return self.recipe.base_model(self.model)
+
+    def training_data(self, judge: Judge) -> Judged:
+        config = self.context.config
+        of_training = replace(self, split=config.data.train_split)
+        mines = judge.subject == "negatives" or config.negatives is not None
+        return classifier_data(of_training, of_training.candidates(judge) if mines else None)

@@ -13,22 +13,8 @@ from raydr.evaluation.metrics import parse_measures
 from raydr.pages.ranker import RankerRecord
 from raydr.pages.refresh import RoundResult
 from raydr.pipeline.planning import Inventory
-from raydr.pipeline.rounds import Arm, Round
+from raydr.pipeline.rounds import Arm, Round, chosen_measure
 from raydr.pipeline.running import time_of
-
-
-def finished_rounds(inventory: Inventory, arm: Arm) -> list[Round]:
-    """Return the rounds whose evaluations are all finished."""
-    return [
-        refresh_round
-        for refresh_round in arm.rounds
-        if all(inventory.state(node) == "done" for node in refresh_round.evaluations.values())
-    ]
-
-
-def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
-    """Return the label of the measure that selects the best round."""
-    return next(iter(parse_measures([settings.measure or config.evaluate.measures[0]])))
 
 
 def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
@@ -51,37 +37,6 @@ def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
     """
     if chosen_measure(config, settings) not in parse_measures(config.evaluate.measures):
         raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
-
-
-def dev_measures(inventory: Inventory, config: RunConfig, done: Round) -> dict[str, float]:
-    """Return the means of all measures on the dev split after a round."""
-    result = load_result(inventory.open(done.evaluations[config.data.dev_split]))
-    return {summary.measure: summary.mean for summary in result.summaries}
-
-
-def dev_value(inventory: Inventory, config: RunConfig, settings: RefreshConfig, done: Round) -> float:
-    """Return the selecting measure on the dev split after a round."""
-    return dev_measures(inventory, config, done)[chosen_measure(config, settings)]
-
-
-def best_round(inventory: Inventory, config: RunConfig, settings: RefreshConfig, rounds: Sequence[Round]) -> Round:
-    """Return the first round with the highest selecting measure on the dev split.
-
-    Raises:
-        ConfigError: the measure is not evaluated.
-    """
-    return max(rounds, key=lambda refresh_round: dev_value(inventory, config, settings, refresh_round))
-
-
-def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
-    """Return whether the last ``patience`` rounds brought no better value.
-
-    >>> out_of_patience([0.1, 0.3, 0.2], 2), out_of_patience([0.1, 0.3, 0.2, 0.3], 2), out_of_patience([], 1)
-    (False, True, False)
-    """
-    if patience is None or not values:
-        return False
-    return len(values) - 1 - list(values).index(max(values)) >= patience
 
 
 def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.context import Context
@@ -27,7 +27,7 @@ def declare_training(
     name: str,
     settings: Training,
     data: Judged,
-    ranker: Callable[[], Node],
+    ranker: Node | None,
     start: Node | None = None,
     watcher: Watcher | None = None,
 ) -> Node:
@@ -38,14 +38,12 @@ def declare_training(
         name: name of the model; part of the label.
         settings: settings of the training.
         data: candidates and pairs; the config's own pairs if it has none.
-        ranker: returns the model whose scores the loss reads; called if the loss reads any.
+        ranker: model whose scores the loss reads; None if it reads none.
         start: model that training starts from; None: the checkpoint.
         watcher: receives progress updates; None: the console.
     """
     pairs = data.pairs or declare_dataset(context)
-    scores = None
-    if context.config.train.loss.reads_ranker_scores:
-        scores = ranker_scores(context, ranker(), pairs, data.negatives)
+    scores = ranker_scores(context, ranker, pairs, data.negatives) if ranker is not None else None
     suspects = None
     if settings.train.keep == "best":
         suspects = judge_held_out(context, settings.dev_split, [settings.train])

@@ -1,4 +1,4 @@
-"""A search as far as it can be checked before anything starts: its trials, when they may be stopped, what they take."""
+"""The plan of a search, checked before anything starts: its trials, when they may be stopped, what they need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from raydr.artefacts.context import encoders, trainers
 from raydr.artefacts.declaration import Resources
-from raydr.config.files import apply_override, merged
+from raydr.config.files import SPACES, apply_override, located, merged, read_mapping
 from raydr.config.run import RunConfig, check_name
 from raydr.distributed.resources import IF_IT_GROWS
 from raydr.errors import ConfigError
 from raydr.pipeline.refresh_results import check_measure
 from raydr.tuning.settings import as_text
-from raydr.tuning.space import SEARCHABLE, Space, build_space, load_space, with_values
+from raydr.tuning.space import SEARCHABLE, Space, build_space, with_values
 
 #: Sections that a space may fix, besides those that it may search.
 _FIXABLE = ("bm25", "search")
@@ -41,12 +41,12 @@ class TunePlan:
 
     @property
     def refreshes(self) -> bool:
-        """Whether a trial is a refresh, and not one training."""
+        """Whether a trial is a refresh, and not a training."""
         return self.space.settings.objective == "refresh"
 
     @property
     def unit(self) -> str:
-        """What trials are measured after."""
+        """What a trial is measured after: an epoch or a round."""
         return "round" if self.refreshes else "epoch"
 
     @property
@@ -56,29 +56,29 @@ class TunePlan:
 
     @property
     def measure(self) -> str:
-        """What trials are compared by, on the dev split."""
+        """The measure on the dev split that trials are compared by."""
         config = self.space.config
         return config.refresh.measure or config.evaluate.measures[0] if self.refreshes else config.train.dev.measure
 
     @cached_property
     def combinations(self) -> list[dict[str, Any]]:
-        """What a grid tries after the default, the last setting changing fastest; nothing for other searches."""
+        """Values that a grid tries after the default, the last setting changing fastest; empty for other searches."""
         return _combinations(self.space) if self.space.settings.search.algorithm == "grid" else []
 
     @property
     def total(self) -> int:
-        """Trials, the default among them."""
+        """Number of trials, the default among them."""
         search = self.space.settings.search
         return 1 + len(self.combinations) if search.algorithm == "grid" else search.num_trials or _NUM_TRIALS
 
     @property
     def warmups(self) -> tuple[int, ...]:
-        """The warm-ups of the space, in epochs, which trials share."""
+        """Warm-ups of the space, in epochs, which trials share."""
         numbers = {config.train.loss.num_warmup_epochs for _, config in self.space.corners}
         return tuple(sorted(numbers - {0}))
 
     def facts(self, concurrency: int) -> list[str]:
-        """How it is searched with so many trials at a time, in sentences."""
+        """Describe in sentences how it is searched with so many trials at a time."""
         settings, unit = self.space.settings, self.unit
         which = f"the best {unit} so far" if self.refreshes or self.space.config.train.keep == "best" else "the last"
         stopping = "no trial is stopped early"
@@ -92,26 +92,31 @@ class TunePlan:
         ]
 
 
-def open_plan(config: RunConfig, space: str | Mapping[str, Any], name: str, overrides: Sequence[str]) -> TunePlan:
+def open_plan(
+    config: RunConfig, space: str | Mapping[str, Any], name: str = "", overrides: Sequence[str] = ()
+) -> TunePlan:
     """Plan the search of a space file, or of its content.
 
     Args:
         config: the run; as it is, it is the first trial.
-        space: a file, or what would stand in it.
-        name: of a space that is no file.
+        space: a YAML file, the name of a space that comes with raydr, such as ``npc``, or the content of a space file.
+        name: name of the search in the working folder; empty: that of the file.
         overrides: ``key.path=value`` for settings of the space.
 
     Raises:
-        ConfigError: the name is none of a folder, the space is not valid, or cannot be searched with this config.
+        ConfigError: the name is none of a folder, the space is missing or not valid, or cannot be searched with this
+            config.
     """
     if name:
         check_name(name, "search")
     changes: dict[str, Any] = {}
     for override in overrides:
         apply_override(changes, override, "--set-space")
-    if isinstance(space, str):
-        return plan_search(load_space(space, config, changes))
-    return plan_search(build_space(merged(dict(space), changes), config, name or "space"))
+    if not isinstance(space, str):
+        return plan_search(build_space(merged(dict(space), changes), config, name or "space"))
+    file = located(space, SPACES, "space file")
+    raw = merged(read_mapping(file, "space file", "with a section space"), changes)
+    return plan_search(build_space(raw, config, name or file.stem, str(file)))
 
 
 def plan_search(space: Space) -> TunePlan:
@@ -182,14 +187,14 @@ def _combinations(space: Space) -> list[dict[str, Any]]:
 
 
 def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
-    """How many trials run at a time: as many trainings as fit; one refresh, whose nodes run side by side.
+    """Return how many trials run at a time: as many trainings as fit; a single refresh, whose nodes run side by side.
 
     Args:
         plan: of the search.
         capacity: CPUs and GPUs by Ray's names, ``ray.capacity`` of a cluster that grows.
 
     Raises:
-        ConfigError: not even one trial fits, or not as many as wanted.
+        ConfigError: no trial fits, or fewer than the space wants.
     """
     config, wanted = plan.space.config, plan.space.settings.trials.concurrency
     if plan.refreshes and wanted not in (None, 1):

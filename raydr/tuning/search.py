@@ -26,10 +26,11 @@ from ray.tune import Callback
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
+from raydr.artefacts.declaration import artefact
 from raydr.console import ProgressBar, progress_bar, say
 from raydr.errors import TuningError
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import Building
+from raydr.store.artifact import Artifact, Building
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import Tracker
 from raydr.training.checkpoint import checkpoint_folder
@@ -37,9 +38,11 @@ from raydr.tuning.plan import TunePlan
 from raydr.tuning.report import Row, Trial, best_trial
 from raydr.tuning.settings import Parameter, as_text
 from raydr.tuning.space import with_values
-from raydr.tuning.trial import VECTORS, Objective, TrialProcess
+from raydr.tuning.trial import Objective, TrialProcess
 
 BEST, TRIALS = "best.yaml", "trials.json"
+#: Rows of a search: so many that it is made on Ray, which Ray Tune needs.
+_MANY = 10**9
 #: What Ray books for a trial's own process: memory, and a place on the head, which no cloud takes back and which has no
 #: GPU that would be kept from going home. Its work books CPUs and GPUs for itself.
 TRIAL_SHELL = {"memory": 256 * 2**20, "node:__internal_head__": 0.001}
@@ -54,16 +57,26 @@ _TUNE_SETTINGS = {
 }
 
 
+@artefact("study", rows=lambda of: _MANY, content=lambda of: of.content)
 def search(
-    making: Building, tracker: Tracker, plan: TunePlan, name: str, objective: Objective, concurrency: int
+    making: Building,
+    tracker: Tracker,
+    corpus: Artifact,
+    dataset: Artifact,
+    *,
+    content: Mapping[str, Any],
+    plan: TunePlan,
+    objective: Objective,
+    concurrency: int,
 ) -> dict[str, Any]:
-    """Run the trials that are not over, and put what they came to into the artefact.
+    """Run the trials that are not over, and put their results into the artefact.
 
     Args:
         making: the ``study``.
         tracker: its MLflow run; each trial is nested in it.
+        corpus, dataset: the data, which the trials read by themselves.
+        content: what the result depends on.
         plan: the space and how it is searched.
-        name: of the search.
         objective: what a trial does.
         concurrency: trials at a time.
 
@@ -71,15 +84,16 @@ def search(
         TuningError: no trial was trained to its end.
         KeyboardInterrupt: Ctrl-C; the same command goes on.
     """
+    tracker.log_params(plan.space.settings.model_dump(mode="json"))
     states = checkpoint_folder(making.folder)
     making.scratch.append(states)
-    with progress_bar(f"tune {name}", plan.total, "trials") as bar:
+    with progress_bar(f"tune {plan.space.name}", plan.total, "trials") as bar:
         reporter = Reporter(tracker, plan, objective, bar)
         try:
-            _open_tuner(states, plan, name, objective, concurrency).fit()
+            _open_tuner(states, plan, objective, concurrency).fit()
         finally:
             reporter.close()
-    trials = [reporter.trials[number] for number in sorted(reporter.trials)]
+    trials = reporter.trials
     best = best_trial(trials)
     if best is None:
         reason = next((trial.error for trial in trials if trial.error), "nothing was told")
@@ -88,16 +102,16 @@ def search(
             "or the space and search anew"
         )
     kept = {node.key for node in objective.nodes(best.values) if node.kind == "model"}
-    objective.forget([trial.values for trial in trials], (*VECTORS, "model", "warmup"), kept)
+    objective.forget([trial.values for trial in trials], ("model", "warmup"), kept)
     making.folder.write_json(TRIALS, [trial.model_dump(mode="json") for trial in trials])
     with making.folder.publish(BEST) as path:
-        Path(path).write_text(best_config(plan, name, best, trials[0]), encoding="utf-8")
+        Path(path).write_text(best_config(plan, best, trials[0]), encoding="utf-8")
     making.record_files()
     counts = Counter(str(trial.status) for trial in trials)
     return {"best": best.number, "best_score": best.score, **counts, "facts": plan.facts(concurrency)}
 
 
-def _open_tuner(states: Folder, plan: TunePlan, name: str, objective: Objective, concurrency: int) -> tune.Tuner:
+def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrency: int) -> tune.Tuner:
     os.environ |= _TUNE_SETTINGS
     for logger in ("ray.tune", "ray.air"):
         # Nor stack traces of trials that fail.
@@ -108,7 +122,7 @@ def _open_tuner(states: Folder, plan: TunePlan, name: str, objective: Objective,
         tune.PlacementGroupFactory([TRIAL_SHELL]),
     )
     states = states.absolute()
-    place = states.root if states.is_local else states.url
+    place, name = states.root if states.is_local else states.url, plan.space.name
     if tune.Tuner.can_restore(f"{place}/{name}"):
         say("going on with a search that was interrupted")
         return tune.Tuner.restore(f"{place}/{name}", process, resume_unfinished=True)
@@ -136,12 +150,12 @@ def _open_tuner(states: Folder, plan: TunePlan, name: str, objective: Objective,
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What Optuna's search asks for each trial: its ``number``, and its ``values`` by key.
+    """Gives Optuna's search the ``number`` and the ``values`` of each trial.
 
     Args:
         parameters: of the space.
         defaults: values of the first trial.
-        inside: the defaults lie in the space; else Optuna learns nothing from them.
+        inside: whether the defaults lie in the space; else Optuna learns nothing from them.
     """
 
     parameters: Mapping[str, Parameter]
@@ -156,7 +170,7 @@ class Suggestions:
 
 
 def make_searcher(plan: TunePlan) -> OptunaSearch:
-    """Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
+    """Make Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
     space, settings = plan.space, plan.space.settings.search
     points = [
         {key: parameter.encode(values[key]) for key, parameter in space.parameters.items()}
@@ -194,7 +208,7 @@ class SparingASHA(ASHAScheduler):  # type: ignore[misc]  # Ray is not typed
 
 
 def make_scheduler(plan: TunePlan) -> TrialScheduler:
-    """The scheduler that the space asks for."""
+    """Make the scheduler that the space asks for."""
     settings = plan.space.settings.scheduler
     if settings.name == "none":
         return FIFOScheduler()
@@ -206,7 +220,7 @@ def make_scheduler(plan: TunePlan) -> TrialScheduler:
 
 
 class Reporter(Callback):  # type: ignore[misc]
-    """Says what happens, logs trials, and removes the large things that trials leave which are over.
+    """Says what happens, logs trials, and removes large artefacts of trials that are over.
 
     Ray's MLflow callback writes flat runs; here a search is one run, with its trials below it.
 
@@ -222,67 +236,62 @@ class Reporter(Callback):  # type: ignore[misc]
 
     def __init__(self, tracker: Tracker, plan: TunePlan, objective: Objective, bar: ProgressBar) -> None:
         self.tracker, self.plan, self.objective, self.bar = tracker, plan, objective, bar
-        #: By number.
-        self.trials: dict[int, Trial] = {}
+        #: All trials, when the search is over.
+        self.trials: list[Trial] = []
+        #: By number: MLflow runs of running trials, and epochs that were reported.
         self._trackers: dict[int, Tracker] = {}
+        self._reported: dict[int, int] = {}
         Reporter.current = self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _current_reporter, ()
 
     def close(self) -> None:
-        """The search ends; runs of trials that are not over stay resumable."""
+        """End the search; MLflow runs of trials that are not over stay resumable."""
         for tracker in self._trackers.values():
             tracker.end("KILLED")
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self.trials |= {trial.number: trial for trial in map(trial_of, trials)}
-        started = self.trials[trial.config["number"]]
+        started = trial_of(trial)
         settings = ", ".join(f"{key.rpartition('.')[2]} {as_text(value)}" for key, value in started.values.items())
         say(f"trial {started.number}{'' if started.number else ' (the default)'}: {settings}")
         tracker = self.tracker.child(f"trial-{started.number:03d}", {"raydr.trial": str(started.number)})
         tracker.log_params(started.values)
         self._trackers[started.number] = tracker
+        # A trial that resumes reports its rows again.
+        self._reported[started.number] = started.epochs
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         number, unit = trial.config["number"], self.plan.unit
-        known = self.trials[number]
-        # A trial that goes on tells its rows again.
-        for row in map(Row.model_validate, result["rows"][known.epochs :]):
+        for row in map(Row.model_validate, result["rows"][self._reported[number] :]):
             say(f"trial {number}: {unit} {row.epoch}, dev {row.score:.4f}")
             metrics = {f"{unit}/{name}": value for name, value in row.metrics.items()}
             self._trackers[number].log_metrics(metrics | {"score": row.score}, row.epoch)
-            known = known.model_copy(update={"rows": [*known.rows, row]})
-        self.trials[number] = known
+            self._reported[number] = row.epoch
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial_of(trial))
-
-    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Of a search that was killed when all trials were over, nothing else is told."""
-        self.trials = {trial.number: trial for trial in map(trial_of, trials)}
-
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(trial_of(trial).model_copy(update={"status": "failed", "error": "its process died"}))
-
-    def _end(self, trial: Trial) -> None:
-        self.trials[trial.number] = trial
-        if (tracker := self._trackers.pop(trial.number, None)) is not None:
-            tracker.set_tags({"raydr.status": trial.status} | ({"raydr.error": trial.error} if trial.error else {}))
-            tracker.end("FAILED" if trial.status == "failed" else "FINISHED")
-        over = [other for other in self.trials.values() if other.status != "running"]
-        # The work of the one that has just ended may not be down yet.
-        busy = [trial.values, *(other.values for other in self.trials.values() if other.status == "running")]
-        self.objective.forget([other.values for other in over if other.values not in busy], VECTORS)
+        ended, known = trial_of(trial), list(map(trial_of, trials))
+        if (tracker := self._trackers.pop(ended.number, None)) is not None:
+            tracker.set_tags({"raydr.status": ended.status} | ({"raydr.error": ended.error} if ended.error else {}))
+            tracker.end("FAILED" if ended.status == "failed" else "FINISHED")
+        over = [other for other in known if other.status != "running"]
+        # The work of the trial that has just ended may not be down yet.
+        busy = [ended.values, *(other.values for other in known if other.status == "running")]
+        self.objective.forget([other.values for other in over if other.values not in busy])
         best = best_trial(over)
         self.bar.set(len(over), self.plan.total)
-        score = f", dev {trial.score:.4f}" if trial.score is not None else ""
-        what = {"stopped": f"stopped after {self.plan.unit} {trial.epochs}{score}", "failed": f"failed: {trial.error}"}
+        score = f", dev {ended.score:.4f}" if ended.rows else ""
+        what = {"stopped": f"stopped after {self.plan.unit} {ended.epochs}{score}", "failed": f"failed: {ended.error}"}
         leader = f"; best so far trial {best.number} with {best.score:.4f}" if best is not None else ""
-        text = what.get(trial.status, trial.status + score)
-        say(f"trial {trial.number} {text} ({len(over)} of {self.plan.total} over{leader})")
+        text = what.get(ended.status, ended.status + score)
+        say(f"trial {ended.number} {text} ({len(over)} of {self.plan.total} over{leader})")
+
+    on_trial_error = on_trial_complete
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        self.trials = sorted(map(trial_of, trials), key=lambda trial: trial.number)
 
 
 def _current_reporter() -> Reporter:
@@ -290,7 +299,7 @@ def _current_reporter() -> Reporter:
 
 
 def trial_of(trial: Any) -> Trial:
-    """What a trial of Ray Tune has come to."""
+    """Return the state of a trial of Ray Tune."""
     last: Mapping[str, Any] = trial.last_result or {}
     status = "finished" if last.get("finished") else "stopped" if last.get("done") else "running"
     error = last.get("error", "its process died" if trial.status == "ERROR" else "")
@@ -304,9 +313,10 @@ def trial_of(trial: Any) -> Trial:
     )
 
 
-def best_config(plan: TunePlan, name: str, best: Trial, default: Trial) -> str:
-    """The best trial's config as a YAML file that says where it comes from."""
+def best_config(plan: TunePlan, best: Trial, default: Trial) -> str:
+    """Write the best trial's config as YAML that says where it comes from."""
     config = with_values(plan.space.config, best.values)
     verb = "refresh" if plan.refreshes else "train"
-    line = f"Trial {best.number} of the search {name}, for raydr {verb}: dev {plan.measure} {best.score or 0.0:.4f}"
-    return f"# {line}; the default {default.score or 0.0:.4f}\n{config.to_yaml()}"
+    line = f"Trial {best.number} of the search {plan.space.name}, for raydr {verb}: dev {plan.measure} {best.score:.4f}"
+    compared = f"the default {default.score:.4f}" if default.rows else "the default failed"
+    return f"# {line}; {compared}\n{config.to_yaml()}"

@@ -53,7 +53,7 @@ class Parameter:
     log: bool = False
 
     def suggest(self, trial: Trial, key: str) -> Any:
-        """The value that Optuna's sampler gives a trial; a number of a range has few digits."""
+        """Ask Optuna's sampler for the value of a trial; a number of a range has few digits."""
         if self.values is None:
             return self.rounded(trial.suggest_float(key, *self.ends, log=self.log))
         places = range(len(self.values))
@@ -62,14 +62,14 @@ class Parameter:
         ]
 
     def encode(self, value: Any) -> int | float | None:
-        """A value in Optuna's terms; None if it lies outside, as a default may."""
+        """Convert a value to Optuna's terms; None if it lies outside, as a default may."""
         if self.values is not None:
             text = as_text(value)
             return next((at for at, listed in enumerate(self.values) if as_text(listed) == text), None)
         return value if is_number(value) and self.ends[0] <= value <= self.ends[1] else None
 
     def rounded(self, value: float) -> float:
-        """A number of a range with few digits, and not beyond the ends."""
+        """Round a number of a range to few digits, and not beyond the ends."""
         low, high = self.ends
         return float(min(max(round_digits(value), low), high))
 
@@ -81,7 +81,7 @@ def _ascending(numbers: list[float]) -> list[float]:
 
 
 class Entry(Config):
-    """One entry of a space, as it is written."""
+    """An entry of a space file."""
 
     uniform: tuple[float, float] | None = None
     loguniform: tuple[float, float] | None = None
@@ -103,7 +103,7 @@ class Entry(Config):
         return raw
 
     def parameter(self, current: Any) -> Parameter:
-        """What it means for a setting.
+        """Return what a setting may be.
 
         Args:
             current: the setting's value in the config, which ``times`` multiplies.
@@ -205,7 +205,8 @@ class TuneConfig(Config):
 
 
 def round_digits(value: float) -> float:
-    """
+    """Round a number to few digits.
+
     >>> round_digits(0.00012345678), round_digits(3.0), round_digits(0.0)
     (0.0001235, 3.0, 0.0)
     """
@@ -213,7 +214,8 @@ def round_digits(value: float) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """
+    """Return whether a value is a number.
+
     >>> is_number(1), is_number(0.5), is_number(True), is_number("1")
     (True, True, False, False)
     """
@@ -221,7 +223,7 @@ def is_number(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A value as one short line, equal for equal values.
+    """Format a value as a short line, equal for equal values.
 
     >>> as_text({"name": "rcl", "beta": 0.5}), as_text("top"), as_text(0.25), as_text([])
     ('rcl(beta=0.5)', 'top', '0.25', 'none')

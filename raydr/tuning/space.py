@@ -6,13 +6,12 @@ import contextlib
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from raydr.component import explain
-from raydr.config.files import SPACES, located, merged, read_mapping
+from raydr.config.files import merged
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
 from raydr.tuning.settings import Objective, Parameter, TuneConfig, as_text
@@ -31,10 +30,10 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched.
+    """A search space bound to a config.
 
     Args:
-        name: of the space, for folders and titles.
+        name: name of the search, for folders and titles: that of the space file unless the user gives another.
         settings: of the space file.
         config: the run with what the space fixes: the config of the default trial.
         parameters: by dotted key.
@@ -50,7 +49,7 @@ class Space:
     corners: Sequence[tuple[dict[str, Any], RunConfig]]
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Columns and rows: each setting, its default, and what is tried."""
+        """Return columns and rows of a table: each setting, its default, and what is tried."""
         rows = []
         for key, parameter in self.parameters.items():
             texts = [as_text(value) for value in parameter.values or parameter.ends]
@@ -60,26 +59,18 @@ class Space:
         return ["setting", "default", "tried"], rows
 
 
-def load_space(path: str | Path, config: RunConfig, overrides: Mapping[str, Any] | None = None) -> Space:
-    """Read a space file and bind it to a config.
+def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str = "the space") -> Space:
+    """Bind a space to a config.
 
     Args:
-        path: a YAML file, or the name of a space that comes with raydr, such as ``npc``.
+        raw: content of a space file.
         config: the run.
-        overrides: nested settings of the space file that are changed.
+        name: name of the search.
+        where: the space in messages.
 
     Raises:
-        ConfigError: the file is missing or wrong, a key is not in the config, or a value of it is not valid.
+        ConfigError: a key is not in the config, or a value of it is not valid.
     """
-    file = located(path, SPACES, "space file")
-    if not file.is_file():
-        raise ConfigError(f"there is no space file {file}")
-    raw = read_mapping(file, "space file", "with a section space")
-    return build_space(merged(raw, overrides or {}), config, file.stem, str(file))
-
-
-def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str = "the space") -> Space:
-    """Bind a space to a config, see :func:`load_space`."""
     try:
         settings = TuneConfig.model_validate(raw)
     except ValidationError as error:
@@ -126,7 +117,7 @@ def _corners(
 
 
 def _as_listed(config: RunConfig, key: str, default: Any, parameter: Parameter) -> Any:
-    """The default as the space writes it, if the space lists it with fewer words: ``{name: nce}``."""
+    """Return the default as the space writes it, if the space lists it with fewer words: ``{name: nce}``."""
     for value in parameter.values or ():
         with contextlib.suppress(ConfigError):
             if value_at(with_values(config, {key: value}), key) == default:
@@ -135,7 +126,7 @@ def _as_listed(config: RunConfig, key: str, default: Any, parameter: Parameter) 
 
 
 def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """The config of a trial.
+    """Return the config of a trial.
 
     Raises:
         ConfigError: the values, by dotted key, make no valid config, alone or together.
@@ -149,7 +140,7 @@ def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
 
 
 def value_at(config: RunConfig, key: str) -> Any:
-    """What the config says for a dotted key.
+    """Return the value of a dotted key in a config.
 
     Raises:
         ConfigError: there is no such setting; the message has the ones that are there.
@@ -172,9 +163,10 @@ def value_at(config: RunConfig, key: str) -> Any:
 
 
 def check_searchable(key: str, objective: Objective = "training") -> None:
-    """
+    """Check that trials may differ in a setting.
+
     Raises:
-        ConfigError: the setting is not one that trials may differ in.
+        ConfigError: they may not.
     """
     section, sections = key.partition(".")[0], SEARCHABLE[objective]
     if section not in sections or section == key:

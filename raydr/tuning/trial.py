@@ -1,4 +1,4 @@
-"""What a trial does: it makes the model of its config, or the rounds of its refresh, and tells the dev measures.
+"""A trial makes the model of its config, or the rounds of its refresh, and reports the dev measures.
 
 A trial is a target of the pipeline: what it agrees in with another trial, a verb or a killed search is there under its
 key. Its own process holds no CPU and no GPU; what works for it is a task of Ray that asks for its own, so that no two
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -29,8 +29,7 @@ from raydr.errors import NodeLostError, RaydrError
 from raydr.pipeline.garbage import open_claims
 from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.refresh_results import dev_measures, dev_value, out_of_patience
-from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.rounds import FinishedRounds, lay_out, next_rounds
 from raydr.pipeline.running import Runner
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker
@@ -42,14 +41,12 @@ from raydr.tuning.space import with_values
 if TYPE_CHECKING:
     from raydr.training.checkpoint import Progress
 
-#: The history of a training in its trial's folder.
+#: Metrics of the epochs of a training, in its trial's folder.
 HISTORY = "history.json"
-#: Kinds that are large, and made again from a model.
-VECTORS = ("quantized", "embeddings", "index")
 #: Seconds between two looks at work, and until work that was ended is gone.
 _LOOK_S, _GONE_S = 0.5, 120.0
 
-#: All rows of a trial so far, and whether the last one is there, and the model.
+#: All rows of a trial so far, and whether the trial is finished.
 News = Generator[tuple[list[Row], bool], None, None]
 
 
@@ -68,7 +65,7 @@ class Objective:
     max_failures: int = 0
 
     def follow(self, values: Mapping[str, Any], place: Folder) -> News:
-        """Do what one trial does, or go on with it; what works is ended when the generator is closed.
+        """Run a trial, or go on with it; its work ends when the generator is closed.
 
         Args:
             values: of the trial, by dotted key.
@@ -78,7 +75,7 @@ class Objective:
         return follow_refresh(config) if self.refreshes else follow_training(config, place)
 
     def nodes(self, values: Mapping[str, Any]) -> list[Node]:
-        """What a trial makes itself: what a training reads, apart from its warm-ups, may belong to a verb."""
+        """Return what only trials make: what a training reads, apart from its warm-ups, may belong to a verb."""
         try:
             nodes = list(nodes_of(with_values(self.config, values), self.refreshes).values())
         except RaydrError:
@@ -86,13 +83,17 @@ class Objective:
             return []
         return nodes if self.refreshes else [*(node for node in nodes if node.kind == "warmup"), nodes[-1]]
 
-    def forget(self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str], kept: Collection[str] = ()) -> None:
-        """Remove what trials have made, unless it has a name, and the states of trainings that were stopped.
+    def forget(
+        self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str] = (), kept: Collection[str] = ()
+    ) -> None:
+        """Remove vectors and indexes that trials have made, and the states of trainings that were stopped.
+
+        Artefacts with a name stay.
 
         Args:
-            ended: values of trials that are over; no other trial is at work with the same ones.
-            kinds: of what is removed.
-            kept: keys of what stays.
+            ended: values of trials that are over; no other trial is at work with the same values.
+            kinds: further kinds that are removed.
+            kept: keys of artefacts that stay.
         """
         places = Places.of(self.config.workdir)
         needed = places.named_keys() | set(kept)
@@ -100,7 +101,7 @@ class Objective:
             folder = places.folder(node.kind, node.key)
             if node.kind == "model":
                 checkpoint_folder(folder).remove()
-            if node.kind in kinds and node.key not in needed:
+            if (node.temporary or node.kind in kinds) and node.key not in needed:
                 folder.remove()
 
 
@@ -112,7 +113,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
     """
 
     def setup(self, config: dict[str, Any], objective: Objective, places: Folder) -> None:
-        """Begin.
+        """Prepare the trial.
 
         Args:
             config: the ``number`` and the ``values`` of the trial.
@@ -129,7 +130,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
 
 
 def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
-    """What Tune is told: every row once, and why the trial failed in the end."""
+    """Yield the results for Tune: every row once, and in the end why the trial failed."""
     reported: list[Row] = []
     num_failures = 0
 
@@ -158,7 +159,7 @@ def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> 
 
 @contextmanager
 def outside(task: Callable[..., Any], *arguments: Any, **resources: Any) -> Iterator[Any]:
-    """A Ray task outside the trial's placement group, never tried again.
+    """Run a Ray task outside the trial's placement group, and never again.
 
     When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
     takes its workers down and gives back what they hold: if its caller is killed, it leaves that to an actor that asks
@@ -189,27 +190,27 @@ def _result_of(work: Any) -> Any:
 
 @dataclass(frozen=True)
 class HistoryWatcher:
-    """Writes the history of a training after each epoch, but not the last: that is over when the model is saved.
+    """Writes the metrics of all epochs after each epoch but the last, which is over when the model is saved.
 
     Args:
-        place: of the trial.
+        place: folder of the trial.
     """
 
     place: Folder
 
     def tell(self, message: str) -> None:
-        """Nobody reads the lines of single trials."""
+        """Show nothing: nobody reads the lines of single trials."""
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        """Only epochs count."""
+        """Show nothing: only epochs count."""
 
     def epoch(self, progress: Progress) -> None:
         if not progress.finished:
-            self.place.write_json(HISTORY, [row.model_dump() for row in progress.history])
+            self.place.write_json(HISTORY, [row.metrics for row in progress.history])
 
 
 def follow_training(config: RunConfig, place: Folder) -> News:
-    """Train, and tell the rows so far again and again."""
+    """Train, and yield the rows so far again and again."""
     settings = config.train
     # A group of Ray Train books its own.
     alone = {
@@ -217,52 +218,48 @@ def follow_training(config: RunConfig, place: Folder) -> News:
         "num_gpus": float(settings.use_gpu),
         "label_selector": dict(settings.node_labels),
     }
+    rows = partial(rows_of, measure=settings.dev.measure, keep=settings.keep)
     with outside(train, config, place, **alone if settings.num_workers == 1 else {}) as training:
         while not ray.wait([training], timeout=_LOOK_S)[0]:
             if place.exists(HISTORY):
-                yield rows_of(place.read_json(HISTORY), settings.dev.measure, settings.keep), False
-        yield rows_of(_result_of(training), settings.dev.measure, settings.keep), True
+                yield rows(place.read_json(HISTORY)), False
+        yield rows(_result_of(training)), True
 
 
-def train(config: RunConfig, place: Folder) -> list[dict[str, Any]]:
-    """Train in the main thread, where Ray Train can be interrupted; returns the whole history.
+def train(config: RunConfig, place: Folder) -> list[dict[str, float]]:
+    """Train in the main thread, where Ray Train can be interrupted, and return the metrics of each epoch.
 
     A trial that is one process also makes in it what it trains on, with the CPUs and GPUs that it holds.
     """
     node = trained(config, HistoryWatcher(place))
     pool = ThisProcess(config.train.cpus_per_worker) if config.train.num_workers == 1 else RayPool()
-    history: list[dict[str, Any]] = make(config, [node], pool).open(node).info["history"]
-    return history
+    return [row["metrics"] for row in make(config, [node], pool).open(node).info["history"]]
 
 
 def follow_refresh(config: RunConfig) -> News:
-    """Run the rounds of a refresh; the next one is begun when the caller comes back."""
-    rows: list[Row] = []
-    over = False
-    while not over:
-        with outside(run_round, config, len(rows) + 1) as work:
-            row, over = _result_of(work)
-        rows.append(row)
-        yield rows, over
+    """Run the rounds of a refresh; the next round begins when the caller comes back."""
+    [finished] = map(FinishedRounds, lay_out(declare(config)))
+
+    def rows() -> list[Row]:
+        figures = [{f"dev {measure}": mean for measure, mean in means.items()} for means in finished.dev]
+        return rows_of(figures, finished.arm.measure, "best")
+
+    for [refresh_round] in next_rounds([finished], Inventory(Places.of(config.workdir)), one_by_one=True):
+        if finished.dev:
+            yield rows(), False
+        with outside(make_round, config, refresh_round.number) as work:
+            _result_of(work)
+    yield rows(), True
 
 
-def run_round(config: RunConfig, number: int) -> tuple[Row, bool]:
-    """Run the rounds of a refresh up to one, from 1, as far as they are not done.
-
-    Returns:
-        The round's row, with the best score so far, and whether the refresh is over.
-    """
+def make_round(config: RunConfig, number: int) -> None:
+    """Make a round of a refresh, from 1, in a task."""
     [arm] = lay_out(declare(config))
-    done = arm.rounds[:number]
-    inventory = make(config, [target for round_ in done for target in round_.targets()])
-    values = [dev_value(inventory, config, arm.settings, round_) for round_ in done]
-    metrics = {f"dev {name}": mean for name, mean in dev_measures(inventory, config, done[-1]).items()}
-    over = number == len(arm.rounds) or out_of_patience(values, arm.settings.patience)
-    return Row(epoch=number, score=max(values), metrics=metrics), over
+    make(config, arm.rounds[number - 1].targets())
 
 
 def declare(config: RunConfig) -> Context:
-    """What the nodes of a trial's config are declared with."""
+    """Return the context in which nodes of a trial's config are declared."""
     return Context(config, _facts(config.workdir), config)
 
 
@@ -273,12 +270,12 @@ def _facts(workdir: str) -> Facts:
 
 
 def trained(config: RunConfig, watcher: Watcher | None = None) -> Node:
-    """The model that a trial of trainings makes; the watcher is told how far it is."""
+    """Declare the model of a trial that is a training; the watcher receives its progress."""
     return Recipe(declare(config)).trained(watcher=watcher)
 
 
 def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
-    """All nodes of a trial, by key; the model of a training is the last.
+    """Return all nodes of a trial by key; the model of a training is the last.
 
     Raises:
         RaydrError: its config has none.
@@ -291,7 +288,7 @@ def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
 
 
 def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -> Inventory:
-    """Make nodes of a trial; in a task outside the trial's own process.
+    """Make nodes of a trial, in a task outside the trial's own process.
 
     Args:
         config: of the trial.

@@ -19,7 +19,7 @@ from raydr.tuning.plan import open_plan
 from raydr.verbs.command import Again, ConfigFile, DryRun, Overrides, takes_config
 
 if TYPE_CHECKING:
-    from raydr.tuning.run import TuneOutcome
+    from raydr.tuning.report import TuneOutcome
 
 
 @takes_config
@@ -85,9 +85,9 @@ def tune(
 
     # Ray changes each trial's working directory.
     config = config.from_anywhere()
-    plan = open_plan(config, space, name, space_overrides or [])
+    plan = open_plan(config, space, name, space_overrides or ())
     with open_session(config, again, dry_run, dashboard=plan.nested) as session:
-        return run_tune(session, plan, name or plan.space.name)
+        return run_tune(session, plan)
 
 
 def tune_command(

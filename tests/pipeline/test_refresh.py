@@ -17,7 +17,7 @@ from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError
 from raydr.pages.refresh import RoundResult
-from raydr.pipeline.rounds import Arm, lay_out
+from raydr.pipeline.rounds import Arm, FinishedRounds, lay_out, next_rounds
 from raydr.store.folder import Folder
 
 
@@ -129,6 +129,29 @@ def test_the_classifier_is_trained_once_or_in_each_round(planned):
 
     assert trained() == 1
     assert trained(classifier="each_round") == 3
+
+
+def test_rounds_end_when_patience_does(planned, monkeypatch, capsys):
+    """An arm without patience goes on; the caller may look at each round."""
+    arms = planned(refresh={"num_rounds": 4, "arms": {"patient": {}, "impatient": {"patience": 1}}})
+    quality = {("patient", number): 0.1 for number in range(1, 5)} | {("impatient", 1): 0.1, ("impatient", 2): 0.3}
+    by_round = {id(each): quality.get((arm.name, each.number), 0.2) for arm in arms for each in arm.rounds}
+    monkeypatch.setattr("raydr.pipeline.rounds._dev_measures", lambda inventory, done: {"RR@10": by_round[id(done)]})
+
+    def run(arms: list[Arm], **options: Any) -> tuple[list[list[int]], list[FinishedRounds]]:
+        inventory: Any = None
+        finished = list(map(FinishedRounds, arms))
+        return [[each.number for each in rounds] for rounds in next_rounds(finished, inventory, **options)], finished
+
+    made, finished = run(arms)
+    assert made == [[1, 1], [2, 2], [3, 3], [4]]
+    assert [(done.arm.name, len(done.rounds), done.best.number) for done in finished] == [
+        ("patient", 4, 1),
+        ("impatient", 3, 2),
+    ]
+    assert "impatient: 1 round without a better RR@10 than round 2's: stopping" in capsys.readouterr().err
+    assert run(arms[:1])[0] == [[1, 2, 3, 4]]
+    assert run(arms[:1], one_by_one=True)[0] == [[1], [2], [3], [4]]
 
 
 def test_a_split_without_queries_is_refused_before_anything_is_trained(beir_folder, tiny_checkpoint, tmp_path):

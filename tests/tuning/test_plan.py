@@ -36,7 +36,7 @@ def test_trials_find_in_folders_of_their_own_what_is_named_from_here(
 ):
     monkeypatch.chdir(beir_folder.parent)
     searched = []
-    monkeypatch.setattr("raydr.tuning.run.run_tune", lambda session, plan, name: searched.extend([session, plan.space]))
+    monkeypatch.setattr("raydr.tuning.run.run_tune", lambda session, plan: searched.extend([session, plan.space]))
     raw = small_run(Path(beir_folder.name), tiny_checkpoint, Path("work"))
     raydr.tune(raydr.RunConfig.parse(raw), SPACE, name="mine")
     for trial in searched:

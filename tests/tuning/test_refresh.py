@@ -11,13 +11,13 @@ from small_runs import small_run
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import ray_session
-from raydr.pipeline.compare import compare_configs
+from raydr.pipeline.compare import compare_models
 from raydr.pipeline.rounds import lay_out
 from raydr.pipeline.session import open_session
 from raydr.tuning.plan import plan_search
-from raydr.tuning.run import refresh_model, study
+from raydr.tuning.run import study, train_anew
 from raydr.tuning.space import build_space, with_values
-from raydr.tuning.trial import VECTORS, Objective, declare, nodes_of, run_round
+from raydr.tuning.trial import Objective, declare, follow_refresh, nodes_of
 
 #: What differs from the default: another round.
 LONGER = {"refresh.num_rounds": 2}
@@ -46,22 +46,25 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
     objective = Objective(config, True)
     longer = with_values(config, LONGER)
     with ray_session(config.ray):
-        first, over = run_round(config, 1)
+        [([first], over)] = follow_refresh(config)
         assert over
         shared = there(config, "model")
         assert len(shared) == 1
-        assert run_round(longer, 1) == (first, False)
-        second, over = run_round(longer, 2)
+        rounds = follow_refresh(longer)
+        assert next(rounds) == ([first], False)
+        # A round begins when the search wants it.
+        assert there(longer, "model") == shared
+        (_, second), over = next(rounds)
         assert over
         assert set(second.metrics) == {"dev RR@10", "dev recall@5 (qrels)"}
         assert second.score == max(row.metrics["dev RR@10"] for row in (first, second))
         both = there(longer, "model")
         assert shared < both
-        objective.forget([LONGER], VECTORS)
+        objective.forget([LONGER])
         assert not there(longer, "index") | there(longer, "embeddings")
         # A trial to come may go on from them.
         assert there(longer, "model") == both
-        objective.forget([{}, LONGER], (*VECTORS, "model"), kept=shared)
+        objective.forget([{}, LONGER], ("model",), kept=shared)
         assert there(longer, "model") == shared
         # What is small stays, and a trial to come finds it.
         assert there(longer, "run")
@@ -70,10 +73,10 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
         configs = {"default": run, "best": run.of(longer)}
 
         def confirmed() -> Any:
-            return compare_configs(
-                session, configs, [config.seed + 1], ["dev", "test"], "confirm",
-                lambda own, name, seed: refresh_model(session, own, seed),
-            )  # fmt: skip
+            models = {
+                name: [train_anew(session, own, name, config.seed + 1, refreshes=True)] for name, own in configs.items()
+            }
+            return compare_models(session, run, models, [config.seed + 1], ["dev", "test"], "confirm")
 
         evaluations = confirmed()
         assert [evaluation.split for evaluation in evaluations] == ["dev", "test"]
@@ -94,7 +97,7 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
 def test_a_trial_that_cannot_be_planned_is_no_end_of_the_search(config: RunConfig) -> None:
     objective = Objective(config, True)
     with ray_session(config.ray):
-        objective.forget([{"refresh.judges": ["misspelt"]}, {"train.num_epochs": -1}], VECTORS)
+        objective.forget([{"refresh.judges": ["misspelt"]}, {"train.num_epochs": -1}])
 
 
 def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig) -> None:
@@ -110,7 +113,7 @@ def test_a_search_depends_on_judges_that_only_some_trials_use(config: RunConfig)
         }
         plan = plan_search(build_space(space, RunConfig.parse(raw), "mine"))
         with open_session(plan.space.config) as session:
-            return study(session, plan, "mine", Objective(plan.space.config, True), 1).key
+            return study(session, plan, Objective(plan.space.config, True), 1).key
 
     assert key(0.05) == key(0.05)
     assert key(0.05) != key(0.2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
@@ -11,23 +13,24 @@ from matplotlib.figure import Figure
 from raydr.pages.figure import Draw
 from raydr.tuning import report
 from raydr.tuning.plan import TunePlan
-from raydr.tuning.report import StudyResult, score_by_setting, tuning_page
+from raydr.tuning.report import TuneOutcome, score_by_setting, tuning_page
 from tuning.made_space import make_space, make_trial
 
 SAMPLERS = {"train.sampler": "top", "train.optimizer.learning_rate": 9e-05}
 
 
 @pytest.fixture
-def result() -> StudyResult:
+def outcome() -> TuneOutcome:
     trials = [
         make_trial(0, [0.1, 0.15], **SAMPLERS, **{"train.loss.warmup_epochs": 2}),
         make_trial(1, [0.1, 0.19], **SAMPLERS, **{"train.loss.warmup_epochs": 1}),
     ]
-    return StudyResult(TunePlan(make_space(), grace_epochs=2, max_epochs=8), "made", ["2 trials"], trials)
+    study: Any = SimpleNamespace(info={"facts": ["2 trials"]})
+    return TuneOutcome(TunePlan(make_space(), grace_epochs=2, max_epochs=8), study, trials)
 
 
-def test_the_result_and_its_uncertainty_come_first(result: StudyResult) -> None:
-    page = tuning_page(result, b"", [], "seed: 0")
+def test_the_result_and_its_uncertainty_come_first(outcome: TuneOutcome) -> None:
+    page = tuning_page(outcome, b"", "seed: 0")
     found, sure = re.findall('class="headline">([^<]+)<', page)
     assert found.startswith("The best is trial 1 with dev RR@10 0.1900")
     assert "since it was chosen there. Next: confirm.num_seeds" in sure
@@ -35,8 +38,9 @@ def test_the_result_and_its_uncertainty_come_first(result: StudyResult) -> None:
     assert re.search("<details><summary>best.yaml.*?</summary>.*seed: 0", page)
 
 
-def test_listed_numbers_are_ticks(result: StudyResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Warm-ups of 1 to 3 epochs had ticks at 1.2 and 1.4."""
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, Axes]:
+    """The panels of a picture by setting."""
     drawn: dict[str, Axes] = {}
 
     def keep(panels: list[tuple[str, Draw]], title: str) -> bytes:
@@ -46,6 +50,17 @@ def test_listed_numbers_are_ticks(result: StudyResult, monkeypatch: pytest.Monke
         return b""
 
     monkeypatch.setattr(report, "grid", keep)
-    score_by_setting(result)
+    return drawn
+
+
+def test_listed_numbers_are_ticks(outcome: TuneOutcome, drawn: dict[str, Axes]) -> None:
+    """Warm-ups of 1 to 3 epochs had ticks at 1.2 and 1.4."""
+    score_by_setting(outcome)
     assert [label.get_text() for label in drawn["warmup_epochs"].get_xticklabels()] == ["1", "2", "3"]
     assert drawn["learning_rate"].get_xscale() == "log"
+
+
+def test_a_default_outside_the_list_has_a_tick(outcome: TuneOutcome, drawn: dict[str, Axes]) -> None:
+    outcome.default.values["train.sampler"] = {"name": "simans", "a": 0.5}
+    score_by_setting(outcome)
+    assert [label.get_text() for label in drawn["sampler"].get_xticklabels()] == ["top", "uniform", "simans(a=0.5)"]

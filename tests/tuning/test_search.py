@@ -28,8 +28,8 @@ def test_a_group_that_is_stopped_leaves_nothing_behind(ray_local, beir_folder, t
     train = {"num_workers": 2, "num_epochs": 6}
     config = make_config(beir_folder, tiny_checkpoint, tmp_path / "work", train=train)
     tuning = raydr.tune(config, GRID | {"scheduler": {"grace_epochs": 2}}, name="mine")
-    assert [trial.status for trial in tuning.result.trials] == ["finished", "stopped"]
-    assert [row.epoch for row in tuning.result.trials[1].rows] == [1, 2]
+    assert [trial.status for trial in tuning.trials] == ["finished", "stopped"]
+    assert [row.epoch for row in tuning.trials[1].rows] == [1, 2]
     # Only what the best trial has made is kept, under a name.
     kept = (tmp_path / "work/models/mine-best").resolve()
     assert [path for path in (tmp_path / "work/store/model").iterdir() if path.is_dir()] == [kept]
@@ -46,7 +46,7 @@ def test_rounds_of_refreshes_are_compared(ray_local, beir_folder, tiny_checkpoin
         refresh={"num_rounds": 2, "measure": "RR@10"},
     )
     tuning = raydr.tune(config, GRID | {"objective": "refresh"}, name="mine")
-    trials = tuning.result.trials
+    trials = tuning.trials
     assert [tuple(trial.values.values()) for trial in trials] == [(3e-3,), (1e-7,)]
     assert [(trial.status, len(trial.rows)) for trial in trials] == [("finished", 2), ("stopped", 1)]
     assert "dev recall@5 (qrels)" in trials[0].rows[0].metrics

@@ -11,9 +11,9 @@ from optuna.trial import FixedTrial
 
 from raydr.errors import ConfigError
 from raydr.training.sections import PairDetectionConfig
-from raydr.tuning.plan import num_side_by_side, plan_search
+from raydr.tuning.plan import num_side_by_side, open_plan, plan_search
 from raydr.tuning.settings import Entry
-from raydr.tuning.space import build_space, load_space, with_values
+from raydr.tuning.space import build_space, with_values
 from tuning.made_space import make_config, make_space
 
 SPACES = sorted((Path(__file__).parents[2] / "tune_spaces").glob("*.yaml"))
@@ -219,10 +219,11 @@ def test_the_nodes_of_a_refresh_must_fit():
 def test_a_space_file_is_found_and_its_settings_are_changed(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({"space": {"model.scale": {"uniform": [5, 50]}}}))
-    space = load_space(file, make_config(), {"search": {"num_trials": 5}})
+    space = open_plan(make_config(), str(file), overrides=["search.num_trials=5"]).space
     assert (space.name, space.settings.search.num_trials) == ("mine", 5)
+    assert open_plan(make_config(), str(file), "other").space.name == "other"
     with pytest.raises(ConfigError, match="there is no space file"):
-        load_space(tmp_path / "none.yaml", make_config())
+        open_plan(make_config(), str(tmp_path / "none.yaml"))
 
 
 @pytest.mark.parametrize("path", SPACES, ids=lambda path: path.stem)
@@ -232,7 +233,7 @@ def test_the_spaces_of_the_repository_fit_a_plain_config(path):
         model={"similarity": raw.get("requires", {}).get("model.similarity", "cosine")},
         train={"loss": "nce", "num_hard_negatives": 2},
     )
-    plan = plan_search(load_space(path, config))
+    plan = open_plan(config, str(path))
     assert plan.total >= 12
     assert plan.grace_epochs == 1 + max(plan.warmups, default=0) or plan.refreshes
     assert plan.space.settings.description

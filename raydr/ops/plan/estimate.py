@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from raydr.artefacts.bm25 import SHARD_ROWS, shard_memory
 from raydr.artefacts.cross_fitting import MARGINS
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.index import MOST_TRAIN_CPUS
@@ -66,6 +67,8 @@ class Estimator:
             estimate = self._pairs
         elif node.kind == MARGINS or (node.kind == "embeddings" and "model" in node.inputs):
             estimate = self._encoding
+        elif node.kind == "bm25":
+            estimate = self._bm25
         elif node.kind == "index":
             estimate = self._index
         elif node.kind == "run" and "index" in node.inputs:
@@ -170,6 +173,16 @@ class Estimator:
             pairs += min(dev.max_queries, self.num_queries.get(node.arguments["dev"], 0)) * dev.depth
         seconds = settings.num_epochs * pairs * pair.encode / workers
         return self._learning(node, seconds, model, 0)
+
+    def _bm25(self, node: Node) -> StageEstimate:
+        """Cutting passages into terms, by all CPUs, and indexing; as many shards at a time as fit."""
+        rates, rows, cpus = self.rates.terms(), self.num_passages, self.capacity["CPU"]
+        num_shards = math.ceil(rows / SHARD_ROWS)
+        at_a_time = min(num_shards, max(1.0, cpus))
+        seconds = START_SECONDS + rows * (rates.cut_seconds / cpus + rates.index_seconds / at_a_time)
+        worker_bytes = shard_memory(int(min(rows, SHARD_ROWS) * rates.term_bytes))
+        note = f"{num_shards:,} shards" if num_shards > 1 else ""
+        return _stage(node, seconds, cpus, 0, worker_bytes, rows * rates.term_bytes, note)
 
     def _index_of(self, node: Node) -> tuple[str, int, Rates, float, int]:
         """Factory string of an index, its vectors, the model that made them, bytes of one, and cells (0: none)."""

@@ -35,6 +35,8 @@ from raydr.models.config import CrossEncoderConfig, ModelConfig, Side
 from raydr.models.learning import choose_what_learns, num_learning
 from raydr.models.pooling import pooled_count
 from raydr.models.tokens import Tokens
+from raydr.negatives.bm25 import CorpusStatistics, build_shard
+from raydr.negatives.terms import Analyzer, join_passage
 from raydr.training.config import TrainConfig
 
 T = TypeVar("T")
@@ -91,6 +93,14 @@ class SearchRates(NamedTuple):
     fill_bytes: float
 
 
+class TermRates(NamedTuple):
+    """Seconds of one thread to cut a passage into terms and to index it, and the bytes of its terms."""
+
+    cut_seconds: float
+    index_seconds: float
+    term_bytes: float
+
+
 class Trials:
     """The trials of a plan: each is run when it is first asked for, and once.
 
@@ -129,6 +139,10 @@ class Trials:
     def search(self, dim: int) -> SearchRates:
         """Of an exact index."""
         return self._run(1, 0, "an index is filled and searched", _search, dim)[0]
+
+    def terms(self) -> TermRates:
+        """Of BM25: passages."""
+        return self._run(1, 0, "passages are indexed by BM25", _index_terms, *self._inputs[:2])[0]
 
     def _read(self, trial: Callable[..., Rates], what: str, model: ModelConfig | CrossEncoderConfig) -> Rates:
         encode = self._inputs[0].encode
@@ -291,6 +305,20 @@ def _train(config: RunConfig, corpus: Corpus, data: Dataset, model: ModelConfig,
         trainer.run()
     steps = np.diff(times[min(_WARM_UP, len(times) - 2) :])
     return Steps(float(np.median(steps)), _device_and_peak(device)[1])
+
+
+def _index_terms(config: RunConfig, corpus: Corpus) -> TermRates:
+    """Cut passages of a sample into terms, and index them."""
+    passages, analyzer = _sampled(config, corpus), Analyzer(config.bm25)
+    texts = list(map(join_passage, passages.titles, passages.texts))
+    counts = analyzer.count(texts)
+    statistics = CorpusStatistics(len(texts), counts.num_tokens, [counts.frequencies()])
+    with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
+        started = time.perf_counter()
+        build_shard([lambda: counts], statistics, config.bm25, scratch)
+        index = (time.perf_counter() - started) / len(texts)
+    cut = _seconds_a_row(lambda num: analyzer.count(texts[:num]), len(texts), config.plan.probe_seconds)
+    return TermRates(cut, index, counts.num_bytes / len(texts))
 
 
 def _search(dim: int) -> SearchRates:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from raydr.models.config import ModelConfig
-from raydr.ops.plan.trials import Rates, Reading, SearchRates, Steps
+from raydr.ops.plan.trials import Rates, Reading, SearchRates, Steps, TermRates
 from raydr.training.config import TrainConfig
 
 #: A hundredth of a second a passage, a thousandth a query; a tokenising task prepares a thousand a second.
@@ -34,6 +34,9 @@ class MadeRates:
 
     def search(self, dim: int) -> SearchRates:
         return SearchRates(1e9, 1e8)
+
+    def terms(self) -> TermRates:
+        return TermRates(cut_seconds=1e-4, index_seconds=2e-4, term_bytes=320.0)
 
     def with_texts(self, **changed: Reading) -> MadeRates:
         """With other texts of some kinds."""

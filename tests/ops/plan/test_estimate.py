@@ -170,6 +170,16 @@ def test_an_index_with_cells_costs_its_training_and_searches_less() -> None:
     assert built[1] - built[0] == pytest.approx((50_000 * 10 / 2 + 100_000) * 1000 * 64 / 1e9)
 
 
+def test_bm25_takes_the_memory_of_a_shard() -> None:
+    """Shards of two million passages with 40 terms of 8 bytes each: indexing takes five times their bytes."""
+    small, large = (estimate(config(), "bm25", cpus=4, num_passages=num) for num in (100_000, 21_000_000))
+    assert small.seconds - 3 == pytest.approx(100_000 * (1e-4 / 4 + 2e-4))
+    assert large.seconds - 3 == pytest.approx(21_000_000 * (1e-4 + 2e-4) / 4)
+    assert [each.worker_bytes - 2**28 for each in (small, large)] == [5 * 320 * 100_000, 5 * 320 * 2_000_000]
+    assert large.disk_bytes == 320 * 21_000_000
+    assert (small.note, large.note) == ("", "11 shards")
+
+
 def test_bytes_of_twenty_one_million_passages() -> None:
     """100 tokens of 128 dimensions in half precision are 538 GB, as parts and in the index."""
     several = replace(MODEL, dim=128, texts={"passage": PASSAGES._replace(vectors=100.0), "query": QUERIES})

@@ -39,7 +39,8 @@ def test_a_run_is_planned_done_and_compared(
     steps = [planned[f"train-{name}"].seconds for name in ("trained", "longer")]
     assert steps[1] > steps[0]
     assert planned["rerank-trained+ranker-test"].disk_bytes == 20 * 7 * 10
-    assert "bm25" in plan.missing
+    assert planned["bm25"].worker_bytes > 2**28
+    assert "search-bm25-test" in plan.missing
     shown = capsys.readouterr().err
     lines = shown[shown.index("plan for") :].splitlines()
     assert max(map(len, lines[: 2 + len(plan.stages)])) <= 80
@@ -63,6 +64,8 @@ def test_a_run_is_planned_done_and_compared(
     page = (tmp_path / "report.html").read_text()
     assert "Plan, and the time taken" in page
     assert "not run" in page
+    [index] = (tmp_path / "store/bm25").glob("*/shard-000")
+    assert planned["bm25"].disk_bytes == pytest.approx(sum(part.stat().st_size for part in index.iterdir()), rel=0.9)
 
 
 def times(workdir: Path) -> dict[str, str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.context import Context
@@ -149,6 +149,53 @@ class Judging(ABC):
         if settings.num_folds > 1 and settings.num_epochs and self.split == context.config.data.train_split:
             return cross_fitting.cross_encoders(context, settings, training_data.negatives, training_data.pairs)
         return {MODEL: cross_encoder(context, settings, training_data.negatives, training_data.pairs)}
+
+
+class DeclaresModels(Protocol):
+    """What a run offers to its judges."""
+
+    def named(self, name: str, node: Node) -> Node:
+        """Name a node."""
+
+    def candidates(self, split: str, miner: str = "") -> Node:
+        """Declare the candidates of a split."""
+
+    def base_model(self, name: str) -> Node:
+        """Declare a model that judges or mines."""
+
+
+@dataclass
+class RunJudging(Judging):
+    """Declares verdicts of a run.
+
+    Args:
+        recipe: the run.
+        miner: proposes the candidates.
+        model: name of the retriever that judges ask.
+        label: ends the names of verdicts.
+    """
+
+    recipe: DeclaresModels
+    miner: str
+    model: str
+    label: str
+
+    def verdicts(self, judge: Judge) -> Node:
+        name = f"{judge.name}-{self.miner}" if judge.subject == "negatives" else judge.name
+        label = f"-{self.label}" if self.label else ""
+        return self.recipe.named(f"verdicts/{name}-{self.split}{label}", super().verdicts(judge))
+
+    def candidates(self, judge: Judge) -> Node:
+        return self.recipe.candidates(self.split, self.miner)
+
+    def retriever(self) -> Node:
+        return self.recipe.base_model(self.model)
+
+    def training_data(self, judge: Judge) -> Judged:
+        config = self.context.config
+        of_training = replace(self, split=config.data.train_split)
+        mines = judge.subject == "negatives" or config.negatives is not None
+        return classifier_data(of_training, of_training.candidates(judge) if mines else None)
 
 
 def classifier_data(judging: Judging, candidates: Node | None) -> Judged:

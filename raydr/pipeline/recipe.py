@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
@@ -24,7 +24,7 @@ from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
-from raydr.pipeline.judging import SUBJECTS, Judged, Judging, active_judges, classifier_data, judge_all
+from raydr.pipeline.judging import SUBJECTS, Judged, RunJudging, active_judges, judge_all
 from raydr.pipeline.training import declare_training, judge_held_out, without_judges
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
@@ -115,7 +115,7 @@ class Recipe:
         own = self.config.judge.model
         asked = model or own
         label = label or (asked if asked != own else "")
-        return _RunJudging(self.context, split, self, miner or self.miner(), asked, label).verdicts(judge)
+        return RunJudging(self.context, split, self, miner or self.miner(), asked, label).verdicts(judge)
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """Declare the pairs and the candidates of a split that judges leave."""
@@ -337,37 +337,3 @@ class Recipe:
         verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         return self.named(f"audits/{label or model}-{split}", audit(self.context, model, verdicts, negatives, split))
-
-
-@dataclass
-class _RunJudging(Judging):
-    """Declares verdicts of a run.
-
-    Args:
-        recipe: the run.
-        miner: proposes the candidates.
-        model: name of the retriever that judges ask.
-        label: ends the names of verdicts.
-    """
-
-    recipe: Recipe
-    miner: str
-    model: str
-    label: str
-
-    def verdicts(self, judge: Judge) -> Node:
-        name = f"{judge.name}-{self.miner}" if judge.subject == "negatives" else judge.name
-        label = f"-{self.label}" if self.label else ""
-        return self.recipe.named(f"verdicts/{name}-{self.split}{label}", super().verdicts(judge))
-
-    def candidates(self, judge: Judge) -> Node:
-        return self.recipe.candidates(self.split, self.miner)
-
-    def retriever(self) -> Node:
-        return self.recipe.base_model(self.model)
-
-    def training_data(self, judge: Judge) -> Judged:
-        config = self.context.config
-        of_training = replace(self, split=config.data.train_split)
-        mines = judge.subject == "negatives" or config.negatives is not None
-        return classifier_data(of_training, of_training.candidates(judge) if mines else None)

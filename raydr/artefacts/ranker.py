@@ -7,61 +7,26 @@ how title and text become one input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
-
-import pyarrow as pa
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from raydr.artefacts.context import Context, trainers
 from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.run import Run
 from raydr.artefacts.train_progress import show_history
 from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.examples import read_examples
 from raydr.data.partitions import Scope
-from raydr.data.schema import RUNS
-from raydr.data.tables import choose_queries, of_queries
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
-from raydr.errors import ConfigError, DataError, ModelError
+from raydr.errors import ConfigError
 from raydr.models.training_config import CrossEncoderTraining
 from raydr.store.artifact import Artifact, Building
-from raydr.store.folder import Folder, publish_files
 from raydr.training.config import TrainConfig
-from raydr.training.ranker_config import RankerConfig
-
-if TYPE_CHECKING:
-    from raydr.models.cross_encoder import PairTokenizer
-    from raydr.training.checkpoint import Progress, Save
-    from raydr.training.cross_encoder import CrossEncoderTrainer
-    from raydr.training.process import WorkerProcess
-    from raydr.training.ranker_dev import RankerDev
-
-#: An easy question, its title and passage: how likely a language model must be to answer it by yes or no.
-_EASY, _LEAST_SHARE = (["capital of France"], [""], ["The capital of France is Paris."]), 0.01
-
-
-@dataclass(frozen=True)
-class CrossEncoderJob:
-    """What every worker of one training knows; picklable."""
-
-    settings: CrossEncoderTraining
-    split: str
-    seed: int
-    scope: Scope
-    data: Dataset
-    corpus: Corpus
-    negatives: Artifact | None
-    start: Artifact | None
-    dev: str
-    dev_run: Artifact | None
-    output: Folder
+from raydr.training.ranker_config import CrossEncoderJob
 
 
 def cross_encoder(
@@ -175,6 +140,9 @@ def train_cross_encoder(
     job = CrossEncoderJob(
         settings, split, seed, scope, data, Corpus(corpus), negatives, start, dev, dev_run, making.folder
     )
+    # PyTorch and Transformers take seconds to import, and most verbs make no ranker.
+    from raydr.artefacts.ranker_worker import train_worker
+
     outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
     title = f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch"
     if outcome["dev"]:
@@ -217,7 +185,9 @@ def save_cross_encoder(
     Raises:
         ModelError: it cannot be loaded, or is no cross-encoder.
     """
-    pool.run(_save_checkpoint, settings, making.folder)
+    from raydr.artefacts.ranker_worker import save_checkpoint
+
+    pool.run(save_checkpoint, settings, making.folder)
     making.record_files()
     return {"trained": False, "history": []}
 
@@ -231,100 +201,3 @@ def _check_workers(settings: CrossEncoderTraining, train: TrainConfig) -> None:
             f"{settings.section}.batch_size {size} is not divisible by train.num_workers {wrong[0]}"
             + (f" x accumulation_steps {settings.accumulation_steps}" if settings.accumulation_steps > 1 else "")
         )
-
-
-def _save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
-    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
-    from raydr.models.language_model import YesOrNo
-
-    model = CrossEncoder.from_config(settings.model, must_be_trained=True, section=settings.section)
-    tokenizer = PairTokenizer(settings.model)
-    if isinstance(model.classifier, YesOrNo):
-        share = model.classifier.share_of_words(tokenizer(*_EASY))
-        if share < _LEAST_SHARE:
-            raise ModelError(
-                f"{settings.section}: asked {_EASY[0][0]!r} about {_EASY[2][0]!r}, {settings.model.checkpoint} says "
-                f"yes or no with a probability of {share:.1%} only. It thinks aloud, or does not follow the prompt: "
-                "see the prompt's template and words"
-            )
-    publish_files(output, lambda path: model.save(path, tokenizer, settings.predicts))
-
-
-def train_worker(job: CrossEncoderJob, process: WorkerProcess) -> dict[str, Any]:
-    """Train on this worker's share of each batch; return the outcome."""
-    trainer, tokenizer = _set_up(job, process)
-    progress = trainer.run()
-    process.wait()
-    if process.rank == 0:
-        publish_files(job.output, lambda path: trainer.model.save(path, tokenizer, job.settings.predicts))
-    return {
-        "history": [row.model_dump() for row in progress.history],
-        "num_examples": len(trainer.examples),
-        "num_steps": trainer.num_steps,
-        "best_epoch": progress.best_epoch,
-        "loss": job.settings.loss.name,
-        "num_hard_negatives": job.settings.num_hard_negatives,
-        "num_random_negatives": job.settings.num_random_negatives,
-        "dev": {} if trainer.dev is None else {f"dev {name}": trainer.dev.before() for name in trainer.dev.measures},
-    }
-
-
-def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
-    """Return what measures the epochs; None if nothing does.
-
-    Raises:
-        DataError: no dev query has a judgment.
-    """
-    from raydr.training.ranker_dev import RankerDev
-
-    settings, split = job.settings, job.dev
-    if not isinstance(settings, RankerConfig) or settings.dev is None or job.dev_run is None:
-        return None
-    qrels = job.data.qrels(split)
-    chosen = choose_queries(set(qrels["query_id"].to_pylist()), settings.dev.max_queries, job.seed)
-    if not chosen:
-        raise DataError(
-            f"split {split!r} of the data set at {job.data.artifact.folder} has no judgments, so that no epoch of the "
-            "ranker can be measured on it: set data.dev_split to a split that has some, or ranker.dev to null"
-        )
-    rows = pa.concat_tables([RUNS.empty_table(), *Run(job.dev_run).of_queries(sorted(chosen))])
-    return RankerDev(rows, job.data.queries(split), of_queries(qrels, chosen), job.corpus, tokenizer, settings.dev)
-
-
-def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderTrainer, PairTokenizer]:
-    """Return the trainer in the state that it goes on from, and the model's tokenizer."""
-    from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
-    from raydr.models.precision import torch_dtype
-    from raydr.training.cross_encoder import CrossEncoderTrainer
-    from raydr.training.process import last_state
-
-    def report(progress: Progress, copy: Callable[[], Save]) -> None:
-        facts = {"epoch": progress.epoch, "global_step": progress.global_step}
-        process.report(facts | progress.history[-1].metrics, copy)
-
-    settings = job.settings
-    origin = settings.model
-    if job.start is not None:
-        origin = origin.model_copy(update={"checkpoint": job.start.local_folder()})
-    tokenizer = PairTokenizer(origin)
-    model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(process.device)
-    # What is saved with the model names the checkpoint of the run, not a folder of this node.
-    model.config = settings.model
-    shared = process.num_ranks > 1
-    examples = read_examples(job.data, job.split, job.negatives, job.corpus, job.scope, shared)
-    trainer = CrossEncoderTrainer(
-        settings,
-        job.seed,
-        model,
-        tokenizer,
-        examples,
-        job.corpus,
-        torch_dtype(settings.dtype),
-        report,
-        wrap=process.wrap,
-        dev=_dev(job, tokenizer),
-    )
-    folder = last_state(process.states)
-    if folder is not None:
-        trainer.resume(folder)
-    return trainer, tokenizer

@@ -11,9 +11,26 @@ import torch
 from numpy.typing import NDArray
 
 from raydr.data.parts import offsets_of
-from raydr.indexing.faiss_backend import load_faiss
+from raydr.indexing.config import SearchConfig
+from raydr.indexing.faiss_backend import EXACT, configure_search, load_faiss
+from raydr.indexing.shards import IndexShards
 from raydr.indexing.torch_search import TorchSets
+from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
 from raydr.models.precision import torch_threads
+
+
+def open_sets(index: IndexShards, shard: int, config: SearchConfig, device: str, num_threads: int) -> Any:
+    """Load a shard of passages with several vectors; the CPU searches an index that proposes candidates."""
+    lengths_N = index.num_vectors(shard)
+    if index.factory in EXACT:
+        return TorchSets(lengths_N, HalfVectors(index.load_sets(shard), device), index.score)
+    loaded = index.load(shard)
+    configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
+    vectors: VectorStore = (
+        coded_vectors(loaded, device) if index.scored_from_codes else HalfVectors(index.load_sets(shard), device)
+    )
+    passages = TorchSets(lengths_N, vectors, index.score)
+    return CandidateSearch(loaded, passages, config.num_nearest, config.num_candidates, num_threads)
 
 
 class CandidateSearch:

@@ -113,29 +113,15 @@ class ShardSearcher:
         self._threads = ThreadPoolExecutor(num_threads, initializer=faiss.omp_set_num_threads, initargs=(1,))
         self._first_rows = [int(index.starts[shard]) for shard in shards]
         self._partitions = [index.partitions[shard] for shard in shards]
-        self._indexes = [
-            self._prepare_sets(index, shard, config) if index.several else self._prepare(index.load(shard), config)
-            for shard in shards
-        ]
+        self._indexes = self._open(index, shards, config)
 
-    def _prepare_sets(self, index: IndexShards, shard: int, config: SearchConfig) -> Any:
-        """Load a shard of passages with several vectors; the CPU searches an index that proposes candidates."""
-        from raydr.indexing.candidates import CandidateSearch
-        from raydr.indexing.torch_search import TorchSets
-        from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
+    def _open(self, index: IndexShards, shards: Sequence[int], config: SearchConfig) -> list[Any]:
+        if not index.several:
+            return [self._prepare(index.load(shard), config) for shard in shards]
+        # Only passages with several vectors need PyTorch here.
+        from raydr.indexing.candidates import open_sets
 
-        lengths_N = index.num_vectors(shard)
-        if index.factory in EXACT:
-            return TorchSets(lengths_N, HalfVectors(index.load_sets(shard), self._device), self._score)
-        loaded = index.load(shard)
-        configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)
-        vectors: VectorStore = (
-            coded_vectors(loaded, self._device)
-            if index.scored_from_codes
-            else HalfVectors(index.load_sets(shard), self._device)
-        )
-        passages = TorchSets(lengths_N, vectors, self._score)
-        return CandidateSearch(loaded, passages, config.num_nearest, config.num_candidates, self._num_threads)
+        return [open_sets(index, shard, config, self._device, self._num_threads) for shard in shards]
 
     def _prepare(self, loaded: Any, config: SearchConfig) -> Any:
         configure_search(loaded, config.nprobe, config.ef_search, config.refine_factor)

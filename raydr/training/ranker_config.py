@@ -1,16 +1,22 @@
-"""Settings of the run's ranker."""
+"""Settings of the run's ranker, and the training of a cross-encoder as its workers get it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from raydr.component import Config, Pluggable
+from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
+from raydr.data.partitions import Scope
 from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE
 from raydr.models.training_config import CrossEncoderTraining
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 
 
 class RankerDevConfig(Config):
@@ -59,3 +65,20 @@ class RankerConfig(CrossEncoderTraining):
                 f"num_epochs is {self.num_epochs}: it would never begin; train longer, or let it begin earlier"
             )
         return self
+
+
+@dataclass(frozen=True)
+class CrossEncoderJob:
+    """What every worker of one training knows; picklable."""
+
+    settings: CrossEncoderTraining
+    split: str
+    seed: int
+    scope: Scope
+    data: Dataset
+    corpus: Corpus
+    negatives: Artifact | None
+    start: Artifact | None
+    dev: str
+    dev_run: Artifact | None
+    output: Folder

@@ -111,7 +111,7 @@ def test_a_model_that_answers_otherwise_is_refused(
 ) -> None:
     folder = make_language_model(tmp_path / "lm")
     # Drawn weights: each of some 300 tokens is about as likely.
-    monkeypatch.setattr("raydr.artefacts.ranker._LEAST_SHARE", 0.2)
+    monkeypatch.setattr("raydr.artefacts.ranker_worker._LEAST_SHARE", 0.2)
     config = changed(settings, 1, model="", checkpoint=folder)
     with pytest.raises(ModelError, match=r"asked 'capital of France' .* with a probability of [1-9]\.\d% only"):
         raydr.judge(config, judge=["language_model"])

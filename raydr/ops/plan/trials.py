@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 
 from raydr.config.files import merged
 from raydr.config.run import RunConfig
@@ -32,12 +33,18 @@ from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.build import write_index
 from raydr.indexing.faiss_backend import load_faiss, make_index
 from raydr.models.config import CrossEncoderConfig, ModelConfig, Side
+from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
+from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
+from raydr.models.inference import InferenceEncoder
+from raydr.models.int8 import quantize
 from raydr.models.learning import choose_what_learns, num_learning
 from raydr.models.pooling import pooled_count
+from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.negatives.bm25 import CorpusStatistics, build_shard
 from raydr.negatives.terms import Analyzer, join_passage
 from raydr.training.config import TrainConfig
+from raydr.training.run import TrainingInputs, build_trainer
 
 T = TypeVar("T")
 #: Steps before the clock starts, and rows of a first reading: kernels are chosen and memory is taken in them.
@@ -174,8 +181,6 @@ class Trials:
 
 
 def _timed(trial: Callable[..., T], num_threads: int, *arguments: Any) -> tuple[T, float]:
-    import torch
-
     started = time.perf_counter()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(num_threads)
@@ -184,10 +189,6 @@ def _timed(trial: Callable[..., T], num_threads: int, *arguments: Any) -> tuple[
 
 def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: ModelConfig, how: Arithmetic) -> Rates:
     """Tokenise and encode passages and queries of a sample."""
-    import torch
-
-    from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
-    from raydr.models.inference import InferenceEncoder
 
     encode, at_least = config.encode, config.plan.probe_seconds
 
@@ -198,8 +199,6 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
             return tokenizer(titles and titles[:num], texts[:num])
 
         if side == "passage" and encode.dtype == "int8":
-            from raydr.models.int8 import quantize
-
             quantized, tower = f"{folder}/int8", load_tower(folder, side).ready("cpu", torch.float32)
             quantize(tower, tokenize(_FEW), tokenizer.pad_id, side, quantized)
         batching = how.dtype, how.device, how.token_budget, None, encode.batching
@@ -230,7 +229,6 @@ def _read_pairs(
     config: RunConfig, corpus: Corpus, data: Dataset, settings: CrossEncoderConfig, how: Arithmetic
 ) -> Rates:
     """Score pairs of queries with passages of a sample."""
-    from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
 
     passages = _sampled(config, corpus)
     queries = data.queries(config.data.train_split)["text"].slice(0, _QUERIES).to_pylist()
@@ -279,11 +277,6 @@ class _Enough(Exception):
 def _train(config: RunConfig, corpus: Corpus, data: Dataset, model: ModelConfig, train: TrainConfig) -> Steps:
     """The median step of a training by plain NCE, so that one slow step does not count; hard negatives are drawn from
     the corpus."""
-    import torch
-
-    from raydr.models.dual_encoder import DualEncoder, build_tokenizers
-    from raydr.models.precision import resolve_dtype, torch_dtype
-    from raydr.training.run import TrainingInputs, build_trainer
 
     times: list[float] = []
 
@@ -338,7 +331,5 @@ def _search(dim: int) -> SearchRates:
 def _device_and_peak(device: str) -> tuple[str, int]:
     """What the device is called, and memory at its peak: of the device on a GPU, of this process otherwise."""
     if device == "cuda":
-        import torch
-
         return torch.cuda.get_device_name(), int(torch.cuda.max_memory_allocated())
     return "this machine's CPU", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

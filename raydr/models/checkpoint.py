@@ -13,6 +13,9 @@ from raydr.store.folder import Folder
 #: Files that decide what a model gives: weights, tokenizer, configs, chat template, and code that comes with a model.
 _CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py", "*.jinja")
 
+#: How a file begins that Git LFS has not fetched, and its size.
+_POINTER, _LARGEST_POINTER = b"version https://git-lfs", 1024
+
 
 def resolve_checkpoint(name: str) -> str:
     """Return a local folder, or the hub name itself.
@@ -33,11 +36,15 @@ def resolve_checkpoint(name: str) -> str:
         folder = Path(name).expanduser().absolute()
         if not (folder / "config.json").exists() and not (folder / MODEL_FILE).exists():
             state = "has no config.json" if folder.exists() else "does not exist"
+            if (folder / "adapter_config.json").exists():
+                state = "holds adapters alone (merge them into their model: PEFT's merge_and_unload)"
             raise ModelError(f"the checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
         for path in (*folder.iterdir(), *folder.glob("*/*")):
             # Reading it would wait for ever, or never end.
             if not path.is_file() and not path.is_dir():
                 raise ModelError(f"the checkpoint {folder}: {path} is no file that can be read")
+            if path.is_file() and path.stat().st_size < _LARGEST_POINTER and path.read_bytes().startswith(_POINTER):
+                raise ModelError(f"the checkpoint {folder}: {path} is a pointer of Git LFS, not its file: git lfs pull")
         return str(folder)
     return name
 

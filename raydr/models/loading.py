@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 from typing import Any
 
 import torch
@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError, RaydrError, first_line
 from raydr.models.foreign_settings import ENCODERS_ALONE
+from raydr.models.weight_checks import check_adapters, check_types, check_values, check_weights
 
 #: No network is larger.
 _MOST = {"num_hidden_layers": 1000, "hidden_size": 2**17, "num_attention_heads": 2**12, "vocab_size": 2**24}
-#: Names of missing weights in a message.
-_NAMED = 3
 
 
 @contextmanager
@@ -72,7 +71,7 @@ def check_shape(config: Any, what: str) -> None:
 def load_network(
     load: Callable[..., Any], source: str, what: str, is_new: Callable[[str], bool] = lambda key: False, **options: Any
 ) -> tuple[Any, set[str]]:
-    """Load a network, and refuse it where the files lack a weight that its architecture has.
+    """Load a network, and refuse it where its weights are not those of the files.
 
     A prefix that all names in the files share, as DDP (``module.``) and wrappers (``encoder.``) write it, is left out.
 
@@ -87,21 +86,27 @@ def load_network(
         The network, and the names of weights that were drawn anew.
 
     Raises:
-        ModelError: it cannot be loaded, or weights are missing that are not new.
+        ModelError: it cannot be loaded, or its files do not hold exactly this architecture's weights, as numbers.
     """
+    # A size that differs is refused by the weight's name, which the library's own error leaves to a table.
+    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **options}
     with naming(what), quiet_transformers():
-        network, info = load(source, output_loading_info=True, **options)
-        missing = {key for key in info["missing_keys"] if not is_new(key)}
+        network, info = load(source, **options)
         renaming = options.pop("key_mapping", None) or {}
-        for prefix in _shared_prefixes(info["unexpected_keys"]) if missing else ():
+        for prefix in (
+            _shared_prefixes(info["unexpected_keys"]) if set(filterfalse(is_new, info["missing_keys"])) else ()
+        ):
             mapping = {f"^{prefix.replace('.', '[.]')}": "", **renaming}
-            other, of_other = load(source, output_loading_info=True, key_mapping=mapping, **options)
-            if not any(not is_new(key) for key in of_other["missing_keys"]):
+            other, of_other = load(source, key_mapping=mapping, **options)
+            if all(map(is_new, of_other["missing_keys"])):
                 # The names in the file are not those that the network is saved with.
                 other._weight_conversions = None
-                return other, set(of_other["missing_keys"])
-        if missing:
-            raise ModelError(_missing_weights(what, missing, info["unexpected_keys"]))
+                network, info = other, of_other
+                break
+        check_adapters(network, what)
+        check_weights(network, info, what, is_new)
+        check_types(network, source, what)
+    check_values(network, what)
     return network, set(info["missing_keys"])
 
 
@@ -114,15 +119,6 @@ def _shared_prefixes(keys: set[str]) -> list[str]:
     pairs = zip(min(keys).split(".")[:-1], max(keys).split(".")[:-1], strict=False) if keys else ()
     words = [first for first, last in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     return [".".join(words[:num]) + "." for num in range(len(words), 0, -1)]
-
-
-def _missing_weights(what: str, missing: set[str], others: set[str]) -> str:
-    named = sorted(missing)
-    text = f"{what} lacks {len(named)} weights of its architecture: {', '.join(named[:_NAMED])}"
-    text += ", …" if len(named) > _NAMED else ""
-    if others:
-        text += f". Its files have others, such as {', '.join(sorted(others)[:_NAMED])}"
-    return f"{text}. Save it with the names that its class has (save_pretrained)"
 
 
 def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:

@@ -84,6 +84,79 @@ def test_weights_that_are_not_there_are_named(case: str, tmp_path: Path, tiny_ch
         CrossEncoder.from_config(ranker_config(other))
 
 
+def stored(source: str, folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> str:
+    """A copy of a checkpoint with other tensors in its file."""
+    shutil.copytree(source, folder)
+    weights = change({key: value.clone() for key, value in load_file(folder / WEIGHTS).items()})
+    save_file({key: value.clone() for key, value in weights.items()}, folder / WEIGHTS, metadata={"format": "pt"})
+    return str(folder)
+
+
+QUERY = "encoder.layer.0.attention.self.query.weight"
+Weights = dict[str, torch.Tensor]
+OTHER_TENSORS: dict[str, tuple[Callable[[Weights], Weights], str]] = {
+    "integers": (lambda own: own | {QUERY: own[QUERY].to(torch.int8)}, rf"{QUERY} is stored as int8 in .*{WEIGHTS}"),
+    "booleans": (lambda own: own | {QUERY: own[QUERY] > 0}, rf"{QUERY} is stored as bool"),
+    "float8": (lambda own: own | {QUERY: own[QUERY].to(torch.float8_e4m3fn)}, r"is stored as float8_e4m3fn"),
+    "NaN": (lambda own: own | {QUERY: own[QUERY] * torch.nan}, rf"{QUERY} has values that are NaN"),
+    "infinity": (lambda own: own | {QUERY: own[QUERY] + torch.inf}, rf"{QUERY} has values that are NaN or infinite"),
+    "LoRA": (lambda own: own | {f"{QUERY[:-6]}lora_A": torch.ones(4, 32)}, r"query\.lora_A in its files would be left"),
+    "scales": (lambda own: own | {f"bert.{QUERY}_scale": torch.ones(1)}, r"query\.weight_scale in its files would be"),
+    "a further layer": (
+        lambda own: own | {key.replace("layer.1.", "layer.2."): value for key, value in own.items()},
+        r"encoder\.layer\.2\..* \(13 others too\) would be left out.*set num_layers",
+    ),
+    "another width": (
+        lambda own: own | {QUERY: own[QUERY][:16]},
+        rf"{QUERY} has the shape \(16, 32\) in its files and \(32, 32\) by its config\.json",
+    ),
+    "twice": (lambda own: own | {f"bert.{QUERY}": own[QUERY] + 1}, rf"has {QUERY} twice, with and without 'bert\.'"),
+}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("case", OTHER_TENSORS)
+def test_a_file_whose_numbers_are_no_weights_is_refused(case: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    change, message = OTHER_TENSORS[case]
+    other = stored(tiny_checkpoint, tmp_path / "other", change)
+    with pytest.raises(ModelError, match=rf"model\.checkpoint '{other}'.*{message}"):
+        DualEncoder.from_config(short(other))
+    with pytest.raises(ModelError, match=message if case != "twice" else "twice"):
+        CrossEncoder.from_config(ranker_config(other))
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_floats_of_other_widths_and_leftovers_of_other_classes_are_taken(
+    dtype: torch.dtype, tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    leftovers = {"embeddings.position_ids": torch.arange(128)[None], "cls.predictions.bias": torch.zeros(9)}
+    other = stored(
+        tiny_checkpoint, tmp_path / "other", lambda own: {key: own[key].to(dtype) for key in own} | leftovers
+    )
+    np.testing.assert_allclose(vectors(short(other))["query"], vectors(short(tiny_checkpoint))["query"], atol=0.01)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_adapters_beside_the_weights_are_refused(whole: bool, tmp_path: Path, tiny_checkpoint: str) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModel
+
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "adapted"))
+    get_peft_model(AutoModel.from_pretrained(folder), LoraConfig(target_modules=["query"])).save_pretrained(folder)
+    if not whole:
+        (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"adapters (beside its weights|alone).*merge_and_unload"):
+        DualEncoder.from_config(short(str(folder)))
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "pointer"))
+    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
+    with pytest.raises(ModelError, match=rf"{folder / WEIGHTS} is a pointer of Git LFS"):
+        DualEncoder.from_config(short(str(folder)))
+
+
 def test_a_pooler_may_be_missing(tmp_path: Path, tiny_checkpoint: str) -> None:
     other = renamed(tiny_checkpoint, tmp_path / "other", lambda key: None if "pooler" in key else key)
     config = short(other)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from raydr.errors import ModelError
+from raydr.errors import ModelError, RaydrError, first_line
 from raydr.models.checkpoint_settings import MODEL_FILE, OFFLINE_CHECKPOINT, packaged_folder
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.store.folder import Folder
@@ -47,6 +49,25 @@ def resolve_checkpoint(name: str) -> str:
                 raise ModelError(f"the checkpoint {folder}: {path} is a pointer of Git LFS, not its file: git lfs pull")
         return str(folder)
     return name
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Turn whatever a library raises about a checkpoint's files into an error that names them.
+
+    Args:
+        what: for example ``model.checkpoint 'somebody/bert'``.
+
+    Raises:
+        ModelError: anything was raised that is not an error of raydr's own.
+    """
+    try:
+        yield
+    except (RaydrError, MemoryError):
+        raise
+    except Exception as error:
+        # Files of a checkpoint are read by many parsers, each with errors of its own.
+        raise ModelError(f"cannot load {what}: {first_line(error)}") from error
 
 
 def checkpoint_fingerprint(config: ModelConfig | CrossEncoderConfig) -> str:

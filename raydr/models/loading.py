@@ -11,11 +11,13 @@ from itertools import filterfalse, takewhile
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from raydr.errors import ModelError, RaydrError, first_line
+from raydr.errors import ModelError
+from raydr.models.checkpoint import naming
 from raydr.models.foreign_settings import ENCODERS_ALONE
-from raydr.models.weight_checks import check_adapters, check_types, check_values, check_weights
+from raydr.models.weight_checks import check_adapters, check_type, check_types, check_values, check_weights
 
 #: No network is larger.
 _MOST = {"num_hidden_layers": 1000, "hidden_size": 2**17, "num_attention_heads": 2**12, "vocab_size": 2**24}
@@ -33,25 +35,6 @@ def quiet_transformers() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(verbosity)
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Turn whatever a library raises about a checkpoint's files into an error that names them.
-
-    Args:
-        what: for example ``model.checkpoint 'somebody/bert'``.
-
-    Raises:
-        ModelError: anything was raised that is not an error of raydr's own.
-    """
-    try:
-        yield
-    except (RaydrError, MemoryError):
-        raise
-    except Exception as error:
-        # Files of a checkpoint are read by many parsers, each with errors of its own.
-        raise ModelError(f"cannot load {what}: {first_line(error)}") from error
 
 
 def check_shape(config: Any, what: str) -> None:
@@ -119,6 +102,34 @@ def _shared_prefixes(keys: set[str]) -> list[str]:
     pairs = zip(min(keys).split(".")[:-1], max(keys).split(".")[:-1], strict=False) if keys else ()
     words = [first for first, last in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     return [".".join(words[:num]) + "." for num in range(len(words), 0, -1)]
+
+
+def load_head(file: str, head: nn.Module, what: str, optional: tuple[str, ...] = ()) -> None:
+    """Load a small module, such as a linear layer; ``linear.`` in front of names is left out.
+
+    Args:
+        file: of safetensors, or of PyTorch.
+        head: the module.
+        what: the module, for messages.
+        optional: weights that the file need not have; they are zero.
+
+    Raises:
+        ModelError: the file does not hold exactly the module's weights, as numbers.
+    """
+    with naming(what):
+        tensors = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
+        weights = {key.removeprefix("linear."): value for key, value in tensors.items()}
+        own = head.state_dict()
+        if weights.keys() | set(optional) != own.keys():
+            raise ModelError(f"{what}: {file} holds {', '.join(weights)}; expected {', '.join(own)}")
+        weights = {key: torch.zeros_like(own[key]) for key in optional} | weights
+        for key, value in weights.items():
+            if value.shape != own[key].shape:
+                shapes = f"{tuple(value.shape)} in {file} and {tuple(own[key].shape)} by the settings"
+                raise ModelError(f"{what}: {key} has the shape {shapes}")
+            check_type(key, value, file, what)
+        head.load_state_dict(weights)
+        check_values(head, what)
 
 
 def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:

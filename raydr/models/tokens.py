@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.data.parts import offsets_of
-from raydr.errors import ModelError, first_line
+from raydr.errors import ModelError
+from raydr.models.checkpoint import naming
 from raydr.models.config import ModelConfig, Side
 
 
@@ -98,10 +99,8 @@ class Tokenizer:
     def __init__(self, name: str | Path, trust_remote_code: bool, pads_by_end: bool = False) -> None:
         from transformers import AutoTokenizer
 
-        try:
+        with naming(f"the tokenizer of {name}"):
             self.tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=trust_remote_code)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot load the tokenizer of {name}: {first_line(error)}") from None
         if self.tokenizer.pad_token_id is None and pads_by_end:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if self.tokenizer.pad_token_id is None:

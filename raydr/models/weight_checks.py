@@ -96,16 +96,26 @@ def check_types(network: Any, source: str, what: str) -> None:
     last_words, seen = {key.rpartition(".")[2] for key, _ in network.named_parameters()}, set[str]()
     for path in files:
         for key, value in load_state_dict(path, map_location="meta").items():
-            if key.rpartition(".")[2] in last_words and isinstance(value, Tensor) and value.dtype not in _PLAIN:
-                kind = str(value.dtype).removeprefix("torch.")
-                raise ModelError(
-                    f"{what}: {key} is stored as {kind} in {path}, and without its scale these are no weights. "
-                    "Save the model in float32, float16 or bfloat16"
-                )
+            if key.rpartition(".")[2] in last_words:
+                check_type(key, value, path, what)
             name = key.removeprefix(start)
             if name in own and name in seen:
                 raise ModelError(f"{what} has {name} twice, with and without {start!r} in front: keep one of them")
             seen.add(name)
+
+
+def check_type(key: str, value: Any, file: str, what: str) -> None:
+    """Refuse a weight whose stored numbers are not its values.
+
+    Raises:
+        ModelError: names the weight and its type.
+    """
+    if not isinstance(value, Tensor) or value.dtype not in _PLAIN:
+        kind = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
+        raise ModelError(
+            f"{what}: {key} is stored as {kind} in {file}, and without its scale these are no weights. Save the model "
+            "in float32, float16 or bfloat16"
+        )
 
 
 def check_values(network: nn.Module, what: str) -> None:

@@ -177,12 +177,12 @@ def test_a_saved_model_is_whole_or_refused(tmp_path: Path, tiny_checkpoint: str)
         load_tower(tmp_path / "saved", "query")
 
 
-def trained_ranker(folder: Path, tiny_checkpoint: str) -> str:
+def trained_ranker(folder: Path, tiny_checkpoint: str, num_labels: int = 1) -> str:
     from transformers import AutoModelForSequenceClassification
 
     shutil.copytree(tiny_checkpoint, folder)
     torch.manual_seed(1)
-    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=1).save_pretrained(folder)
+    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=num_labels).save_pretrained(folder)
     return str(folder)
 
 
@@ -199,6 +199,14 @@ def test_a_ranker_has_its_head_from_the_file(tmp_path: Path, tiny_checkpoint: st
         CrossEncoder.from_config(ranker_config(headless))
 
 
+def test_a_ranker_whose_classes_are_the_other_way_round_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    ranker = Path(trained_ranker(tmp_path / "ranker", tiny_checkpoint, num_labels=2))
+    CrossEncoder.from_config(ranker_config(str(ranker)))
+    _with(id2label={"0": "Relevant", "1": "Irrelevant"})(ranker)
+    with pytest.raises(ModelError, match=r"has 'Relevant' as its first class \(id2label\)"):
+        CrossEncoder.from_config(ranker_config(str(ranker)))
+
+
 def test_a_ranker_with_a_prompt_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
     ranker = trained_ranker(tmp_path / "ranker", tiny_checkpoint)
     file = Path(ranker, "config_sentence_transformers.json")
@@ -207,6 +215,10 @@ def test_a_ranker_with_a_prompt_is_refused(tmp_path: Path, tiny_checkpoint: str)
     file.write_text(json.dumps({"prompts": {"ask": "Rank: "}, "default_prompt_name": "ask"}))
     with pytest.raises(ModelError, match=r"puts the prompt 'Rank: ' before each pair \(default_prompt_name\)"):
         CrossEncoder.from_config(ranker_config(ranker))
+    for content in ('["ask"]', "{", '{"prompts": ["ask"]}'):
+        file.write_text(content)
+        with pytest.raises(ModelError, match=r"cannot load the cross-encoder"):
+            CrossEncoder.from_config(ranker_config(ranker))
 
 
 def test_dprs_passage_encoder_is_loaded(tmp_path: Path, tiny_checkpoint: str) -> None:
@@ -369,6 +381,7 @@ HOSTILE: dict[str, Callable[[Path], Any]] = {
     "a list as config": _with_file("config.json", b"[1]"),
     "depth": _with_file("config.json", b"[" * 100_000),
     "a broken tokenizer": _with_file("tokenizer.json", b"{"),
+    "a key of the tokenizer": _with_file("tokenizer_config.json", b'{"add_special_tokens": false}'),
     "a tokenizer of junk": _with_file("tokenizer.json", b"\xff\xfe\x00"),
     "a list as raydr.json": _with_file("raydr.json", b"[3]"),
     "junk as raydr.json": _with_file("raydr.json", b"\xff"),

@@ -400,3 +400,14 @@ def test_a_folder_that_means_harm_is_refused(case: str, tmp_path: Path, tiny_che
         build_tokenizers(config)
     # A setting of a wrong type is named as one of the config.
     assert ("pooling" if case == "types in raydr.json" else "hostile") in str(refused.value)
+
+
+def test_a_tokenizer_of_another_model_is_named(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "other"))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["river"] = 9000
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    tokenize = build_tokenizers(short(str(folder)))["query"]
+    tokenize(None, ["the city"])
+    with pytest.raises(ModelError, match=r"has the id 9000 for 'river', and the model has embeddings of \d+ tokens"):
+        tokenize(None, ["the river"])

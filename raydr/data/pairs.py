@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from raydr.component import Config
 from raydr.data.fields import (
+    HIGHEST_GRADE,
     RowError,
     absent,
     answers_of,
@@ -15,6 +16,7 @@ from raydr.data.fields import (
     filled_field,
     id_field,
     id_of,
+    is_grade,
     number_of,
     passage_field,
     text_field,
@@ -97,7 +99,7 @@ def rows_of_pair(
 def look_at_labels(
     layout: Layout, columns: PairColumns, records: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]], file: str
 ) -> tuple[bool, str]:
-    """Return whether the labels of a file are relevances: all are whole. One rule for a file keeps their order.
+    """Return whether the labels of a file are grades of relevance. One rule for a file keeps their order.
 
     Args:
         layout: of the records.
@@ -116,9 +118,10 @@ def look_at_labels(
             label = label_of(record, columns.label)
         except RowError:
             continue
-        if not label.is_integer() or abs(label) >= 2**31:
+        if not is_grade(label):
+            kind = "are not whole" if not label.is_integer() else f"are higher than grades ({HIGHEST_GRADE})"
             return False, (
-                f"{file}: labels such as {label:g} are not whole, so that each pair is relevant "
+                f"{file}: labels such as {label:g} {kind}, so that each pair is relevant "
                 f"({columns.label} from {columns.relevant_from:g} on) or it is not"
             )
         highest = max(highest, label)

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 from pydantic import Field
@@ -115,7 +116,7 @@ def number_of(value: Any, key: str) -> float:
     Raises:
         RowError: it is something else, such as NaN, an infinity, a boolean or a word.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value.strip(WHITE_SPACE))):
         with suppress(OverflowError):
             number = float(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +53,13 @@ class PairShape:
         settings: of the readers ``pairs`` and ``huggingface``: layout, columns.
         what: they are, for people.
         query: column of the queries' texts.
+        remark: a column that is not read although its name says judgments; empty if there is none.
     """
 
     settings: dict[str, Any]
     what: str
     query: str = "query"
+    remark: str = ""
 
 
 def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
@@ -107,10 +110,12 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
         "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
         "split": _first(filled, ["split"]),
     }
+    remark = ""
     if not negatives:
-        columns |= _threshold(records, _first(filled, _LABEL))
+        threshold, remark = _threshold(records, _first(names, _LABEL), where)
+        columns |= threshold
     columns = {key: value for key, value in columns.items() if value}
-    return PairShape({"columns": columns}, _description(columns, positive in lists), query)
+    return PairShape({"columns": columns}, _description(columns, positive in lists), query, remark)
 
 
 def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: Sequence[str]) -> str | None:
@@ -121,16 +126,24 @@ def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: S
     return column if len({pair for pair, _ in pairs}) == len(pairs) == len({pair for _, pair in pairs}) else None
 
 
-def _threshold(records: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Any]:
-    """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale."""
+def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: str) -> tuple[dict[str, Any], str]:
+    """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale.
+
+    A column with some numbers is the label, and its other rows are bad rows; a column without any is remarked on.
+    """
     if label is None:
-        return {}
-    try:
-        values = [label_of(record, label) for record in records]
-    except RowError:
-        return {}
+        return {}, ""
+    values = []
+    for record in records:
+        with suppress(RowError):
+            values.append(label_of(record, label))
+    if not values:
+        other = next((record[label] for record in records if record.get(label) not in (None, "")), None)
+        remark = f"{where}: the column {label!r} is not read: {other!r:.40} is no number. Each pair counts as relevant"
+        return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
-    return {"label": label, "relevant_from": 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2}
+    relevant_from = 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2
+    return {"label": label, "relevant_from": relevant_from}, ""
 
 
 def _description(columns: Mapping[str, Any], has_lists: bool) -> str:

@@ -27,6 +27,7 @@ Layout = Literal["columns", "sentence-transformers", "tevatron"]
 #: Ids of a query and of its passage.
 PairIds = tuple[str, str]
 
+_TRUTHS = {True: 1, False: 0, "true": 1, "false": 0}
 _NEGATIVE = re.compile(r"negative(_\d+)?")
 
 
@@ -179,9 +180,14 @@ def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str 
 
 
 def label_of(record: Mapping[str, Any], key: str) -> float:
-    """Return the judgment of a record: a number, or true (1) or false (0)."""
+    """Return the judgment of a record: a number, or true (1) or false (0), also as a word, as in CSV.
+
+    >>> label_of({"label": "0.5"}, "label"), label_of({"label": True}, "label"), label_of({"label": "False"}, "label")
+    (0.5, 1.0, 0.0)
+    """
     value = record.get(key)
-    return float(value) if isinstance(value, bool) else number_of(value, key)
+    word = value.lower() if isinstance(value, str) else value
+    return float(_TRUTHS[word]) if isinstance(word, str | bool) and word in _TRUTHS else number_of(value, key)
 
 
 def _relevance(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_linking import make_worlds
 
@@ -216,3 +219,54 @@ def test_somebodys_config_is_not_written_over(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"my-pairs.yaml is there already and says something else"):
         first.write()
     assert Path("my-pairs.yaml").read_text() == "name: mine\n"
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("value", [None, "", "NaN", float("nan"), float("inf"), "1,5", "yes", [1]])
+def test_a_label_that_is_no_number_does_not_make_all_pairs_relevant(value: Any, tmp_path: Path) -> None:
+    records = [{"query": f"q{at}", "passage": f"p{at}", "label": at % 2} for at in range(4)]
+    path = lines(tmp_path / "pairs.jsonl", [*records, {"query": "q", "passage": "p", "label": value}])
+    reader = build(Reader, recognise(str(path)).reader)
+    [source] = reader.sources()
+    bad = BadRows(source.path)
+    rows = list(reader.read(source, bad))
+    assert [row.values["relevance"] for row in rows if row.table == "qrels"] == [0, 1, 0, 1]
+    assert [str(row) for row in bad.kept] == [f"{path}:5: 'label' must be a number, found {value!r}"]
+
+
+def test_labels_that_are_no_numbers_at_all_are_remarked_on(tmp_path: Path, capsys: Any) -> None:
+    records = [{"query": f"q{at}", "passage": f"p{at}", "label": "sports"} for at in range(4)]
+    path = lines(tmp_path / "pairs.jsonl", records)
+    assert "label" not in first_config(str(path)).raw["data"]["reader"]["columns"]
+    output = " ".join(capsys.readouterr().err.split())
+    assert "the column 'label' is not read: 'sports' is no number. Each pair counts as relevant" in output
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [(["True", "False"], [1, 0]), (["true", "FALSE"], [1, 0]), (["1", "0"], [1, 0])]
+)
+def test_labels_of_csv_may_be_words(labels: list[str], expected: list[int], tmp_path: Path) -> None:
+    rows = [["query", "passage", "label"], *([f"q{at}", f"p{at}", label] for at, label in enumerate(labels))]
+    judged = rows_of(recognise(str(table(tmp_path / "pairs.csv", rows))))
+    assert [row.values["relevance"] for row in judged if row.table == "qrels"] == expected
+
+
+def test_labels_of_parquet_may_be_decimals(tmp_path: Path) -> None:
+    labels = pa.array([Decimal("1.00"), Decimal("0.00")])
+    pq.write_table(pa.table({"query": ["a", "b"], "passage": ["c", "d"], "label": labels}), tmp_path / "pairs.parquet")
+    judged = rows_of(recognise(str(tmp_path / "pairs.parquet")))
+    assert [row.values["relevance"] for row in judged if row.table == "qrels"] == [1, 0]
+
+
+def test_columns_of_parquet_with_one_name_are_refused(tmp_path: Path) -> None:
+    texts = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])]
+    pq.write_table(pa.Table.from_arrays(texts, names=["query", "passage", "passage"]), tmp_path / "pairs.parquet")
+    with pytest.raises(DataError, match=r"pairs\.parquet has the columns 'passage' twice"):
+        recognise(str(tmp_path / "pairs.parquet"))
+
+
+def test_values_of_parquet_alone_are_refused_by_file_and_row(tmp_path: Path) -> None:
+    far = pa.array([10**18], pa.timestamp("ms"))
+    pq.write_table(pa.table({"query": ["a"], "passage": ["b"], "when": far}), tmp_path / "pairs.parquet")
+    with pytest.raises(DataError, match=r"pairs\.parquet cannot be read as Parquet after row 0"):
+        recognise(str(tmp_path / "pairs.parquet"))

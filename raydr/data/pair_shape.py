@@ -53,7 +53,7 @@ class PairShape:
         settings: of the readers ``pairs`` and ``huggingface``: layout, columns.
         what: they are, for people.
         query: column of the queries' texts.
-        remark: a column that is not read although its name says judgments; empty if there is none.
+        remark: a column that is not read although its name says judgments, or a guess; empty if there is none.
     """
 
     settings: dict[str, Any]
@@ -84,6 +84,12 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
     lists = [name for name in names if _holds(records, name, _is_list_of_texts)]
     query = _first(texts, _QUERY)
     positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
+    guess = ""
+    if query is None and positive is None and len(texts) == 2 and not lists:
+        guess = (
+            f"{where}: no column has a name that raydr knows: the queries are taken from {texts[0]!r:.60}, and the "
+            f"passages from {texts[1]!r:.60}. A file's first line must have the names of its columns"
+        )
     if len(texts) == 2 and not lists:
         # One of the two columns is enough to know the other.
         query = query or next(name for name in texts if name != positive)
@@ -110,9 +116,10 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
         "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
         "split": _first(filled, ["split"]),
     }
-    remark = ""
+    remark = guess
     if not negatives:
-        threshold, remark = _threshold(records, _first(names, _LABEL), where)
+        threshold, unread = _threshold(records, _first(names, _LABEL), where)
+        remark = unread or guess
         columns |= threshold
     columns = {key: value for key, value in columns.items() if value}
     return PairShape({"columns": columns}, _description(columns, positive in lists), query, remark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -121,6 +122,13 @@ def test_ids_keep_the_spaces_of_unicode_and_hidden_files_are_no_splits(tmp_path:
     assert {row.split for row in rows_read if row.table == "qrels"} == {"dev"}
     assert [row["passage_id"] for row in values_of(rows_read, "qrels")] == ids
     assert [row["passage_id"] for row in values_of(rows_read, "passages")] == ids
+
+
+def test_of_judgments_and_their_compressed_copy_the_plain_file_counts(beir_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("q\tp\t1\n")
+    (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(b"q\tother\t1\n"))
+    rows, _ = read_all(BeirReader(path=str(beir_folder), qrels=str(tmp_path)))
+    assert [row["passage_id"] for row in values_of(rows, "qrels")] == ["p"]
 
 
 @pytest.mark.parametrize("score", ["nan", "inf", "1_0", "True", "\u0661", "1e400", "10001", ""])

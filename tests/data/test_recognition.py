@@ -270,3 +270,24 @@ def test_values_of_parquet_alone_are_refused_by_file_and_row(tmp_path: Path) -> 
     pq.write_table(pa.table({"query": ["a"], "passage": ["b"], "when": far}), tmp_path / "pairs.parquet")
     with pytest.raises(DataError, match=r"pairs\.parquet cannot be read as Parquet after row 0"):
         recognise(str(tmp_path / "pairs.parquet"))
+
+
+def test_a_first_line_that_is_no_header_is_remarked_on(tmp_path: Path, capsys: Any) -> None:
+    rows = [["the first query", "its passage"], ["the second query", "its own passage"]]
+    first_config(str(table(tmp_path / "pairs.csv", rows)))
+    output = " ".join(capsys.readouterr().err.split())
+    assert "the queries are taken from 'the first query', and the passages from 'its passage'" in output
+    first_config(str(table(tmp_path / "named.csv", [["query", "other"], *rows])))
+    assert not capsys.readouterr().err
+
+
+def test_quotes_that_enclose_rows_of_tsv_are_bad_rows(tmp_path: Path) -> None:
+    texts = ["query\tpassage", "a\tb", 'c\t"d', "e\tf", 'g"\th', 'i\t"j ""k"""']
+    (tmp_path / "pairs.tsv").write_text("\n".join(texts) + "\n")
+    reader = build(Reader, recognise(str(tmp_path / "pairs.tsv")).reader)
+    bad = BadRows("pairs.tsv")
+    rows = list(reader.read(reader.sources()[0], bad))
+    assert [row.values["text"] for row in rows if row.table == "queries"] == ["a", "i"]
+    assert [str(row) for row in bad.kept] == [
+        f"pairs.tsv:{line}: a quoted text from line 3 to 5 has tabs in it, as rows have" for line in (3, 4, 5)
+    ]

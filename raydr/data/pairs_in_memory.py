@@ -130,6 +130,11 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
                 raise DataError(f"{where}[{at}] is {row!r:.80}; {expected}")
             if len(row) != len(pairs[0]):
                 raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {len(pairs[0])}")
+            if any(isinstance(value, int | float) and value == value for value in row[2:]):
+                raise DataError(
+                    f"{where}[{at}] has the number {row[2]!r} in third place, where a negative is expected: for "
+                    "labels give a DataFrame or dicts with query, passage and label"
+                )
         columns = dict(zip(_COLUMNS, zip(*pairs, strict=True), strict=False))
     for name in columns:
         if not name.isprintable():

@@ -17,6 +17,7 @@ from raydr.data.pair_shape import pair_shape
 from raydr.data.recognition import split_in
 from raydr.data.schema import write_parquet
 from raydr.errors import DataError
+from raydr.store.filesystems import writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -190,8 +191,9 @@ def _digest(*tables: pa.Table) -> str:
 def _write(table: pa.Table, path: Path) -> str:
     """Write a file under its final name only when it is complete; return its path."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.with_name(f".{path.name}.begun")
-        write_parquet(table.replace_schema_metadata(None), str(begun))
-        begun.replace(path)
+        with writing(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_parquet(table.replace_schema_metadata(None), str(begun))
+            begun.replace(path)
     return str(path)

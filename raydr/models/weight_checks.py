@@ -86,15 +86,21 @@ def check_types(network: Any, source: str, what: str) -> None:
 
     if getattr(network.config, "quantization_config", None) is not None:
         return
-    found = (cached_file(source, name, _raise_exceptions_for_missing_entries=False) for name in _FILES)
-    file = next(filter(None, found), None)
+    files = (
+        # As for the load itself: a hub that is away now does not matter where the files are kept.
+        cached_file(
+            source, name, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        )
+        for name in _FILES
+    )
+    file = next(filter(None, files), None)
     if file is None:
         return
-    files = get_checkpoint_shard_files(source, file)[0] if file.endswith(".json") else [file]
+    paths = get_checkpoint_shard_files(source, file)[0] if file.endswith(".json") else [file]
     start = f"{network.base_model_prefix}."
     own = {key.removeprefix(start) for key in network.state_dict()}
     last_words, seen = {key.rpartition(".")[2] for key, _ in network.named_parameters()}, set[str]()
-    for path in files:
+    for path in paths:
         for key, value in load_state_dict(path, map_location="meta").items():
             if key.rpartition(".")[2] in last_words:
                 check_type(key, value, path, what)

@@ -102,25 +102,30 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
             "{train: FILE}, columns: {query: ..., positive: ...}} (docs/data.md)"
         )
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
-    title = _first([name for name in texts if name != query], _TITLE)
-    negatives = _numbered([*texts, *lists], _NEGATIVE)
+    # A column that some rows have otherwise is still that column: the reader names these rows.
+    some_text = [name for name in names if any(_is_text(record.get(name)) for record in records)]
+    some_list = [name for name in names if any(isinstance(record.get(name), list) for record in records)]
+    title = _first([name for name in some_text if name != query], _TITLE)
+    negatives = _numbered([name for name in names if name in some_text or name in some_list], _NEGATIVE)
     negative_ids = _numbered(names, _NEGATIVE_ID)
     columns: dict[str, Any] = {
         "query": query,
         "positive": positive,
         "negatives": negatives,
         "title": title,
-        "answers": _first([name for name in lists if name != positive], ["answers"]),
+        "answers": _first([name for name in some_list if name != positive], ["answers"]),
         "query_id": _ids_of(records, _first(filled, _QUERY_ID), [query]),
         "passage_id": _ids_of(records, _first(filled, _PASSAGE_ID), [positive, *([title] if title else [])]),
         "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
-        "split": _first(filled, ["split"]),
+        "split": _first(some_text, ["split"]),
     }
-    remark = guess
+    remark, label = guess, _first(names, _LABEL)
     if not negatives:
-        threshold, unread = _threshold(records, _first(names, _LABEL), where)
+        threshold, unread = _threshold(records, label, where)
         remark = unread or guess
         columns |= threshold
+    elif label is not None:
+        remark = f"{where}: the column {label!r} is not read beside negatives: each positive counts as relevant"
     columns = {key: value for key, value in columns.items() if value}
     return PairShape({"columns": columns}, _description(columns, positive in lists), query, remark)
 

@@ -137,7 +137,7 @@ def _of_records(
     shape = pair_shape(records, where)
     column = shape.settings.get("columns", {}).get("split")
     if column:
-        splits = sorted({record[column] for record in records})
+        splits = sorted({record[column] for record in records if isinstance(record.get(column), str)})
     return Recognised(reader | shape.settings, shape.what, splits, _num_queries(records, shape.query), shape.remark)
 
 

@@ -291,3 +291,32 @@ def test_quotes_that_enclose_rows_of_tsv_are_bad_rows(tmp_path: Path) -> None:
     assert [str(row) for row in bad.kept] == [
         f"pairs.tsv:{line}: a quoted text from line 3 to 5 has tabs in it, as rows have" for line in (3, 4, 5)
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("split", ["train", None], "'split' is null"),
+        ("split", ["train", 3], "'split' must be a string, found 3"),
+        ("negative", ["n", 5], "'negative' must be a string or a list of strings, found 5"),
+        ("negative", ["n", ["m", None]], "'negative' must be a string or a list of strings, found ['m', None]"),
+        ("answers", [["a"], [1]], "answers must be a list of strings, found [1]"),
+        ("title", ["t", 5], "'title' must be a string, found 5"),
+    ],
+)
+def test_a_column_that_one_row_has_otherwise_is_still_read(
+    column: str, values: Sequence[Any], message: str, tmp_path: Path
+) -> None:
+    records = [{"query": f"q{at}", "passage": f"p{at}", column: value} for at, value in enumerate(values)]
+    path = lines(tmp_path / "pairs.jsonl", records)
+    reader = build(Reader, recognise(str(path)).reader)
+    bad = BadRows(str(path))
+    list(reader.read(reader.sources()[0], bad))
+    assert [str(row) for row in bad.kept] == [f"{path}:2: {message}"]
+
+
+def test_labels_beside_negatives_are_remarked_on(tmp_path: Path, capsys: Any) -> None:
+    records = [{"query": f"q{at}", "positive": f"p{at}", "negative": "n", "label": 0} for at in range(3)]
+    assert first_config(str(lines(tmp_path / "pairs.jsonl", records)))
+    output = " ".join(capsys.readouterr().err.split())
+    assert "the column 'label' is not read beside negatives: each positive counts as relevant" in output

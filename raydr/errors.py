@@ -72,9 +72,10 @@ class TuningError(RaydrError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text; its kind if it has none.
+    """The first line of an error's text; its kind if it has none, and before a bare key.
 
-    >>> first_line(OSError("gone\\nfor good")), first_line(ConnectionResetError())
-    ('gone', 'ConnectionResetError')
+    >>> first_line(OSError("gone\\nfor good")), first_line(ConnectionResetError()), first_line(KeyError("act"))
+    ('gone', 'ConnectionResetError', "KeyError: 'act'")
     """
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    kind, text = type(error).__name__, str(error).strip()
+    return (f"{kind}: {text}" if isinstance(error, KeyError) else text or kind).splitlines()[0][:300]

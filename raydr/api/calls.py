@@ -71,7 +71,18 @@ def call_config(
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
-    return RunConfig.parse(merged(merged(raw, sections or {}), settings or {}), "settings")
+    return RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+
+
+def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the settings of a call's argument, none for None.
+
+    Raises:
+        ConfigError: it is no mapping.
+    """
+    if settings is None or isinstance(settings, Mapping):
+        return settings or {}
+    raise ConfigError(f"settings is {settings!r:.80}; expected a dict of sections, such as {{'train': {{...}}}}")
 
 
 def is_config(argument: object) -> TypeGuard[RunConfig]:

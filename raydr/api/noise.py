@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from raydr.api.calls import call_config
+from raydr.api.calls import call_config, settings_of_call
 from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
-from raydr.errors import DataError
+from raydr.errors import ConfigError, DataError
+from raydr.noise.judges.base import Judge, judge_class
 from raydr.pipeline.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
 from raydr.pipeline.session import open_session
 
@@ -83,10 +84,11 @@ def find_false_negatives(
 
     Raises:
         DataError: a row or column is invalid, or a candidate's query is unknown.
-        ConfigError: a setting is invalid.
+        ConfigError: a setting is invalid, or the judge is none of negatives.
     """
     if not isinstance(candidates, str):
         pairs, candidates = _with_candidates(pairs, candidates), SOURCE
+    _check_judge(judge)
     sections = _mining(candidates, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
     with open_session(config) as session:
@@ -119,8 +121,19 @@ def mine_hard_negatives(
     Returns:
         A row for each negative: ``query``, ``positive``, ``negative``, and its ``rank`` among the candidates, from 1.
         Trainers of triplets, such as :func:`train`, accept it unchanged.
+
+    Raises:
+        DataError: a row or column is invalid.
+        ConfigError: an argument or a setting is invalid.
     """
-    name = {"bm25": BM25, "model": UNTRAINED}[miner]
+    miners = {"bm25": BM25, "model": UNTRAINED}
+    if not isinstance(miner, str) or miner not in miners:
+        raise ConfigError(f"miner is {miner!r}; allowed: {', '.join(miners)}")
+    if type(num_negatives) is not int or num_negatives < 1:
+        raise ConfigError(f"num_negatives is {num_negatives!r}; expected a whole number from 1")
+    if judge is not None:
+        _check_judge(judge)
+    name = miners[miner]
     sections = _mining(name, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
     with open_session(config) as session:
@@ -133,11 +146,22 @@ def mine_hard_negatives(
         return mined_triplets(made, Dataset(dataset), Corpus(corpus), split, num_negatives)
 
 
+def _check_judge(judge: str) -> None:
+    """Refuse what is no judge of negatives.
+
+    Raises:
+        ConfigError: names it and the judges of negatives.
+    """
+    of_negatives = [name for name in Judge.choices() if judge_class({"name": name}).subject == "negatives"]
+    if not isinstance(judge, str) or judge not in of_negatives:
+        raise ConfigError(f"judge is {judge!r}; judges of negatives are {', '.join(of_negatives)}")
+
+
 def _mining(
     miner: str, num_candidates: int, model: str | Path | None, settings: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the sections for judges of candidates: their miner, and their model in every role."""
-    guide = dict((settings or {}).get("model", {})) | ({} if model is None else {"checkpoint": str(model)})
+    guide = dict(settings_of_call(settings).get("model", {})) | ({} if model is None else {"checkpoint": str(model)})
     return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, "guide": guide}}
 
 

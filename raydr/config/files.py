@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -12,11 +13,13 @@ import yaml
 
 from raydr.component import Config
 from raydr.data.inputs import absolute
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, first_line
 
 #: Values of a text with its anchors written out, at most: a few lines can stand for more than fits in memory.
 _MOST_VALUES = 100_000
-
+#: Tags of numbers, and numbers to the base of 8 or 60 that do not look it.
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
 
 #: Ends of files that hold data and never a config.
 _DATA = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz")
@@ -91,7 +94,8 @@ def parse_yaml(text: str) -> Any:
     """Parse a YAML text that names each key once.
 
     Raises:
-        yaml.YAMLError: it is not YAML, repeats a key, contains itself, or stands for too many values.
+        yaml.YAMLError: it is not YAML, repeats a key, contains itself, stands for too many values, or has a number that
+            YAML 1.1 reads as another than is written, such as 010 (8) and 12:30 (750).
 
     >>> parse_yaml("{a: [1, 2], b: null}")
     {'a': [1, 2], 'b': None}
@@ -111,6 +115,9 @@ def parse_yaml(text: str) -> Any:
         return loader.construct_document(node)
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
+    except (ValueError, OverflowError, KeyError, AttributeError, TypeError) as error:
+        # A month 13, a number of 5,000 digits, a tag before another kind: PyYAML leaves these to Python.
+        raise yaml.YAMLError(f"a value is none of its kind ({first_line(error)})") from None
     finally:
         loader.dispose()
 
@@ -128,6 +135,9 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
         inner = [child for pair in node.value for child in pair]
     elif isinstance(node, yaml.SequenceNode):
         inner = node.value
+    elif _OTHER_BASE.fullmatch(node.value) and node.tag in _NUMBERS:
+        number = yaml.safe_load(node.value)
+        raise _wrong(f"YAML reads {node.value} as {number}: write {number}, or {node.value!r} in quotes", node)
     total = 1 + sum(_count(child, known) for child in inner)
     if total > _MOST_VALUES:
         raise _wrong(f"with its anchors written out it holds more than {_MOST_VALUES:,} values", node)

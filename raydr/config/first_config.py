@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from raydr.config.files import read_mapping
+from raydr.console import warn
 from raydr.data.recognition import recognise, split_in
 from raydr.errors import ConfigError
 
@@ -65,6 +66,8 @@ def first_config(data: str) -> FirstConfig:
         DataError: the format of the data is unknown.
     """
     recognised = recognise(data)
+    if recognised.remark:
+        warn(recognised.remark)
     stem = data.rstrip("/").rpartition("/")[2].removesuffix(".gz")
     name = re.sub(r"[^A-Za-z0-9-]+", "-", stem.rpartition(".")[0] or stem).strip("-") or "data"
     splits = _splits(recognised.splits)

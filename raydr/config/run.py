@@ -102,7 +102,7 @@ class RunConfig(Config):
     workdir: str = "work"
     """Where the artefacts go: a local folder or an fsspec URL."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     """Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals."""
 
     data: DataConfig

@@ -74,6 +74,9 @@ _NAMED = re.compile(
     r"|^data\.reader\.",
 )
 
+#: Bytes of a name in a folder and of a path, at most, as file systems have it.
+_LONGEST, _LONGEST_PATH = 255, 4096
+
 
 def refuse_unwritable(text: str, where: str, named: bool) -> None:
     """Refuse a text that no file, database or terminal can hold as it is.
@@ -84,7 +87,7 @@ def refuse_unwritable(text: str, where: str, named: bool) -> None:
         named: whether it becomes a name, which has no line breaks either.
 
     Raises:
-        ConfigError: it has NUL, half a surrogate pair, or as a name a control character.
+        ConfigError: it has NUL or half a surrogate pair; or as a name it has a control character or is too long.
 
     >>> refuse_unwritable("two\\nlines", "name", named=True)
     Traceback (most recent call last):
@@ -96,6 +99,11 @@ def refuse_unwritable(text: str, where: str, named: bool) -> None:
             shown = ascii(text) if len(text) < 200 else f"{text[:200]!a}..."
             what = "a name" if named else "a setting"
             raise ConfigError(f"{where} is {shown}: {letter!a} at its place {place} cannot be in {what}; leave it out")
+    if named and (len(text.encode()) > _LONGEST_PATH or max(len(part.encode()) for part in text.split("/")) > _LONGEST):
+        raise ConfigError(
+            f"{where} is {text[:60]!a}..., of {len(text.encode())} bytes; a path has {_LONGEST_PATH} at most, and each "
+            f"name in it {_LONGEST}"
+        )
 
 
 def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:

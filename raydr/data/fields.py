@@ -9,13 +9,15 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 from pydantic import Field
 
 from raydr.component import Config
 
-_INT32 = 2**31
+#: Grades of relevance are no higher: trec_eval's time for nDCG grows with their square.
+HIGHEST_GRADE = 10_000
 #: What separates columns and may be all of a blank line. Unicode knows more, which are part of a text or an id.
 WHITE_SPACE = " \t\n\r\v\f"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -114,7 +116,7 @@ def number_of(value: Any, key: str) -> float:
     Raises:
         RowError: it is something else, such as NaN, an infinity, a boolean or a word.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value.strip(WHITE_SPACE))):
         with suppress(OverflowError):
             number = float(value)
@@ -131,9 +133,14 @@ def relevance_of(value: Any) -> int:
     """
     with suppress(RowError):
         number = number_of(value, "relevance")
-        if number.is_integer() and abs(number) < _INT32:
+        if is_grade(number):
             return int(number)
-    raise RowError(f"the relevance must be an integer, found {value!r:.80}")
+    raise RowError(f"the relevance must be an integer from {-HIGHEST_GRADE} to {HIGHEST_GRADE}, found {value!r:.80}")
+
+
+def is_grade(number: float) -> bool:
+    """Return whether a number can be a grade of relevance."""
+    return number.is_integer() and abs(number) <= HIGHEST_GRADE
 
 
 def columns_of(line: str) -> list[str]:

@@ -17,6 +17,8 @@ from raydr.errors import DataError
 
 #: Stands for bytes that are not UTF-8: a code point that Unicode keeps out of texts.
 _NOT_UTF8 = "\ufdd0"
+#: Brackets that a chunk opens and does not close, at most.
+_DEEPEST = 1000
 _MARK = "raydr.mark"
 codecs.register_error(_MARK, lambda error: (_NOT_UTF8, error.end) if isinstance(error, UnicodeDecodeError) else ("", 0))
 
@@ -27,7 +29,8 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
     An item that is not an object or holds bytes that are not UTF-8 is a bad row; its line is its record number.
 
     Raises:
-        DataError: the file is empty, is not a JSON array, is broken or ends too early; names the last good record.
+        DataError: the file is empty, is not a JSON array, is broken or too deep, or ends too early; names the last good
+            record.
     """
     record, is_damaged = 0, False
 
@@ -35,6 +38,9 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
         nonlocal is_damaged
         for text in _texts(path):
             is_damaged = is_damaged or _NOT_UTF8 in text
+            if sum(map(text.count, "[{")) - sum(map(text.count, "]}")) > _DEEPEST:
+                # The parser's memory grows with the square of the depth.
+                raise DataError(f"{path} is nested too deeply, after record {record}: expected an array of objects.")
             yield text.encode()
 
     try:

@@ -220,6 +220,12 @@ def _csv_records(
                 bad_rows.add(number, f"broken quoting, found in line {current}: {error}", line)
             continue
         finally:
+            lines_of_record = list(taken)
             taken.clear()
-        if not all(map(is_blank, fields)):
-            yield current - (reader.line_num - consumed) + 1, fields
+        start = current - (reader.line_num - consumed) + 1
+        if delimiter == "\t" and len(lines_of_record) > 1 and any("\t" in field for field in fields):
+            # A quote that begins a text and one in a later row enclose all rows between.
+            for number, line in enumerate(lines_of_record, start=start):
+                bad_rows.add(number, f"a quoted text from line {start} to {current} has tabs in it, as rows have", line)
+        elif not all(map(is_blank, fields)):
+            yield start, fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +53,13 @@ class PairShape:
         settings: of the readers ``pairs`` and ``huggingface``: layout, columns.
         what: they are, for people.
         query: column of the queries' texts.
+        remark: a column that is not read although its name says judgments, or a guess; empty if there is none.
     """
 
     settings: dict[str, Any]
     what: str
     query: str = "query"
+    remark: str = ""
 
 
 def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
@@ -81,6 +84,12 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
     lists = [name for name in names if _holds(records, name, _is_list_of_texts)]
     query = _first(texts, _QUERY)
     positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
+    guess = ""
+    if query is None and positive is None and len(texts) == 2 and not lists:
+        guess = (
+            f"{where}: no column has a name that raydr knows: the queries are taken from {texts[0]!r:.60}, and the "
+            f"passages from {texts[1]!r:.60}. A file's first line must have the names of its columns"
+        )
     if len(texts) == 2 and not lists:
         # One of the two columns is enough to know the other.
         query = query or next(name for name in texts if name != positive)
@@ -93,24 +102,32 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
             "{train: FILE}, columns: {query: ..., positive: ...}} (docs/data.md)"
         )
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
-    title = _first([name for name in texts if name != query], _TITLE)
-    negatives = _numbered([*texts, *lists], _NEGATIVE)
+    # A column that some rows have otherwise is still that column: the reader names these rows.
+    some_text = [name for name in names if any(_is_text(record.get(name)) for record in records)]
+    some_list = [name for name in names if any(isinstance(record.get(name), list) for record in records)]
+    title = _first([name for name in some_text if name != query], _TITLE)
+    negatives = _numbered([name for name in names if name in some_text or name in some_list], _NEGATIVE)
     negative_ids = _numbered(names, _NEGATIVE_ID)
     columns: dict[str, Any] = {
         "query": query,
         "positive": positive,
         "negatives": negatives,
         "title": title,
-        "answers": _first([name for name in lists if name != positive], ["answers"]),
+        "answers": _first([name for name in some_list if name != positive], ["answers"]),
         "query_id": _ids_of(records, _first(filled, _QUERY_ID), [query]),
         "passage_id": _ids_of(records, _first(filled, _PASSAGE_ID), [positive, *([title] if title else [])]),
         "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
-        "split": _first(filled, ["split"]),
+        "split": _first(some_text, ["split"]),
     }
+    remark, label = guess, _first(names, _LABEL)
     if not negatives:
-        columns |= _threshold(records, _first(filled, _LABEL))
+        threshold, unread = _threshold(records, label, where)
+        remark = unread or guess
+        columns |= threshold
+    elif label is not None:
+        remark = f"{where}: the column {label!r} is not read beside negatives: each positive counts as relevant"
     columns = {key: value for key, value in columns.items() if value}
-    return PairShape({"columns": columns}, _description(columns, positive in lists), query)
+    return PairShape({"columns": columns}, _description(columns, positive in lists), query, remark)
 
 
 def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: Sequence[str]) -> str | None:
@@ -121,16 +138,24 @@ def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: S
     return column if len({pair for pair, _ in pairs}) == len(pairs) == len({pair for _, pair in pairs}) else None
 
 
-def _threshold(records: Sequence[Mapping[str, Any]], label: str | None) -> dict[str, Any]:
-    """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale."""
+def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: str) -> tuple[dict[str, Any], str]:
+    """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale.
+
+    A column with some numbers is the label, and its other rows are bad rows; a column without any is remarked on.
+    """
     if label is None:
-        return {}
-    try:
-        values = [label_of(record, label) for record in records]
-    except RowError:
-        return {}
+        return {}, ""
+    values = []
+    for record in records:
+        with suppress(RowError):
+            values.append(label_of(record, label))
+    if not values:
+        other = next((record[label] for record in records if record.get(label) not in (None, "")), None)
+        remark = f"{where}: the column {label!r} is not read: {other!r:.40} is no number. Each pair counts as relevant"
+        return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
-    return {"label": label, "relevant_from": 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2}
+    relevant_from = 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2
+    return {"label": label, "relevant_from": relevant_from}, ""
 
 
 def _description(columns: Mapping[str, Any], has_lists: bool) -> str:

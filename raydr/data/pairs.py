@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from raydr.component import Config
 from raydr.data.fields import (
+    HIGHEST_GRADE,
     RowError,
     absent,
     answers_of,
@@ -15,6 +16,7 @@ from raydr.data.fields import (
     filled_field,
     id_field,
     id_of,
+    is_grade,
     number_of,
     passage_field,
     text_field,
@@ -25,6 +27,7 @@ Layout = Literal["columns", "sentence-transformers", "tevatron"]
 #: Ids of a query and of its passage.
 PairIds = tuple[str, str]
 
+_TRUTHS = {True: 1, False: 0, "true": 1, "false": 0}
 _NEGATIVE = re.compile(r"negative(_\d+)?")
 
 
@@ -97,7 +100,7 @@ def rows_of_pair(
 def look_at_labels(
     layout: Layout, columns: PairColumns, records: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]], file: str
 ) -> tuple[bool, str]:
-    """Return whether the labels of a file are relevances: all are whole. One rule for a file keeps their order.
+    """Return whether the labels of a file are grades of relevance. One rule for a file keeps their order.
 
     Args:
         layout: of the records.
@@ -116,9 +119,10 @@ def look_at_labels(
             label = label_of(record, columns.label)
         except RowError:
             continue
-        if not label.is_integer() or abs(label) >= 2**31:
+        if not is_grade(label):
+            kind = "are not whole" if not label.is_integer() else f"are higher than grades ({HIGHEST_GRADE})"
             return False, (
-                f"{file}: labels such as {label:g} are not whole, so that each pair is relevant "
+                f"{file}: labels such as {label:g} {kind}, so that each pair is relevant "
                 f"({columns.label} from {columns.relevant_from:g} on) or it is not"
             )
         highest = max(highest, label)
@@ -176,9 +180,14 @@ def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str 
 
 
 def label_of(record: Mapping[str, Any], key: str) -> float:
-    """Return the judgment of a record: a number, or true (1) or false (0)."""
+    """Return the judgment of a record: a number, or true (1) or false (0), also as a word, as in CSV.
+
+    >>> label_of({"label": "0.5"}, "label"), label_of({"label": True}, "label"), label_of({"label": "False"}, "label")
+    (0.5, 1.0, 0.0)
+    """
     value = record.get(key)
-    return float(value) if isinstance(value, bool) else number_of(value, key)
+    word = value.lower() if isinstance(value, str) else value
+    return float(_TRUTHS[word]) if isinstance(word, str | bool) and word in _TRUTHS else number_of(value, key)
 
 
 def _relevance(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:

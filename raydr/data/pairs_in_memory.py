@@ -17,6 +17,7 @@ from raydr.data.pair_shape import pair_shape
 from raydr.data.recognition import split_in
 from raydr.data.schema import write_parquet
 from raydr.errors import DataError
+from raydr.store.filesystems import writing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,6 +131,11 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
                 raise DataError(f"{where}[{at}] is {row!r:.80}; {expected}")
             if len(row) != len(pairs[0]):
                 raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {len(pairs[0])}")
+            if any(isinstance(value, int | float) and value == value for value in row[2:]):
+                raise DataError(
+                    f"{where}[{at}] has the number {row[2]!r} in third place, where a negative is expected: for "
+                    "labels give a DataFrame or dicts with query, passage and label"
+                )
         columns = dict(zip(_COLUMNS, zip(*pairs, strict=True), strict=False))
     for name in columns:
         if not name.isprintable():
@@ -185,8 +191,9 @@ def _digest(*tables: pa.Table) -> str:
 def _write(table: pa.Table, path: Path) -> str:
     """Write a file under its final name only when it is complete; return its path."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         begun = path.with_name(f".{path.name}.begun")
-        write_parquet(table.replace_schema_metadata(None), str(begun))
-        begun.replace(path)
+        with writing(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_parquet(table.replace_schema_metadata(None), str(begun))
+            begun.replace(path)
     return str(path)

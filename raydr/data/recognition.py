@@ -41,12 +41,14 @@ class Recognised:
         what: a description of the format.
         splits: the splits, by the names that the data have for them.
         num_queries: queries of the training split; None if the first records do not hold all of them.
+        remark: what a person should know of it; empty if there is nothing.
     """
 
     reader: dict[str, Any]
     what: str
     splits: Sequence[str]
     num_queries: int | None = None
+    remark: str = ""
 
 
 def recognise(path: str) -> Recognised:
@@ -135,8 +137,8 @@ def _of_records(
     shape = pair_shape(records, where)
     column = shape.settings.get("columns", {}).get("split")
     if column:
-        splits = sorted({record[column] for record in records})
-    return Recognised(reader | shape.settings, shape.what, splits, _num_queries(records, shape.query))
+        splits = sorted({record[column] for record in records if isinstance(record.get(column), str)})
+    return Recognised(reader | shape.settings, shape.what, splits, _num_queries(records, shape.query), shape.remark)
 
 
 def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | None:

@@ -38,7 +38,7 @@ class IndexConfig(Config):
 class SearchConfig(Config):
     """Search of an index."""
 
-    top_k: int = Field(default=100, ge=1)
+    top_k: int = Field(default=100, ge=1, le=1_000_000)
     """Passages returned for each query."""
 
     nprobe: int = Field(default=64, ge=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,10 @@ _EXPECTED = (
 )
 #: Preferred column names of ids and vectors.
 _ID, _VECTOR = ("id", "_id", "passage_id", "query_id", "docid"), ("vector", "embedding", "embeddings", "emb")
+
+#: Kinds of columns in Parquet.
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_IDS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
 
 
 @dataclass(frozen=True)
@@ -48,22 +54,36 @@ def read_vectors(path: str) -> VectorFile:
     end = Path(path).suffix.lower()
     if end not in read:
         raise DataError(f"{path}: {_EXPECTED}")
-    try:
+    with _reading(path, _EXPECTED):
         content = read[end](path)
-    except (OSError, ValueError, KeyError, pa.ArrowInvalid, RuntimeError) as error:
-        raise DataError(f"cannot read {path} ({error}); {_EXPECTED}") from None
-    if content.vectors.ndim != 2 or content.vectors.dtype.kind != "f":
+    if content.vectors.ndim != 2 or content.vectors.dtype.kind != "f" or not content.vectors.shape[1]:
         raise DataError(f"{path} holds {content.vectors.dtype} of shape {content.vectors.shape}; {_EXPECTED}")
     if content.ids is not None and len(content.ids) != len(content.vectors):
         raise DataError(f"{path} has {len(content.vectors):,} vectors and {len(content.ids):,} ids")
     return content
 
 
+@contextmanager
+def _reading(path: str, expected: str) -> Iterator[None]:
+    """Turn a library's error about a file's content into one that names the file."""
+    try:
+        yield
+    except (OSError, EOFError, ValueError, KeyError, pa.ArrowException, RuntimeError) as error:
+        raise DataError(f"cannot read {path} ({error}); {expected}") from None
+
+
 def read_ids(path: str) -> pa.Array:
-    """Read ids of a local file, a line each, or of a ``.npy``."""
-    if path.endswith(".npy"):
-        return _texts(np.load(path, allow_pickle=False))
-    lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+    """Read ids of a local file, a line each, or of a ``.npy``.
+
+    Raises:
+        DataError: the file is missing or damaged, or its ids are no texts or integers.
+    """
+    expected = "expected ids, a line each, or a .npy of texts or integers"
+    with _reading(path, expected):
+        if path.endswith(".npy"):
+            return _texts(np.load(path, allow_pickle=False))
+        content = Path(path).read_bytes()
+    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1]:
         lines.pop()
     try:
@@ -83,8 +103,13 @@ def _arrays(path: str) -> VectorFile:
 
 def _parquet(path: str) -> VectorFile:
     schema = pq.read_schema(path)
-    lists = [field.name for field in schema if pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)]
-    named = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_integer(field.type)]
+    lists = [field.name for field in schema if any(is_list(field.type) for is_list in _LISTS)]
+    named = [field.name for field in schema if any(is_id(field.type) for is_id in _IDS)]
+    if not lists or not named:
+        what = "lists of numbers" if named else "texts or integers as ids"
+        raise ValueError(
+            f"no column has {what}; there are {', '.join(f'{field.name}: {field.type}' for field in schema)}"
+        )
     columns = [
         next((name for name in known if name in columns_of_kind), *columns_of_kind[:1])
         for known, columns_of_kind in ((_ID, named), (_VECTOR, lists))
@@ -108,4 +133,6 @@ def _faiss(path: str) -> VectorFile:
 
 
 def _texts(ids: NDArray[Any]) -> pa.Array:
+    if ids.ndim != 1 or ids.dtype.kind not in "UTiu":
+        raise ValueError(f"its ids are {ids.dtype} of shape {ids.shape}")
     return pa.array([str(text_id) for text_id in itertools.chain(ids.tolist())], pa.string())

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from raydr.errors import ModelError
+from raydr.errors import ModelError, RaydrError, first_line
 from raydr.models.checkpoint_settings import MODEL_FILE, OFFLINE_CHECKPOINT, packaged_folder
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.store.folder import Folder
 
 #: Files that decide what a model gives: weights, tokenizer, configs, chat template, and code that comes with a model.
 _CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py", "*.jinja")
+
+#: How a file begins that Git LFS has not fetched, and its size.
+_POINTER, _LARGEST_POINTER = b"version https://git-lfs", 1024
 
 
 def resolve_checkpoint(name: str) -> str:
@@ -33,13 +38,36 @@ def resolve_checkpoint(name: str) -> str:
         folder = Path(name).expanduser().absolute()
         if not (folder / "config.json").exists() and not (folder / MODEL_FILE).exists():
             state = "has no config.json" if folder.exists() else "does not exist"
+            if (folder / "adapter_config.json").exists():
+                state = "holds adapters alone (merge them into their model: PEFT's merge_and_unload)"
             raise ModelError(f"the checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
         for path in (*folder.iterdir(), *folder.glob("*/*")):
             # Reading it would wait for ever, or never end.
             if not path.is_file() and not path.is_dir():
                 raise ModelError(f"the checkpoint {folder}: {path} is no file that can be read")
+            if path.is_file() and path.stat().st_size < _LARGEST_POINTER and path.read_bytes().startswith(_POINTER):
+                raise ModelError(f"the checkpoint {folder}: {path} is a pointer of Git LFS, not its file: git lfs pull")
         return str(folder)
     return name
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Turn whatever a library raises about a checkpoint's files into an error that names them.
+
+    Args:
+        what: for example ``model.checkpoint 'somebody/bert'``.
+
+    Raises:
+        ModelError: anything was raised that is not an error of raydr's own.
+    """
+    try:
+        yield
+    except (RaydrError, MemoryError):
+        raise
+    except Exception as error:
+        # Files of a checkpoint are read by many parsers, each with errors of its own.
+        raise ModelError(f"cannot load {what}: {first_line(error)}") from error
 
 
 def checkpoint_fingerprint(config: ModelConfig | CrossEncoderConfig) -> str:

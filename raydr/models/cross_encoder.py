@@ -14,11 +14,11 @@ from raydr.data.corpus import Texts
 from raydr.errors import ModelError
 from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches
-from raydr.models.checkpoint import resolve_checkpoint
+from raydr.models.checkpoint import naming, resolve_checkpoint
 from raydr.models.checkpoint_settings import CheckpointFiles
 from raydr.models.config import CrossEncoderConfig
 from raydr.models.language_model import PromptTokenizer, YesOrNo
-from raydr.models.loading import check_shape, load_network, naming, quiet_transformers
+from raydr.models.loading import check_shape, load_network, quiet_transformers
 from raydr.models.pair_scoring import FloatArray, IntArray
 from raydr.models.precision import in_arithmetic, torch_dtype, torch_threads
 from raydr.models.tokens import Tokenizer, Tokens, join_titles
@@ -27,6 +27,9 @@ from raydr.models.tokens import Tokenizer, Tokens, join_titles
 CROSS_ENCODER_FILE = "raydr-cross-encoder.json"
 #: What ``sentence_transformers.CrossEncoder.predict`` makes of the log-odds, by what it is to give.
 _ACTIVATIONS = {"probability": "torch.nn.modules.activation.Sigmoid", "log_odds": "torch.nn.modules.linear.Identity"}
+
+#: What the class of relevant pairs is called.
+_RELEVANT = frozenset(("relevant", "positive", "yes", "true", "match", "entailment", "duplicate"))
 
 
 class CrossEncoder(nn.Module):
@@ -153,13 +156,20 @@ def _load_sequence_classifier(
             f"the cross-encoder {config.checkpoint!r} has {classifier.config.num_labels} classes; expected one "
             "output, or two (irrelevant, relevant)"
         )
+    first = str((classifier.config.id2label or {}).get(0, ""))
+    if classifier.config.num_labels == 2 and first.lower() in _RELEVANT:
+        raise ModelError(
+            f"the cross-encoder {config.checkpoint!r} has {first!r} as its first class (id2label); expected two "
+            "classes in the order irrelevant, relevant"
+        )
     return classifier
 
 
 def _require_no_prompt(resolved: str, what: str) -> None:
     """Refuse a cross-encoder of sentence-transformers that reads a prompt before each pair."""
-    settings = CheckpointFiles(resolved).read("config_sentence_transformers.json") or {}
-    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "")
+    with naming(what):
+        settings = CheckpointFiles(resolved).read("config_sentence_transformers.json") or {}
+        prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "")
     if prompt:
         raise ModelError(
             f"{what} puts the prompt {prompt!r} before each pair (default_prompt_name), which raydr does not: unset it "

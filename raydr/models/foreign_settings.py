@@ -25,10 +25,12 @@ _OLD_POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_POOLING_KEYS = ("pooling_mode", "word_embedding_dimension", "embedding_dimension", "include_prompt")
 #: Modules one after the other that make a vector as raydr makes it.
 _CHAINS = [
     ["Transformer", "Pooling", *dense, *normalize] for dense in ([], ["Dense"]) for normalize in ([], ["Normalize"])
 ]
+_DENSE_MODEL = "SentenceTransformer"
 #: What the file of the Transformer module is called; old models name the architecture in it.
 _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
@@ -100,7 +102,13 @@ def read_modules(read: Read, modules: Any, checkpoint: CheckpointSettings) -> No
             _read_dense(_section(read, f"{checkpoint.dense}/config.json"), checkpoint)
         if "Normalize" in kinds:
             checkpoint.settings["similarity"] = "cosine"
-    _read_vectors(_section(read, "config_sentence_transformers.json"), checkpoint)
+    config = _section(read, "config_sentence_transformers.json")
+    if (kind := config.get("model_type", _DENSE_MODEL)) != _DENSE_MODEL:
+        checkpoint.refused.setdefault(
+            "pooling",
+            f"is a {kind} (model_type), and a {_DENSE_MODEL} is expected: set model.pooling to take its encoder",
+        )
+    _read_vectors(config, checkpoint)
 
 
 def _kind(module: str) -> str:
@@ -204,7 +212,12 @@ def _read_pooling(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> 
     if modes is None:
         modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key)] or ["mean"]
     modes = [modes] if isinstance(modes, str) else list(modes)
-    if not config.get("include_prompt", True):
+    unknown = [key for key, value in config.items() if value and key not in (*_POOLING_KEYS, *_OLD_POOLING)]
+    if unknown:
+        checkpoint.refused["pooling"] = (
+            f"sets {', '.join(unknown)} for its Pooling, which raydr does not obey: set model.pooling"
+        )
+    elif not config.get("include_prompt", True):
         checkpoint.refused["pooling"] = "leaves the prompt out of pooling, which raydr does not: set model.pooling"
     elif len(modes) == 1 and modes[0] in _POOLING:
         checkpoint.settings["pooling"] = _POOLING[modes[0]]

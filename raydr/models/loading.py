@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from raydr.errors import ModelError, RaydrError, first_line
+from raydr.errors import ModelError
+from raydr.models.checkpoint import naming
 from raydr.models.foreign_settings import ENCODERS_ALONE
+from raydr.models.weight_checks import check_adapters, check_type, check_types, check_values, check_weights
 
 #: No network is larger.
 _MOST = {"num_hidden_layers": 1000, "hidden_size": 2**17, "num_attention_heads": 2**12, "vocab_size": 2**24}
-#: Names of missing weights in a message.
-_NAMED = 3
 
 
 @contextmanager
@@ -34,25 +35,6 @@ def quiet_transformers() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(verbosity)
-
-
-@contextmanager
-def naming(what: str) -> Iterator[None]:
-    """Turn whatever a library raises about a checkpoint's files into an error that names them.
-
-    Args:
-        what: for example ``model.checkpoint 'somebody/bert'``.
-
-    Raises:
-        ModelError: anything was raised that is not an error of raydr's own.
-    """
-    try:
-        yield
-    except (RaydrError, MemoryError):
-        raise
-    except Exception as error:
-        # Files of a checkpoint are read by many parsers, each with errors of its own.
-        raise ModelError(f"cannot load {what}: {first_line(error)}") from error
 
 
 def check_shape(config: Any, what: str) -> None:
@@ -72,7 +54,7 @@ def check_shape(config: Any, what: str) -> None:
 def load_network(
     load: Callable[..., Any], source: str, what: str, is_new: Callable[[str], bool] = lambda key: False, **options: Any
 ) -> tuple[Any, set[str]]:
-    """Load a network, and refuse it where the files lack a weight that its architecture has.
+    """Load a network, and refuse it where its weights are not those of the files.
 
     A prefix that all names in the files share, as DDP (``module.``) and wrappers (``encoder.``) write it, is left out.
 
@@ -87,21 +69,27 @@ def load_network(
         The network, and the names of weights that were drawn anew.
 
     Raises:
-        ModelError: it cannot be loaded, or weights are missing that are not new.
+        ModelError: it cannot be loaded, or its files do not hold exactly this architecture's weights, as numbers.
     """
+    # A size that differs is refused by the weight's name, which the library's own error leaves to a table.
+    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **options}
     with naming(what), quiet_transformers():
-        network, info = load(source, output_loading_info=True, **options)
-        missing = {key for key in info["missing_keys"] if not is_new(key)}
+        network, info = load(source, **options)
         renaming = options.pop("key_mapping", None) or {}
-        for prefix in _shared_prefixes(info["unexpected_keys"]) if missing else ():
+        for prefix in (
+            _shared_prefixes(info["unexpected_keys"]) if set(filterfalse(is_new, info["missing_keys"])) else ()
+        ):
             mapping = {f"^{prefix.replace('.', '[.]')}": "", **renaming}
-            other, of_other = load(source, output_loading_info=True, key_mapping=mapping, **options)
-            if not any(not is_new(key) for key in of_other["missing_keys"]):
+            other, of_other = load(source, key_mapping=mapping, **options)
+            if all(map(is_new, of_other["missing_keys"])):
                 # The names in the file are not those that the network is saved with.
                 other._weight_conversions = None
-                return other, set(of_other["missing_keys"])
-        if missing:
-            raise ModelError(_missing_weights(what, missing, info["unexpected_keys"]))
+                network, info = other, of_other
+                break
+        check_adapters(network, what)
+        check_weights(network, info, what, is_new)
+        check_types(network, source, what)
+    check_values(network, what)
     return network, set(info["missing_keys"])
 
 
@@ -116,13 +104,32 @@ def _shared_prefixes(keys: set[str]) -> list[str]:
     return [".".join(words[:num]) + "." for num in range(len(words), 0, -1)]
 
 
-def _missing_weights(what: str, missing: set[str], others: set[str]) -> str:
-    named = sorted(missing)
-    text = f"{what} lacks {len(named)} weights of its architecture: {', '.join(named[:_NAMED])}"
-    text += ", …" if len(named) > _NAMED else ""
-    if others:
-        text += f". Its files have others, such as {', '.join(sorted(others)[:_NAMED])}"
-    return f"{text}. Save it with the names that its class has (save_pretrained)"
+def load_head(file: str, head: nn.Module, what: str, optional: tuple[str, ...] = ()) -> None:
+    """Load a small module, such as a linear layer; ``linear.`` in front of names is left out.
+
+    Args:
+        file: of safetensors, or of PyTorch.
+        head: the module.
+        what: the module, for messages.
+        optional: weights that the file need not have; they are zero.
+
+    Raises:
+        ModelError: the file does not hold exactly the module's weights, as numbers.
+    """
+    with naming(what):
+        tensors = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
+        weights = {key.removeprefix("linear."): value for key, value in tensors.items()}
+        own = head.state_dict()
+        if weights.keys() | set(optional) != own.keys():
+            raise ModelError(f"{what}: {file} holds {', '.join(weights)}; expected {', '.join(own)}")
+        weights = {key: torch.zeros_like(own[key]) for key in optional} | weights
+        for key, value in weights.items():
+            if value.shape != own[key].shape:
+                shapes = f"{tuple(value.shape)} in {file} and {tuple(own[key].shape)} by the settings"
+                raise ModelError(f"{what}: {key} has the shape {shapes}")
+            check_type(key, value, file, what)
+        head.load_state_dict(weights)
+        check_values(head, what)
 
 
 def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:

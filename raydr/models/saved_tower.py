@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from raydr.errors import ModelError, first_line
 from raydr.models.config import SIDES, ModelConfig, Side
-from raydr.models.loading import named_weights, naming, saved_prefix
+from raydr.models.loading import load_head, named_weights, saved_prefix
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import Tower
 
@@ -92,11 +92,7 @@ def load_heads(tower: Tower, place: Path) -> None:
         heads[place / CODES_FILE] = nn.ParameterDict(dict(codes))
     for file, head in heads.items():
         require_whole(file)
-        weights = {key.removeprefix("linear."): value for key, value in load_file(file).items()}
-        if weights.keys() != head.state_dict().keys():
-            raise ModelError(f"{file} holds {', '.join(weights)}; expected {', '.join(head.state_dict())}")
-        with naming(str(file)):
-            head.load_state_dict(weights)
+        load_head(str(file), head, f"the saved model {place}")
 
 
 def _codes(tower: Tower) -> dict[Side, nn.Parameter]:

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.data.parts import offsets_of
-from raydr.errors import ModelError, first_line
+from raydr.errors import ModelError
+from raydr.models.checkpoint import naming
+from raydr.models.checkpoint_settings import CheckpointFiles
 from raydr.models.config import ModelConfig, Side
 
 
@@ -98,14 +100,16 @@ class Tokenizer:
     def __init__(self, name: str | Path, trust_remote_code: bool, pads_by_end: bool = False) -> None:
         from transformers import AutoTokenizer
 
-        try:
+        with naming(f"the tokenizer of {name}"):
             self.tokenizer = AutoTokenizer.from_pretrained(str(name), trust_remote_code=trust_remote_code)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot load the tokenizer of {name}: {first_line(error)}") from None
         if self.tokenizer.pad_token_id is None and pads_by_end:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if self.tokenizer.pad_token_id is None:
             raise ModelError(f"the tokenizer of {name} has no padding token; raydr needs one")
+        with naming(f"the config of {name}"):
+            shape = CheckpointFiles(str(name)).read("config.json") or {}
+            size = shape.get("vocab_size")
+        self.name, self.num_words = str(name), size if isinstance(size, int) else None
 
     @property
     def pad_id(self) -> int:
@@ -114,12 +118,24 @@ class Tokenizer:
     def encode(
         self, first: list[str], second: list[str] | None, truncation: str | bool, max_length: int, with_types: bool
     ) -> Tokens:
-        """Tokenise texts, or pairs, cut by a strategy of Transformers to ``max_length`` tokens; count those cut."""
+        """Tokenise texts, or pairs, cut by a strategy of Transformers to ``max_length`` tokens; count those cut.
+
+        Raises:
+            ModelError: a token's id is beyond the model's word embeddings.
+        """
         encoded = self.tokenizer(
             first, second, truncation=truncation, max_length=max_length, padding=False, return_attention_mask=False,
             return_token_type_ids=with_types,
         )  # fmt: skip
-        return Tokens.of(encoded)
+        tokens = Tokens.of(encoded)
+        largest = int(tokens.ids.max(initial=0))
+        if self.num_words is not None and largest >= self.num_words:
+            word = self.tokenizer.convert_ids_to_tokens(largest)
+            raise ModelError(
+                f"the tokenizer of {self.name} has the id {largest} for {word!r}, and the model has embeddings of "
+                f"{self.num_words} tokens (vocab_size): the two belong to different models"
+            )
+        return tokens
 
 
 def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str]:

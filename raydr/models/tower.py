@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from raydr.errors import ModelError
 from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups, concatenate
-from raydr.models.checkpoint import resolve_checkpoint
+from raydr.models.checkpoint import naming, resolve_checkpoint
 from raydr.models.checkpoint_settings import checkpoint_settings_of
 from raydr.models.config import SIDES, ModelConfig, Side
-from raydr.models.loading import load_encoder, naming
+from raydr.models.loading import load_encoder, load_head
 from raydr.models.packed_attention import packed_states
 from raydr.models.packing import PackedTexts
 from raydr.models.pooling import Reduction
@@ -178,7 +178,6 @@ def _load_dense(projection: nn.Linear, resolved: str) -> None:
     Raises:
         ModelError: the layer's weights are missing, damaged or of another shape.
     """
-    from safetensors.torch import load_file
     from transformers.utils import cached_file
 
     dense = checkpoint_settings_of(resolved)
@@ -186,12 +185,11 @@ def _load_dense(projection: nn.Linear, resolved: str) -> None:
         return
     what = f"the Dense layer of model.checkpoint {resolved} in {dense.dense}"
     with naming(what):
-        for name in ("model.safetensors", "pytorch_model.bin"):
-            file = cached_file(resolved, f"{dense.dense}/{name}", _raise_exceptions_for_missing_entries=False)
-            if file is not None:
-                break
-        else:
-            raise ModelError(f"{what} has no weights")
-        weights = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
-        none = torch.zeros_like(projection.bias)
-        projection.load_state_dict({"weight": weights["linear.weight"], "bias": weights.get("linear.bias", none)})
+        files = (
+            cached_file(resolved, f"{dense.dense}/{name}", _raise_exceptions_for_missing_entries=False)
+            for name in ("model.safetensors", "pytorch_model.bin")
+        )
+        file = next(filter(None, files), None)
+    if file is None:
+        raise ModelError(f"{what} has no weights")
+    load_head(file, projection, what, optional=("bias",))

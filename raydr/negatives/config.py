@@ -16,7 +16,7 @@ class NegativesConfig(Config):
     """The miner: ``bm25``; ``source``, the candidates that came with the data; or the name of a model or an imported
     run. ``trained`` is a model that is trained without judges on BM25's candidates."""
 
-    depth: int = Field(default=30, ge=1)
+    depth: int = Field(default=30, ge=1, le=1_000_000)
     """Candidates kept for each query."""
 
     first_rank: int = Field(default=1, ge=1)

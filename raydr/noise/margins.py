@@ -46,7 +46,7 @@ class CrossFitConfig(Config):
     optimizer: OptimizerConfig | None = None
     """``train.optimizer`` if null; a value lets trainings with other optimisers share the margins."""
 
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, lt=2**32)
     """Seed of folds, batches and random passages: the run's ``seed`` if null; a value lets other seeds share the
     margins."""
 

@@ -274,6 +274,8 @@ def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
     import pyarrow as pa
 
     tables, probability_N = read_verdicts(verdicts, split)
+    if not tables:
+        raise DataError(f"the split {split} has nothing to judge: no candidate of its queries is there")
     frame: pd.DataFrame = pa.concat_tables(tables.values()).select([*_IDS, "score", "action"]).to_pandas()
     p = math.nan if probability_N is None else probability_N
     return frame.assign(flagged=frame["action"] != "keep", p=p)

@@ -176,7 +176,7 @@ def remove_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> 
 
 def _manifest(folder: Folder) -> Manifest | None:
     """Return the manifest of a finished artefact."""
-    return Manifest.model_validate(folder.read_sealed(MANIFEST)) if folder.exists(MANIFEST) else None
+    return folder.read_record(MANIFEST, Manifest) if folder.exists(MANIFEST) else None
 
 
 def _folders(places: Places) -> list[Folder]:

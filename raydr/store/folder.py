@@ -166,10 +166,9 @@ class Folder:
             DamagedError: the file holds no valid JSON.
         """
         # One request: between open and read the file may be replaced.
-        content = self.filesystem.cat_file(self.path(name))
         try:
-            return json.loads(content)
-        except (ValueError, RecursionError) as error:
+            return json.loads(self.filesystem.cat_file(self.path(name)))
+        except (ValueError, RecursionError, IsADirectoryError) as error:
             raise DamagedError(f"{self.path(name)} is damaged ({first_line(error)}): {_REMEDY}") from None
 
     def write_json(self, name: str, value: Any) -> None:

@@ -12,7 +12,6 @@ import logging
 import os
 import pickle
 import shutil
-import signal
 import sqlite3
 import sys
 import threading
@@ -319,8 +318,6 @@ def _receive(commands: Queue[_Command | None]) -> None:
 
 def main() -> None:
     """Entry point of the process: its input is the store, then commands."""
-    # Ctrl-C is for the verb, which says how its runs ended.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     log, commands = Log(pickle.load(sys.stdin.buffer)), Queue[_Command | None]()
     threading.Thread(target=_receive, args=[commands], daemon=True).start()
     write_all(commands, log)

@@ -164,7 +164,10 @@ class _Writer:
     def _start(self) -> None:
         paths = [str(Path(path).absolute()) for path in sys.path]
         code = f"import sys; sys.path[:] = {paths!r}; from raydr.tracking.mlflow_writer import main; main()"
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        # Ctrl-C goes to a terminal's whole process group, and is for the verb, which says how its runs ended.
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
+        )
         self._write(self.store)
 
     def _write(self, message: Any) -> None:

@@ -20,7 +20,7 @@ from raydr.artefacts.verdict_tables import read_verdicts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset as StoredDataset
 from raydr.data.dataset import query_texts
-from raydr.errors import DataError
+from raydr.errors import ArtifactError, ConfigError, DataError
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,7 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         ([("a", "b"), ("c", np.float32("nan"))], "pairs, row 1, column 'positive': the text is empty or missing"),
         (pd.DataFrame([["a", "b"]], columns=["query", "query"]), "pairs has several columns 'query'"),
         ([{"query": "a", "\ud800": "b"}], "pairs has a column '.ud800'"),
+        ([("a", "b", 1), ("c", "d", 0)], r"pairs\[0\] has the number 1 in third place, where a negative is expected"),
         ([("a", "b"), "cd"], r"pairs\[1\] is 'cd'; expected a tuple"),
         ([("a", "b"), ("c", "d", "e")], r"pairs\[1\] has 3 values"),
         ([{"query": "a", "positive": "b"}, ("c", "d")], r"pairs\[1\] is a tuple; expected a dict"),
@@ -164,6 +165,39 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
     assert f"flags {negatives.flagged.shape[0]} of 2 candidates" in negatives.summary()
     with pytest.raises(DataError, match="candidates, row 1: the query is not among the pairs: 'who'"):
         raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"miner": "x"}, "miner is 'x'; allowed: bm25, model"),
+        ({"miner": None}, "miner is None; allowed: bm25, model"),
+        *(
+            ({"num_negatives": number}, f"num_negatives is {number!r}; expected a whole number from 1")
+            for number in (0, -1, 1.5, float("nan"), True, "5", None)
+        ),
+        ({"judge": "npc"}, "judge is 'npc'; judges of negatives are .*near_duplicate"),
+        ({"judge": 5}, "judge is 5; judges of negatives are"),
+        ({"settings": [1]}, r"settings is \[1\]; expected a dict of sections"),
+        ({"settings": "x"}, "settings is 'x'; expected a dict of sections"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    pairs = make_pairs(20)
+    with pytest.raises(ConfigError, match=message):
+        raydr.mine_hard_negatives(pairs, workdir=tmp_path, **arguments)
+    if "judge" in arguments or "settings" in arguments:
+        with pytest.raises(ConfigError, match=message):
+            raydr.find_false_negatives(pairs, workdir=tmp_path, **arguments)
+
+
+def test_pairs_without_candidates_and_a_file_as_workdir_are_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    arguments: dict[str, Any] = {"model": tiny_checkpoint, "settings": SMALL}
+    with pytest.raises(DataError, match="the split train has nothing to judge"):
+        raydr.find_false_negatives(make_pairs(20), "source", workdir=tmp_path, **arguments)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ArtifactError, match="cannot write .*file/given/.*: Not a directory"):
+        raydr.find_noise(make_pairs(20), workdir=tmp_path / "file", **arguments)
 
 
 def test_mined_negatives_are_no_positives_and_train_as_they_are(tiny_checkpoint: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, ConfigError, DataError
-from raydr.indexing.vector_files import read_ids
+from raydr.indexing.vector_files import read_ids, read_vectors
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -129,6 +129,49 @@ def test_what_does_not_fit_is_named(config, ids, tmp_path):
         raydr.import_vectors(config, str(path), "trained")
     with pytest.raises(DataError, match="there is no file none.npy"):
         raydr.import_vectors(config, "none.npy", "other")
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        ("empty.npy", None, r"cannot read .*empty\.npy \(No data left in file\)"),
+        ("flat.npy", np.zeros((3, 0), np.float32), r"holds float32 of shape \(3, 0\); expected \.npy"),
+        ("words.parquet", {"id": ["a"], "vector": ["1 2"]}, r"no column has lists of numbers; there are id: string"),
+        (
+            "floats.parquet",
+            {"id": [1.0], "vector": [[1.0]]},
+            r"no column has texts or integers as ids",
+        ),
+        ("ids.npz", {"vectors": np.ones((1, 2)), "ids": np.ones(1)}, r"its ids are float64 of shape \(1,\)"),
+    ],
+)
+def test_files_without_vectors_are_named(name: str, columns: Any, message: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if columns is None:
+        path.touch()
+    elif path.suffix == ".npy":
+        np.save(path, columns)
+    elif path.suffix == ".npz":
+        np.savez(path, **columns)
+    else:
+        pq.write_table(pa.table(columns), path)
+    with pytest.raises(DataError, match=message):
+        read_vectors(str(path))
+
+
+def test_large_columns_are_read(tmp_path: Path) -> None:
+    vectors = pa.array([[1.0, 2.0]], pa.large_list(pa.float32()))
+    pq.write_table(pa.table({"id": pa.array(["a"], pa.large_string()), "vector": vectors}), tmp_path / "a.parquet")
+    read = read_vectors(str(tmp_path / "a.parquet"))
+    assert (read.vectors.tolist(), read.ids.to_pylist()) == ([[1.0, 2.0]], ["a"])
+
+
+@pytest.mark.parametrize("content", [None, b"", b"junk"])
+def test_ids_that_cannot_be_read_are_named(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "ids.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot read .*ids\.npy .*expected ids, a line each"):
+        read_ids(str(tmp_path / "ids.npy"))
 
 
 def test_ids_are_lines_of_bytes(tmp_path: Path) -> None:

@@ -143,3 +143,10 @@ def test_the_same_run_can_be_asked_for_from_another_folder(tmp_path, monkeypatch
     assert RunConfig.parse({"data": {"reader": pairs}}).from_anywhere().data.reader.path == str(tmp_path)
     there = {"workdir": "s3://bucket/work", "data": {"reader": {"name": "beir", "path": "s3://bucket/in"}}}
     assert RunConfig.parse(there).from_anywhere() == RunConfig.parse(there)
+
+
+def test_a_seed_is_taken_by_every_library(tmp_path: Path) -> None:
+    raw = {"data": {"reader": {"name": "beir", "path": "x"}}}
+    assert RunConfig.parse(raw | {"seed": 2**32 - 1}).seed == 2**32 - 1
+    with pytest.raises(ConfigError, match="seed: Input should be less than 4294967296"):
+        RunConfig.parse(raw | {"seed": 2**32})

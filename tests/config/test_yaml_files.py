@@ -24,6 +24,13 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("&a [*a]\n", r"it contains itself"),
         (BOMB, r"with its anchors written out it holds more than 100,000 values"),
         ("a: " + "[" * 3000 + "]" * 3000, r"it is nested too deeply"),
+        ("seed: " + "9" * 5000, r"a value is none of its kind"),
+        ("a: 2020-13-45", r"a value is none of its kind \(month must be in 1\.\.12"),
+        ("a: !!bool x", r"a value is none of its kind"),
+        ("a: !!timestamp x", r"a value is none of its kind"),
+        ("seed: 010", r"YAML reads 010 as 8: write 8, or '010' in quotes\n.*line 1, column 7"),
+        ("a: [12:30:45]", r"YAML reads 12:30:45 as 45045"),
+        ("a: {b: 1:30.5}", r"YAML reads 1:30\.5 as 90\.5"),
     ],
 )
 def test_what_yaml_itself_would_take_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -72,3 +79,11 @@ def test_an_override_names_each_key_once(tmp_path: Path) -> None:
     file.write_text("data: {reader: {name: beir, path: somewhere}}\n")
     with pytest.raises(ConfigError, match=r"--set train=.*the key 'loss' is there twice"):
         RunConfig.load(file, ["train={loss: nce, loss: rcl}"])
+
+
+def test_numbers_and_texts_that_look_alike_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("a: '010'\nb: [0, -1, 1_000, 0x10, 0.5, 1e-3]\nc: '12:30'\nd: s3://a:b\n")
+    assert read_mapping(file, "config file", "of sections") == {
+        "a": "010", "b": [0, -1, 1000, 16, 0.5, "1e-3"], "c": "12:30", "d": "s3://a:b"
+    }  # fmt: skip

@@ -70,3 +70,11 @@ def test_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> N
         (2, "record 2: expected a JSON object, found list"),
         (3, "record 3: not valid UTF-8"),
     ]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '[{"a":' * 100_000])
+def test_an_array_that_is_nested_too_deeply_is_refused(text: str, tmp_path: Path) -> None:
+    """Its parser would take tens of GB."""
+    (tmp_path / "a.json").write_text('[{"a": 1}, ' + text)
+    with pytest.raises(DataError, match=r"a\.json is nested too deeply, after record 0"):
+        list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))

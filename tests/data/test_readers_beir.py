@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_judgments_as_trec_eval_reads_them_are_read(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [row.values["query_id"] for row in rows if row.table == "queries"] == ["q1", "q2"]
     assert bad == [
-        "test.tsv:3: the relevance must be an integer, found 'high'",
+        "test.tsv:3: the relevance must be an integer from -10000 to 10000, found 'high'",
         "test.tsv:4: expected 3 columns (query-id, corpus-id, score), found 1",
     ]
 
@@ -89,7 +90,7 @@ def test_malformed_rows_are_named_with_file_and_line(tmp_path: Path) -> None:
         "corpus.jsonl:4: 'text' is null",
         "queries.jsonl:1: answers must be a list of strings, found 'x'",
         "train.tsv:2: expected 3 columns (query-id, corpus-id, score), found 2",
-        "train.tsv:3: the relevance must be an integer, found 'high'",
+        "train.tsv:3: the relevance must be an integer from -10000 to 10000, found 'high'",
     ]
 
 
@@ -123,13 +124,20 @@ def test_ids_keep_the_spaces_of_unicode_and_hidden_files_are_no_splits(tmp_path:
     assert [row["passage_id"] for row in values_of(rows_read, "passages")] == ids
 
 
-@pytest.mark.parametrize("score", ["nan", "inf", "1_0", "True", "\u0661", "1e400", ""])
+def test_of_judgments_and_their_compressed_copy_the_plain_file_counts(beir_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text("q\tp\t1\n")
+    (tmp_path / "dev.tsv.gz").write_bytes(gzip.compress(b"q\tother\t1\n"))
+    rows, _ = read_all(BeirReader(path=str(beir_folder), qrels=str(tmp_path)))
+    assert [row["passage_id"] for row in values_of(rows, "qrels")] == ["p"]
+
+
+@pytest.mark.parametrize("score", ["nan", "inf", "1_0", "True", "\u0661", "1e400", "10001", ""])
 def test_a_judgment_that_is_no_number_is_a_bad_row(score: str, beir_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "dev.tsv"
     path.write_text(f"q\tp\t1\nq\tp2\t{score}\n")
     rows, bad = read_all(BeirReader(path=str(beir_folder), qrels=str(tmp_path), splits=["dev"]))
     assert [row["relevance"] for row in values_of(rows, "qrels")] == [1]
-    assert bad == [f"dev.tsv:2: the relevance must be an integer, found {score!r}"]
+    assert bad == [f"dev.tsv:2: the relevance must be an integer from -10000 to 10000, found {score!r}"]
 
 
 def test_a_passage_may_be_a_title_alone(beir_folder: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_reads_collection_queries_and_trec_judgments(folder: Path) -> None:
     assert bad == [
         "collection.tsv.gz:2: expected 2 columns (pid, text), found 3",
         "qrels.train.tsv:3: expected 4 columns (qid, 0, pid, relevance), found 3",
-        "qrels.train.tsv:4: the relevance must be an integer, found 'x'",
+        "qrels.train.tsv:4: the relevance must be an integer from -10000 to 10000, found 'x'",
     ]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_linking import make_worlds
 
@@ -216,3 +219,104 @@ def test_somebodys_config_is_not_written_over(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"my-pairs.yaml is there already and says something else"):
         first.write()
     assert Path("my-pairs.yaml").read_text() == "name: mine\n"
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("value", [None, "", "NaN", float("nan"), float("inf"), "1,5", "yes", [1]])
+def test_a_label_that_is_no_number_does_not_make_all_pairs_relevant(value: Any, tmp_path: Path) -> None:
+    records = [{"query": f"q{at}", "passage": f"p{at}", "label": at % 2} for at in range(4)]
+    path = lines(tmp_path / "pairs.jsonl", [*records, {"query": "q", "passage": "p", "label": value}])
+    reader = build(Reader, recognise(str(path)).reader)
+    [source] = reader.sources()
+    bad = BadRows(source.path)
+    rows = list(reader.read(source, bad))
+    assert [row.values["relevance"] for row in rows if row.table == "qrels"] == [0, 1, 0, 1]
+    assert [str(row) for row in bad.kept] == [f"{path}:5: 'label' must be a number, found {value!r}"]
+
+
+def test_labels_that_are_no_numbers_at_all_are_remarked_on(tmp_path: Path, capsys: Any) -> None:
+    records = [{"query": f"q{at}", "passage": f"p{at}", "label": "sports"} for at in range(4)]
+    path = lines(tmp_path / "pairs.jsonl", records)
+    assert "label" not in first_config(str(path)).raw["data"]["reader"]["columns"]
+    output = " ".join(capsys.readouterr().err.split())
+    assert "the column 'label' is not read: 'sports' is no number. Each pair counts as relevant" in output
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [(["True", "False"], [1, 0]), (["true", "FALSE"], [1, 0]), (["1", "0"], [1, 0])]
+)
+def test_labels_of_csv_may_be_words(labels: list[str], expected: list[int], tmp_path: Path) -> None:
+    rows = [["query", "passage", "label"], *([f"q{at}", f"p{at}", label] for at, label in enumerate(labels))]
+    judged = rows_of(recognise(str(table(tmp_path / "pairs.csv", rows))))
+    assert [row.values["relevance"] for row in judged if row.table == "qrels"] == expected
+
+
+def test_labels_of_parquet_may_be_decimals(tmp_path: Path) -> None:
+    labels = pa.array([Decimal("1.00"), Decimal("0.00")])
+    pq.write_table(pa.table({"query": ["a", "b"], "passage": ["c", "d"], "label": labels}), tmp_path / "pairs.parquet")
+    judged = rows_of(recognise(str(tmp_path / "pairs.parquet")))
+    assert [row.values["relevance"] for row in judged if row.table == "qrels"] == [1, 0]
+
+
+def test_columns_of_parquet_with_one_name_are_refused(tmp_path: Path) -> None:
+    texts = [pa.array(["a"]), pa.array(["b"]), pa.array(["c"])]
+    pq.write_table(pa.Table.from_arrays(texts, names=["query", "passage", "passage"]), tmp_path / "pairs.parquet")
+    with pytest.raises(DataError, match=r"pairs\.parquet has the columns 'passage' twice"):
+        recognise(str(tmp_path / "pairs.parquet"))
+
+
+def test_values_of_parquet_alone_are_refused_by_file_and_row(tmp_path: Path) -> None:
+    far = pa.array([10**18], pa.timestamp("ms"))
+    pq.write_table(pa.table({"query": ["a"], "passage": ["b"], "when": far}), tmp_path / "pairs.parquet")
+    with pytest.raises(DataError, match=r"pairs\.parquet cannot be read as Parquet after row 0"):
+        recognise(str(tmp_path / "pairs.parquet"))
+
+
+def test_a_first_line_that_is_no_header_is_remarked_on(tmp_path: Path, capsys: Any) -> None:
+    rows = [["the first query", "its passage"], ["the second query", "its own passage"]]
+    first_config(str(table(tmp_path / "pairs.csv", rows)))
+    output = " ".join(capsys.readouterr().err.split())
+    assert "the queries are taken from 'the first query', and the passages from 'its passage'" in output
+    first_config(str(table(tmp_path / "named.csv", [["query", "other"], *rows])))
+    assert not capsys.readouterr().err
+
+
+def test_quotes_that_enclose_rows_of_tsv_are_bad_rows(tmp_path: Path) -> None:
+    texts = ["query\tpassage", "a\tb", 'c\t"d', "e\tf", 'g"\th', 'i\t"j ""k"""']
+    (tmp_path / "pairs.tsv").write_text("\n".join(texts) + "\n")
+    reader = build(Reader, recognise(str(tmp_path / "pairs.tsv")).reader)
+    bad = BadRows("pairs.tsv")
+    rows = list(reader.read(reader.sources()[0], bad))
+    assert [row.values["text"] for row in rows if row.table == "queries"] == ["a", "i"]
+    assert [str(row) for row in bad.kept] == [
+        f"pairs.tsv:{line}: a quoted text from line 3 to 5 has tabs in it, as rows have" for line in (3, 4, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("split", ["train", None], "'split' is null"),
+        ("split", ["train", 3], "'split' must be a string, found 3"),
+        ("negative", ["n", 5], "'negative' must be a string or a list of strings, found 5"),
+        ("negative", ["n", ["m", None]], "'negative' must be a string or a list of strings, found ['m', None]"),
+        ("answers", [["a"], [1]], "answers must be a list of strings, found [1]"),
+        ("title", ["t", 5], "'title' must be a string, found 5"),
+    ],
+)
+def test_a_column_that_one_row_has_otherwise_is_still_read(
+    column: str, values: Sequence[Any], message: str, tmp_path: Path
+) -> None:
+    records = [{"query": f"q{at}", "passage": f"p{at}", column: value} for at, value in enumerate(values)]
+    path = lines(tmp_path / "pairs.jsonl", records)
+    reader = build(Reader, recognise(str(path)).reader)
+    bad = BadRows(str(path))
+    list(reader.read(reader.sources()[0], bad))
+    assert [str(row) for row in bad.kept] == [f"{path}:2: {message}"]
+
+
+def test_labels_beside_negatives_are_remarked_on(tmp_path: Path, capsys: Any) -> None:
+    records = [{"query": f"q{at}", "positive": f"p{at}", "negative": "n", "label": 0} for at in range(3)]
+    assert first_config(str(lines(tmp_path / "pairs.jsonl", records)))
+    output = " ".join(capsys.readouterr().err.split())
+    assert "the column 'label' is not read beside negatives: each positive counts as relevant" in output

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 
 from raydr.config.run import RunConfig
+from raydr.errors import ModelError
 from raydr.models.checkpoint_settings import hub_file, replaced
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -205,6 +207,42 @@ def test_modules_that_raydr_has_not_are_refused(tmp_path: Path, tiny_checkpoint:
     Path(folder, "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValidationError, match=r"by Transformer → Pooling → LayerNorm → Normalize, and raydr by"):
         ModelConfig(checkpoint=folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode_latent": True}, r"sets pooling_mode_latent for its Pooling"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, r"is a SparseEncoder \(model_type\)"),
+    ],
+)
+def test_keys_of_other_models_are_refused(
+    file: str, change: dict[str, Any], message: str, tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    folder = Path(sentence_transformer(tmp_path / "st", tiny_checkpoint))
+    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | change))
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig(checkpoint=str(folder))
+    assert ModelConfig(checkpoint=str(folder), pooling="mean").pooling == "mean"
+
+
+DENSE_FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
+    "integers": ({"linear.weight": torch.ones(8, 32, dtype=torch.int8)}, r"weight is stored as int8"),
+    "NaN": ({"linear.weight": torch.full((8, 32), torch.nan)}, r"weight has values that are NaN"),
+    "another width": ({"linear.weight": torch.ones(8, 16)}, r"weight has the shape \(8, 16\) in .* and \(8, 32\)"),
+    "other names": ({"module.linear.weight": torch.ones(8, 32)}, r"holds module\.linear\.weight; expected"),
+}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("case", DENSE_FILES)
+def test_the_weights_of_a_dense_layer_are_checked(case: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    tensors, message = DENSE_FILES[case]
+    dense = {"out_features": 8, "activation_function": None}
+    folder = Path(sentence_transformer(tmp_path / "st", tiny_checkpoint, dense=dense))
+    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    with pytest.raises(ModelError, match=rf"the Dense layer of model\.checkpoint {folder} in 2_Dense: .*{message}"):
+        DualEncoder.from_config(ModelConfig(checkpoint=str(folder)))
 
 
 def test_a_module_of_another_package_is_not_taken_for_its_namesake(tmp_path: Path, tiny_checkpoint: str) -> None:

@@ -84,6 +84,79 @@ def test_weights_that_are_not_there_are_named(case: str, tmp_path: Path, tiny_ch
         CrossEncoder.from_config(ranker_config(other))
 
 
+def stored(source: str, folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> str:
+    """A copy of a checkpoint with other tensors in its file."""
+    shutil.copytree(source, folder)
+    weights = change({key: value.clone() for key, value in load_file(folder / WEIGHTS).items()})
+    save_file({key: value.clone() for key, value in weights.items()}, folder / WEIGHTS, metadata={"format": "pt"})
+    return str(folder)
+
+
+QUERY = "encoder.layer.0.attention.self.query.weight"
+Weights = dict[str, torch.Tensor]
+OTHER_TENSORS: dict[str, tuple[Callable[[Weights], Weights], str]] = {
+    "integers": (lambda own: own | {QUERY: own[QUERY].to(torch.int8)}, rf"{QUERY} is stored as int8 in .*{WEIGHTS}"),
+    "booleans": (lambda own: own | {QUERY: own[QUERY] > 0}, rf"{QUERY} is stored as bool"),
+    "float8": (lambda own: own | {QUERY: own[QUERY].to(torch.float8_e4m3fn)}, r"is stored as float8_e4m3fn"),
+    "NaN": (lambda own: own | {QUERY: own[QUERY] * torch.nan}, rf"{QUERY} has values that are NaN"),
+    "infinity": (lambda own: own | {QUERY: own[QUERY] + torch.inf}, rf"{QUERY} has values that are NaN or infinite"),
+    "LoRA": (lambda own: own | {f"{QUERY[:-6]}lora_A": torch.ones(4, 32)}, r"query\.lora_A in its files would be left"),
+    "scales": (lambda own: own | {f"bert.{QUERY}_scale": torch.ones(1)}, r"query\.weight_scale in its files would be"),
+    "a further layer": (
+        lambda own: own | {key.replace("layer.1.", "layer.2."): value for key, value in own.items()},
+        r"encoder\.layer\.2\..* \(13 others too\) would be left out.*set num_layers",
+    ),
+    "another width": (
+        lambda own: own | {QUERY: own[QUERY][:16]},
+        rf"{QUERY} has the shape \(16, 32\) in its files and \(32, 32\) by its config\.json",
+    ),
+    "twice": (lambda own: own | {f"bert.{QUERY}": own[QUERY] + 1}, rf"has {QUERY} twice, with and without 'bert\.'"),
+}
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("case", OTHER_TENSORS)
+def test_a_file_whose_numbers_are_no_weights_is_refused(case: str, tmp_path: Path, tiny_checkpoint: str) -> None:
+    change, message = OTHER_TENSORS[case]
+    other = stored(tiny_checkpoint, tmp_path / "other", change)
+    with pytest.raises(ModelError, match=rf"model\.checkpoint '{other}'.*{message}"):
+        DualEncoder.from_config(short(other))
+    with pytest.raises(ModelError, match=message if case != "twice" else "twice"):
+        CrossEncoder.from_config(ranker_config(other))
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_floats_of_other_widths_and_leftovers_of_other_classes_are_taken(
+    dtype: torch.dtype, tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    leftovers = {"embeddings.position_ids": torch.arange(128)[None], "cls.predictions.bias": torch.zeros(9)}
+    other = stored(
+        tiny_checkpoint, tmp_path / "other", lambda own: {key: own[key].to(dtype) for key in own} | leftovers
+    )
+    np.testing.assert_allclose(vectors(short(other))["query"], vectors(short(tiny_checkpoint))["query"], atol=0.01)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_adapters_beside_the_weights_are_refused(whole: bool, tmp_path: Path, tiny_checkpoint: str) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModel
+
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "adapted"))
+    get_peft_model(AutoModel.from_pretrained(folder), LoraConfig(target_modules=["query"])).save_pretrained(folder)
+    if not whole:
+        (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"adapters (beside its weights|alone).*merge_and_unload"):
+        DualEncoder.from_config(short(str(folder)))
+
+
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "pointer"))
+    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
+    with pytest.raises(ModelError, match=rf"{folder / WEIGHTS} is a pointer of Git LFS"):
+        DualEncoder.from_config(short(str(folder)))
+
+
 def test_a_pooler_may_be_missing(tmp_path: Path, tiny_checkpoint: str) -> None:
     other = renamed(tiny_checkpoint, tmp_path / "other", lambda key: None if "pooler" in key else key)
     config = short(other)
@@ -104,12 +177,12 @@ def test_a_saved_model_is_whole_or_refused(tmp_path: Path, tiny_checkpoint: str)
         load_tower(tmp_path / "saved", "query")
 
 
-def trained_ranker(folder: Path, tiny_checkpoint: str) -> str:
+def trained_ranker(folder: Path, tiny_checkpoint: str, num_labels: int = 1) -> str:
     from transformers import AutoModelForSequenceClassification
 
     shutil.copytree(tiny_checkpoint, folder)
     torch.manual_seed(1)
-    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=1).save_pretrained(folder)
+    AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=num_labels).save_pretrained(folder)
     return str(folder)
 
 
@@ -126,6 +199,14 @@ def test_a_ranker_has_its_head_from_the_file(tmp_path: Path, tiny_checkpoint: st
         CrossEncoder.from_config(ranker_config(headless))
 
 
+def test_a_ranker_whose_classes_are_the_other_way_round_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    ranker = Path(trained_ranker(tmp_path / "ranker", tiny_checkpoint, num_labels=2))
+    CrossEncoder.from_config(ranker_config(str(ranker)))
+    _with(id2label={"0": "Relevant", "1": "Irrelevant"})(ranker)
+    with pytest.raises(ModelError, match=r"has 'Relevant' as its first class \(id2label\)"):
+        CrossEncoder.from_config(ranker_config(str(ranker)))
+
+
 def test_a_ranker_with_a_prompt_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
     ranker = trained_ranker(tmp_path / "ranker", tiny_checkpoint)
     file = Path(ranker, "config_sentence_transformers.json")
@@ -134,6 +215,10 @@ def test_a_ranker_with_a_prompt_is_refused(tmp_path: Path, tiny_checkpoint: str)
     file.write_text(json.dumps({"prompts": {"ask": "Rank: "}, "default_prompt_name": "ask"}))
     with pytest.raises(ModelError, match=r"puts the prompt 'Rank: ' before each pair \(default_prompt_name\)"):
         CrossEncoder.from_config(ranker_config(ranker))
+    for content in ('["ask"]', "{", '{"prompts": ["ask"]}'):
+        file.write_text(content)
+        with pytest.raises(ModelError, match=r"cannot load the cross-encoder"):
+            CrossEncoder.from_config(ranker_config(ranker))
 
 
 def test_dprs_passage_encoder_is_loaded(tmp_path: Path, tiny_checkpoint: str) -> None:
@@ -296,6 +381,7 @@ HOSTILE: dict[str, Callable[[Path], Any]] = {
     "a list as config": _with_file("config.json", b"[1]"),
     "depth": _with_file("config.json", b"[" * 100_000),
     "a broken tokenizer": _with_file("tokenizer.json", b"{"),
+    "a key of the tokenizer": _with_file("tokenizer_config.json", b'{"add_special_tokens": false}'),
     "a tokenizer of junk": _with_file("tokenizer.json", b"\xff\xfe\x00"),
     "a list as raydr.json": _with_file("raydr.json", b"[3]"),
     "junk as raydr.json": _with_file("raydr.json", b"\xff"),
@@ -314,3 +400,14 @@ def test_a_folder_that_means_harm_is_refused(case: str, tmp_path: Path, tiny_che
         build_tokenizers(config)
     # A setting of a wrong type is named as one of the config.
     assert ("pooling" if case == "types in raydr.json" else "hostile") in str(refused.value)
+
+
+def test_a_tokenizer_of_another_model_is_named(tmp_path: Path, tiny_checkpoint: str) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "other"))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["river"] = 9000
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    tokenize = build_tokenizers(short(str(folder)))["query"]
+    tokenize(None, ["the city"])
+    with pytest.raises(ModelError, match=r"has the id 9000 for 'river', and the model has embeddings of \d+ tokens"):
+        tokenize(None, ["the river"])

@@ -23,6 +23,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.errors import ArtifactError, RaydrError
 from raydr.models.dual_encoder import load_tower
+from raydr.pipeline.garbage import find_garbage
 from raydr.pipeline.running import read_times
 from raydr.seeding import stable_hash64
 from raydr.store.artifact import Artifact
@@ -191,4 +192,19 @@ def test_a_name_that_is_none_is_refused_in_a_line(content: bytes, work: Path, tm
     file.write_bytes(content)
     with pytest.raises(ArtifactError, match=r"corpus\.json .*remove it") as refused:
         places.open("corpus", "corpus")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"identity": 3}', None])
+def test_gc_names_a_manifest_that_is_none(content: bytes | None, work: Path, tmp_path: Path) -> None:
+    """None: a folder lies in its place."""
+    copy = Path(shutil.copytree(work, tmp_path / "work", symlinks=True))
+    manifest = next(copy.glob("store/run/*/manifest.json"))
+    manifest.unlink()
+    if content is None:
+        manifest.mkdir()
+    else:
+        manifest.write_bytes(content)
+    with pytest.raises(ArtifactError, match=rf"{manifest} ") as refused:
+        find_garbage(Places.of(str(copy)), 0)
     assert "\n" not in str(refused.value)

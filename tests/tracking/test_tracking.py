@@ -32,7 +32,16 @@ from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.store.folder import Folder
 from raydr.tracking import mlflow_writer
-from raydr.tracking.tracker import NullTracker, RunAddress, Store, Tracker, TrackerHandle, TrackingConfig, open_run
+from raydr.tracking.tracker import (
+    NullTracker,
+    RunAddress,
+    Store,
+    Tracker,
+    TrackerHandle,
+    TrackingConfig,
+    _Writer,
+    open_run,
+)
 
 CONFIG = TrackingConfig(system_metrics=False)
 
@@ -377,3 +386,12 @@ def test_a_logged_model_is_loaded_registered_and_encodes_as_it_did(tmp_path: Pat
         for place in ("models:/retriever/1", model.model_uri, f"runs:/{logged.info.run_id}/{model.name}")
     ]
     np.testing.assert_allclose(served, [expected] * 3, rtol=1e-6)
+
+
+def test_ctrl_c_at_a_terminal_does_not_reach_the_writer(tmp_path: Path) -> None:
+    """Not while it starts either: it would print a traceback, and the verb that its tracking does not work."""
+    with _Writer.using(Store("", "raydr", Folder(str(tmp_path)))) as writer:
+        writer._start()
+        assert writer.process is not None
+        assert os.getpgid(writer.process.pid) == writer.process.pid != os.getpgrp()
+    assert writer.process.returncode == 0

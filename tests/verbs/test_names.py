@@ -70,3 +70,14 @@ def test_texts_have_line_breaks_and_no_half_letters(tmp_path: Path) -> None:
         RunConfig.parse(raw | {"model": {"query": {"prefix": "a\ud800"}}})
     with pytest.raises(ConfigError, match=r"the config file is 'a.x00b'"):
         RunConfig.load("a\0b")
+
+
+@pytest.mark.parametrize("key", ["workdir", "data.reader.path", "model.checkpoint"])
+@pytest.mark.parametrize("name", ["x" * 256, "\u00fc" * 128, "abc/" * 2000])
+def test_names_that_are_too_long_are_refused(tmp_path: Path, key: str, name: str) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("data: {reader: {name: beir, path: x}}\n")
+    with pytest.raises(ConfigError, match=rf"^{key} is '.*'\.\.\., of \d+ bytes; a path has 4096 at most"):
+        RunConfig.load(file, [f"{key}={name}"])
+    done = CliRunner().invoke(app, ["prepare", f"{name}.yaml"])
+    assert (done.exit_code, done.output.count("the config file is")) == (2, 1), done.output

@@ -77,6 +77,8 @@ class BeirReader(Reader):
                 f"{absolute(str(folder))} has no .tsv files: expected one a split with {', '.join(_QRELS)}. "
                 "Check data.reader.path and data.reader.qrels."
             )
+        # Of a file and its compressed copy the file counts, as everywhere.
+        names.sort(key=lambda name: not name.endswith(".gz"))
         return {name.removesuffix(".gz").removesuffix(".tsv"): join(folder.url, name) for name in names}
 
     def _read_queries(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:

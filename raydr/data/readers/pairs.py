@@ -90,10 +90,15 @@ def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     row = 0
     with open_file(path) as file:
         try:
-            batches = pq.ParquetFile(file).iter_batches(batch_size=1024)
+            table = pq.ParquetFile(file)
+            names = table.schema_arrow.names
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise DataError(f"{path} has the columns {', '.join(map(repr, twice))} twice. Rename one of each.")
+            batches = table.iter_batches(batch_size=1024)
             for row, record in enumerate((record for batch in batches for record in batch.to_pylist()), start=1):
                 yield row, record
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            # Some values are valid in Parquet alone: other texts than UTF-8, times beyond the year 9999.
             raise DataError(
                 f"{path} cannot be read as Parquet after row {row}: {error}. Fetch or write the file again."
             ) from None

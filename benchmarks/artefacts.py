@@ -11,7 +11,8 @@ import pyarrow as pa
 from raydr.data.embeddings import Encodings, VectorSets, to_embedding_table
 from raydr.data.schema import to_table, write_arrow
 from raydr.distributed.pool import Pool
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 

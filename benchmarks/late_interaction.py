@@ -40,7 +40,8 @@ from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.pooling import pool_tokens
 from raydr.models.scores.base import ScoreFunction
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.identity import Identity
 
 _EXACT = "SQfp16:float16"

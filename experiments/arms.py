@@ -28,7 +28,8 @@ from raydr.data.dataset import Dataset
 from raydr.distributed.pool import Needs, Pool
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.training.training import Training
 
 RESULT = "result.json"

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from raydr.data.embeddings import Encodings, VectorSets, to_embedding_table
 from raydr.data.schema import to_table, write_arrow
 from raydr.models.tokens import Tokens
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
 

@@ -12,7 +12,7 @@ from raydr.data.lookup import Unfinished
 from raydr.data.schema import to_table, write_arrow
 from raydr.data.staging import STAGING
 from raydr.distributed.pool import ThisProcess
-from raydr.store.artifact import Building, begin
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.store.manifest import Part

@@ -12,7 +12,7 @@ import pyarrow as pa
 from raydr.artefacts.run import KIND, part_name, rank_rows
 from raydr.config.run import RunConfig
 from raydr.distributed.parts import write_table
-from raydr.store.artifact import Building, begin
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from raydr.distributed.pool import Pool, ThisProcess
-from raydr.store.artifact import Artifact, begin, record_part
+from raydr.store.artifact import Artifact
+from raydr.store.building import begin, record_part
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 

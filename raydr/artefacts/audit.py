@@ -49,7 +49,8 @@ from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows, pair_rows, quality_rows
 from raydr.pages.evaluation import transposed
 from raydr.pages.noise_plots import perplexity_histogram
-from raydr.store.artifact import Artifact, Building, write_and_record
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -40,7 +40,8 @@ from raydr.indexing.build import plan_shards
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, Hits, build_shard, merge_hits
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, join_passage
-from raydr.store.artifact import Artifact, Building, write_and_record
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder, side_by_side
 from raydr.store.manifest import Part
 

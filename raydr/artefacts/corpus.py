@@ -21,7 +21,7 @@ from raydr.data.lookup import Unfinished, drop_repeats, find_repeats, hash_group
 from raydr.data.readers.base import Reader
 from raydr.data.staging import Finished
 from raydr.distributed.pool import Pool
-from raydr.store.artifact import Building
+from raydr.store.building import Building
 from raydr.store.manifest import Part
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

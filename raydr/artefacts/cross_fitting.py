@@ -17,7 +17,8 @@ from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.tracking.tracker import Tracker
 from raydr.training.sections import DevConfig
 from raydr.training.training import Training

@@ -25,7 +25,8 @@ from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
 from raydr.data.staging import STAGING, SourceRecord
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

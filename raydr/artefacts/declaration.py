@@ -26,7 +26,8 @@ from raydr.component import Config, content_of, is_neutral
 from raydr.data.parts import ArtifactView
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.tracking.tracker import Tracker

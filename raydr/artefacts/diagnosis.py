@@ -29,7 +29,8 @@ from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config
 from raydr.pages.diagnosis import cells, diagnosis_page, outcome, reader_rows
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.training.training import Training
 
 KIND = "diagnosis"

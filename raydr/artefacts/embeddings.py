@@ -35,7 +35,8 @@ from raydr.errors import ConfigError, ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.tokens import Tokens
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 
 #: ``module:callable`` that makes the tokenizer from (model folder, side).

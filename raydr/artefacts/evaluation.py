@@ -59,7 +59,8 @@ from raydr.pages.evaluation import (
     subset_rows,
     transposed,
 )
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -23,7 +23,8 @@ from raydr.data.tables import of_queries
 from raydr.distributed.pool import Pool
 from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import Artifact, Building, write_and_record
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -28,7 +28,8 @@ from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

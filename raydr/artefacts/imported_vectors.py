@@ -22,7 +22,8 @@ from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.indexing.vector_files import read_ids, read_vectors
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 
 

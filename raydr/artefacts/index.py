@@ -32,7 +32,8 @@ from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_na
 from raydr.models.config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
-from raydr.store.artifact import Artifact, Building, write_and_record
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -19,7 +19,8 @@ from raydr.distributed.parts import copy_part, make_parts, total_counts, write_t
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -43,7 +43,8 @@ from raydr.noise.answers import RefusedError, Reply, open_answers
 from raydr.noise.judges.base import Judge, ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 

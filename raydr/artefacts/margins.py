@@ -34,7 +34,8 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
 from raydr.noise.perplexity import perplexities
 from raydr.seeding import query_rng, stable_hash64
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 
 if TYPE_CHECKING:

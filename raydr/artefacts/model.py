@@ -31,7 +31,8 @@ from raydr.errors import ConfigError
 from raydr.losses.nce import NCE
 from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder, publish_files
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker

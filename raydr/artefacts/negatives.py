@@ -35,7 +35,8 @@ from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import MiningCounts, keep_negatives
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -25,7 +25,8 @@ from raydr.data.tables import of_queries
 from raydr.distributed.pool import Pool
 from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 
 KIND = "negatives_statistics"
 #: Actions after which a candidate is still a negative.

@@ -19,7 +19,8 @@ from raydr.distributed.pool import Pool
 from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import join_passage
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

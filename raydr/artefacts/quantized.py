@@ -22,7 +22,8 @@ from raydr.console import say
 from raydr.data.corpus import Corpus
 from raydr.distributed.pool import Needs, Pool
 from raydr.models.encode_config import NUM_CALIBRATING
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder, publish_files
 
 #: Parts that they come from, at most: each may have to be fetched.

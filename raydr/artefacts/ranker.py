@@ -24,7 +24,8 @@ from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
 from raydr.errors import ConfigError
 from raydr.models.training_config import CrossEncoderTraining
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.training.config import TrainConfig
 from raydr.training.ranker_config import CrossEncoderJob
 

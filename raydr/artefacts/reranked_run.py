@@ -24,7 +24,8 @@ from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
 from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.models.encode_config import EncodeConfig
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 
 

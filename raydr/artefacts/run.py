@@ -29,7 +29,8 @@ from raydr.data.schema import RUNS, read_parquet
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.filesystems import open_file
 from raydr.store.folder import Folder
 

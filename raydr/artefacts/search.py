@@ -36,7 +36,8 @@ from raydr.indexing.merge import TopRows, merge, rank_top_rows
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -22,7 +22,8 @@ from raydr.data.readers.base import Reader, Source, Target
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError, RaydrError
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.filesystems import FileDetails
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of

@@ -41,7 +41,8 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.verdict_report import summarize_verdicts
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 

@@ -20,7 +20,7 @@ from raydr.data.parts import RowParts
 from raydr.data.quarantine import Quarantine
 from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import STAGING, Finished, write_bad_rows
-from raydr.store.artifact import forget_part, write_and_record
+from raydr.store.building import forget_part, write_and_record
 from raydr.store.folder import Folder, side_by_side
 from raydr.store.manifest import Part
 

@@ -17,7 +17,7 @@ from raydr.data.quarantine import Quarantine
 from raydr.data.schema import TableName, read_arrow, to_table, write_arrow
 from raydr.data.staging import Finished, write_bad_rows
 from raydr.data.tables import choose_queries
-from raydr.store.artifact import write_and_record
+from raydr.store.building import write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

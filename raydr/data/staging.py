@@ -24,7 +24,7 @@ from raydr.data.fields import content_id
 from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.schema import TableName, to_table, write_arrow
-from raydr.store.artifact import write_and_record
+from raydr.store.building import write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 

@@ -17,7 +17,8 @@ from raydr.console import progress_bar, say
 from raydr.data.schema import write_arrow, write_parquet
 from raydr.distributed.pool import ONE_CPU, Batch, Feed, Needs, Pool
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact, Building, finished_parts, write_and_record
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, finished_parts, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
@@ -40,7 +41,7 @@ def make_parts(
         making: the artefact; its ``done`` gets the new parts.
         pool: where the function runs.
         make: writes the part that it is told the name of, and perhaps others; see
-            :func:`raydr.store.artifact.write_and_record`.
+            :func:`raydr.store.building.write_and_record`.
         calls: the further arguments, by the name of the part.
         description: of the progress bar.
         needs: of a call.

@@ -19,7 +19,7 @@ from raydr.distributed.cluster import start_ray
 from raydr.distributed.failures import root_cause
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError, ModelError, TrainingError
-from raydr.store.artifact import Building
+from raydr.store.building import Building
 from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import (
     PROGRESS,

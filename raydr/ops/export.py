@@ -21,7 +21,8 @@ from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.config import read_config
 from raydr.noise.chain import STRENGTH
 from raydr.pages.model_card import CardFacts, model_card
-from raydr.store.artifact import Artifact, Building, begin, record_part
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin, record_part
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST, Part

@@ -12,7 +12,8 @@ from raydr.artefacts.places import Places
 from raydr.console import counted, warn
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.errors import DamagedError, FingerprintError
-from raydr.store.artifact import DONE, PLAN, Artifact
+from raydr.store.artifact import Artifact
+from raydr.store.building import DONE, PLAN
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity, differences
 from raydr.store.manifest import MANIFEST, Manifest

@@ -20,7 +20,8 @@ from raydr.distributed.cluster import give_back_memory
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError, BusyError, DataError
 from raydr.pipeline.planning import Inventory, run_nodes
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
 from raydr.store.manifest import MANIFEST
 from raydr.tracking.tracker import Tracker

@@ -26,7 +26,8 @@ from raydr.ops.export import export as write
 from raydr.ops.export import export_model
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.session import Session, open_session
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST

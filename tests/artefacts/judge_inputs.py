@@ -19,7 +19,8 @@ from raydr.distributed.pool import ThisProcess
 from raydr.models.config import CrossEncoderConfig, ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.encode_config import EncodeConfig
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import publish_files, write_part
 from raydr.store.identity import Identity
 

@@ -17,7 +17,8 @@ from raydr.data.examples import load_examples
 from raydr.data.schema import VERDICTS, write_parquet
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
 

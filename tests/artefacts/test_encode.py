@@ -21,7 +21,8 @@ from raydr.errors import ArtifactError, ConfigError, DataError, ModelError
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder, publish_files
 from raydr.store.manifest import MANIFEST
 from tests.artefacts import stub

@@ -22,7 +22,8 @@ from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.searcher import Searcher
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
-from raydr.store.artifact import DONE, Artifact
+from raydr.store.artifact import Artifact
+from raydr.store.building import DONE
 from raydr.store.manifest import MANIFEST
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make

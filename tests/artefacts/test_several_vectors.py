@@ -27,7 +27,8 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.models.pooling import pool_tokens
 from raydr.models.scores.base import ScoreFunction
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import publish_files
 from tests.conftest import make_sentence
 from tests.made import integer_sets, integer_vectors, make_corpus, make_dataset, make_embeddings

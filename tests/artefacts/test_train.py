@@ -32,7 +32,8 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import resolve_dtype
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.pages.noise_plots import parse_fit
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig

@@ -26,7 +26,8 @@ from raydr.distributed.pool import Pool
 from raydr.distributed.ray_pool import RayPool
 from raydr.distributed.worker_group import run_workers
 from raydr.models.config import ModelConfig
-from raydr.store.artifact import Artifact, Building
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.training import trainer
 from raydr.training.checkpoint import Progress, state_name, whole_states

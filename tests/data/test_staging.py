@@ -20,7 +20,8 @@ from raydr.data.schema import read_arrow
 from raydr.data.splits import SplitPlan, finish_split
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool, ThisProcess
-from raydr.store.artifact import PLAN, Artifact, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import PLAN, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 

@@ -18,7 +18,8 @@ from raydr.data.recognition import recognise
 from raydr.data.schema import to_table, write_arrow
 from raydr.data.writers.base import LEFT_OUT, Exported, Writer, to_single_line
 from raydr.errors import ConfigError, DataError
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import write_part
 from raydr.store.identity import Identity
 

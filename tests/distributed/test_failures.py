@@ -9,7 +9,7 @@ import pytest
 
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Building, begin
+from raydr.store.building import Building, begin
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST
 

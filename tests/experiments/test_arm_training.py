@@ -13,7 +13,8 @@ from made_artefacts import make_corpus, make_dataset
 
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
 from raydr.data.schema import to_table, write_arrow
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.training import Training

@@ -10,7 +10,7 @@ from pipeline.things import make_all, thing
 from raydr.artefacts.places import Places
 from raydr.errors import FingerprintError
 from raydr.pipeline.planning import Inventory, check_names, reason, required
-from raydr.store.artifact import PLAN
+from raydr.store.building import PLAN
 from raydr.store.folder import Folder
 
 

@@ -25,7 +25,7 @@ from raydr.errors import DataError
 from raydr.pipeline.garbage import SESSIONS, find_garbage, open_claims, remove_garbage
 from raydr.pipeline.planning import Inventory, run_nodes
 from raydr.pipeline.running import Runner, read_by, repair
-from raydr.store.artifact import DONE, begin
+from raydr.store.building import DONE, begin
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker, Tracker
 
@@ -80,7 +80,7 @@ def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
 
 
 def _hold(url: str, identity: str, ready: Any, done: Any) -> None:
-    from raydr.store.artifact import Building
+    from raydr.store.building import Building
     from raydr.store.identity import Identity
 
     with begin(Folder(url), Identity.model_validate_json(identity)) as making:

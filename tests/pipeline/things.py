@@ -12,7 +12,7 @@ from raydr.artefacts.places import Places
 from raydr.distributed.cluster import RayConfig, ray_session
 from raydr.pipeline.planning import Inventory
 from raydr.pipeline.running import Runner
-from raydr.store.artifact import write_and_record
+from raydr.store.building import write_and_record
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker
 

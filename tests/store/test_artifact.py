@@ -10,7 +10,8 @@ import pytest
 from patience import PATIENCE_S
 
 from raydr.errors import ArtifactError, FingerprintError
-from raydr.store.artifact import Artifact, Building, begin, finished_parts, record_part
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin, finished_parts, record_part
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST

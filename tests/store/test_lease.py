@@ -13,7 +13,8 @@ from raydr.artefacts.places import Places
 from raydr.errors import BusyError
 from raydr.pipeline.garbage import find_garbage
 from raydr.store import lock as lease
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 from raydr.store.lock import Lease, hold_lease, is_leased

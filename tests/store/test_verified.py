@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact, Building, begin
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 

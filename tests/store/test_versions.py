@@ -9,7 +9,8 @@ import pytest
 from s3_server import served_bucket
 
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact, Building, begin, write_and_record
+from raydr.store.artifact import Artifact
+from raydr.store.building import Building, begin, write_and_record
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
 

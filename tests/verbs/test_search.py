@@ -13,7 +13,7 @@ import raydr
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError
-from raydr.store.artifact import Building, begin
+from raydr.store.building import Building, begin
 from raydr.store.identity import Identity
 from raydr.verbs.app import app
 

@@ -1,0 +1,194 @@
+"""Artefacts in the making: parts, each with a record for a resume, until the manifest is written last.
+
+:func:`begin` compares the requested fingerprint with the artefact at the path. If it is complete and equal, it is
+reused. If it is partial and equal, the missing parts are made. If it differs, an error names the differing fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from raydr.errors import ArtifactError, DamagedError, FingerprintError
+from raydr.store.artifact import Artifact
+from raydr.store.contents import note_content
+from raydr.store.folder import Folder, side_by_side, write_part
+from raydr.store.identity import Identity, differences
+from raydr.store.lock import only_writer
+from raydr.store.manifest import MANIFEST, Manifest, Part
+from raydr.version import __version__
+
+PLAN = "plan.json"
+DONE = ".done"
+
+
+class Building:
+    """An artefact being made, with its finished parts."""
+
+    def __init__(self, folder: Folder, identity: Identity, done: dict[str, Part]) -> None:
+        self.folder = folder
+        self.identity = identity
+        self.done = done
+        #: Folders needed only for a resume; removed when the manifest is written.
+        self.scratch: list[Folder] = []
+
+    def record(self, name: str, part: Mapping[str, Any] | Part) -> None:
+        """Record a finished part on disk, so that a resume does not repeat it."""
+        record_part(self.folder, name, part)
+        self.done[name] = Part.model_validate(dict(part))
+
+    def record_files(self) -> None:
+        """Record every other file of the folder as a part: for artefacts of few files, such as models."""
+        for name in self.folder.files():
+            if name != PLAN and not name.startswith(f"{DONE}/") and name not in self.done:
+                part = Part(rows=0, bytes=self.folder.size(name), checksum=self.folder.checksum(name))
+                self.record(name, part)
+                if self.folder.is_local:
+                    note_content(self.folder.path(name), part.checksum)
+
+    def finish(
+        self,
+        info: dict[str, Any] | None = None,
+        run_config: dict[str, Any] | None = None,
+        made_from: dict[str, str] | None = None,
+    ) -> Artifact:
+        """Write the manifest and remove the records of a resume."""
+        manifest = Manifest(
+            identity=self.identity,
+            fingerprint=self.identity.fingerprint,
+            raydr_version=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            parts=dict(sorted(self.done.items())),
+            made_from=made_from or {},
+            versions=self._versions(),
+            info=info or {},
+            run_config=run_config or {},
+        )
+        self.folder.write_sealed(MANIFEST, manifest.model_dump(mode="json"))
+        self.folder.remove(DONE)
+        self.folder.remove(PLAN)
+        for folder in self.scratch:
+            folder.remove()
+        return Artifact(self.folder, manifest)
+
+    def _versions(self) -> dict[str, str]:
+        """Return the versions of the parts on the object store; a part just written has its file's version."""
+        if self.folder.is_local:
+            return {}
+        return {name: details.version for name, details in self.folder.listing().items() if name in self.done}
+
+
+def record_part(folder: Folder, name: str, part: Mapping[str, Any] | Part) -> None:
+    """Write the record of a finished part, in the worker that made it."""
+    record = part.model_dump() if isinstance(part, Part) else dict(part)
+    folder.write_json(_record_of(name), record)
+
+
+def forget_part(folder: Folder, name: str) -> None:
+    """Remove a finished part and its record; the record first, so that no kill leaves it alone."""
+    folder.remove(_record_of(name))
+    folder.remove(name)
+
+
+def _record_of(name: str) -> str:
+    return f"{DONE}/{name.replace('/', '%')}.json"
+
+
+def write_and_record(
+    folder: Folder, name: str, rows: int, write: Callable[[str], None], counts: Mapping[str, int] | None = None
+) -> Part:
+    """Write a part atomically with its record for a resume, in a worker."""
+    part = Part.model_validate({**write_part(folder, name, rows, write), "counts": dict(counts or {})})
+    record_part(folder, name, part)
+    return part
+
+
+def finished_parts(folder: Folder) -> dict[str, Part]:
+    """Return the recorded parts whose files have the recorded checksum; remove the others.
+
+    On object stores only the size is checked: an upload is visible only when complete.
+    """
+    listing = folder.listing()
+
+    def finished(record: str) -> tuple[str, Part | None]:
+        name = record.removeprefix(f"{DONE}/").removesuffix(".json").replace("%", "/")
+        try:
+            part = Part.model_validate(folder.read_json(record))
+        except ValueError:
+            folder.remove(record)
+            return name, None
+        whole = name in listing and listing[name].size == part.bytes
+        if whole and (not folder.is_local or folder.checksum(name) == part.checksum):
+            return name, part
+        forget_part(folder, name)
+        return name, None
+
+    records = [name for name in listing if name.startswith(f"{DONE}/") and ".tmp-" not in name]
+    return {name: part for name, part in side_by_side(finished, sorted(records)) if part is not None}
+
+
+@contextmanager
+def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> Iterator[Artifact | Building]:
+    """Start or resume an artefact, or return it if it is complete.
+
+    Args:
+        path: folder of the artefact.
+        identity: requested identity.
+        overwrite: replace another artefact there.
+
+    Yields:
+        An :class:`Artifact` if it exists complete with the same fingerprint, else a :class:`Building` whose ``done``
+        lists the parts of an interrupted run.
+
+    Raises:
+        FingerprintError: another artefact is at the path and ``overwrite`` is False.
+        BusyError: another process is making the same artefact.
+    """
+    folder = path if isinstance(path, Folder) else Folder(path)
+    begun: Identity | None = None
+    with only_writer(folder):
+        if folder.exists(MANIFEST):
+            if not overwrite:
+                there = Artifact.open(folder, identity.kind)
+                _check_same(folder, identity, there.manifest.identity)
+                yield there
+                return
+            _refuse_files_of_others(folder)
+            folder.remove()
+        elif folder.exists(PLAN):
+            with suppress(DamagedError):
+                begun = folder.read_record(PLAN, Identity)
+            if begun is None:
+                folder.remove()
+            elif begun.fingerprint != identity.fingerprint:
+                # Without finished parts, starting over loses nothing.
+                if folder.files(DONE) and not overwrite:
+                    _check_same(folder, identity, begun)
+                folder.remove()
+        else:
+            _refuse_files_of_others(folder)
+        folder.remove_leftovers()
+        folder.write_json(PLAN, identity.model_dump(mode="json"))
+        yield Building(folder, identity, finished_parts(folder))
+
+
+def _refuse_files_of_others(folder: Folder) -> None:
+    try:
+        ours = {MANIFEST, *Manifest.model_validate(folder.read_sealed(MANIFEST)).parts}
+    except (FileNotFoundError, ValueError):
+        ours = set()
+    if others := sorted(set(folder.files()) - ours):
+        raise ArtifactError(
+            f"{folder} holds files that raydr did not write ({others[0]}, ...): choose another output folder"
+        )
+
+
+def _check_same(folder: Folder, asked: Identity, there: Identity) -> None:
+    if there.fingerprint != asked.fingerprint:
+        raise FingerprintError(
+            f"the {there.kind} at {folder} has other settings than requested:\n  "
+            + "\n  ".join(differences(there.model_dump(), asked.model_dump()))
+            + "\nuse another output folder, restore these settings, or pass --again to replace it"
+        )

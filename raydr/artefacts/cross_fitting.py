@@ -183,7 +183,7 @@ def _in_small_batches(training: Training, num_queries: int) -> Training:
     batch_size = num_queries // whole * whole
     if batch_size < 2 * whole:
         raise DataError(
-            f"a fold leaves {num_queries} queries to train on, {2 * whole} are needed: set cross_fit.num_folds higher, "
-            "train.num_workers or train.accumulation_steps lower, or take margins of the model itself"
+            f"a fold leaves {num_queries} queries to train on, and {2 * whole} are needed: these are too few pairs, "
+            "bring more; or set cross_fit.num_epochs=0 (--quick), so that the checkpoint measures them"
         )
     return training.model_copy(update={"train": settings.model_copy(update={"batch_size": batch_size})})

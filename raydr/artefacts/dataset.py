@@ -133,7 +133,9 @@ def prepare_dataset(
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
     if num_unused or num_bad:
-        say(f"data set: {counted(num_unused, 'query', 'queries')} in no split{left_out(num_bad)}")
+        unused = f", {counted(num_unused, 'query', 'queries')} in no split" if num_unused else ""
+        num_queries = sum(of_split["queries"] for of_split in counts.values())
+        say(f"data set: {counted(num_queries, 'query', 'queries')}{unused}{left_out(num_bad)}")
     return {"splits": counts, "num_unused_queries": num_unused, "num_bad": num_bad}
 
 

@@ -70,6 +70,7 @@ def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins
         margins=margins,
         fold=None if margins is None else margins.inputs["models/0"],
         held_out=config.data.held_out_splits,
+        hold_out=sorted(config.data.hold_out),
         training=context.training(),
         bm25=config.bm25,
         settings=config.encode,
@@ -82,7 +83,7 @@ def _num_examined(of: Any) -> int:
     return 2 * int(min(of.corpus.rows("passages"), sum(SAMPLE_SIZE.values())))
 
 
-@artefact(KIND, version=4, rows=_num_examined, asks_model=True, moves=True)
+@artefact(KIND, version=5, rows=_num_examined, asks_model=True, moves=True)
 def diagnose(
     making: Building,
     pool: Pool,
@@ -95,6 +96,7 @@ def diagnose(
     fold: Artifact | None = None,
     *,
     held_out: Sequence[str],
+    hold_out: Sequence[str] = (),
     training: Annotated[Training, Neutral],
     bm25: BM25Config,
     settings: Annotated[EncodeConfig, Neutral],
@@ -112,6 +114,7 @@ def diagnose(
         margins: cross-fitted margins of the pairs; may be None.
         fold: model of the first fold, which was trained on the others; set with ``margins``.
         held_out: candidates for the held-out split; the first with judgments is used.
+        hold_out: those that were held out of the training pairs.
         training: training settings, which the model represents in the key.
         bm25: settings of BM25.
         settings: settings of the worker.
@@ -126,8 +129,8 @@ def diagnose(
     assert trained is not None
     assert before is not None
     job = DiagnosisJob(
-        Dataset(dataset), Corpus(corpus), tuple(held_out), training, bm25, trained, before, of_fold, negatives, margins,
-        making.folder,
+        Dataset(dataset), Corpus(corpus), tuple(held_out), tuple(hold_out), training, bm25, trained, before, of_fold,
+        negatives, margins, making.folder,
     )  # fmt: skip
     feed = Feed(Examine, job, settings)
     feed_parts(making, pool, feed, {FINDINGS: {"name": FINDINGS, "rows": 1}}, "diagnose", "runs")

@@ -96,6 +96,7 @@ def gather(job: DiagnosisJob) -> Evidence:
         training={reader: rr[split][reader] for reader in (UNTRAINED, TRAINED)},
         p_held_out=p.get(name, {}),
         p_training=p[split],
+        same_pairs=name in job.hold_out,
         other_kind=_other_kind(training, looked_at, rows_U, *(scores_QU[split][UNTRAINED] for split in samples))
         if name
         else 0.0,

@@ -45,6 +45,7 @@ class DiagnosisJob:
     Args:
         data, corpus: training data.
         held_out: candidates for the held-out split; the first with judgments is used.
+        hold_out: those that were held out of the training pairs.
         training: training settings.
         bm25: settings of BM25.
         trained, untrained: scoring by the model after and before training.
@@ -57,6 +58,7 @@ class DiagnosisJob:
     data: Dataset
     corpus: Corpus
     held_out: tuple[str, ...]
+    hold_out: tuple[str, ...]
     training: Training
     bm25: BM25Config
     trained: Scoring

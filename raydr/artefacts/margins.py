@@ -255,10 +255,9 @@ class MeasureFolds:
         end = self.first_T[at + 1] if at + 1 < len(self.first_T) else len(self.content_M)
         allowed = np.flatnonzero(~np.isin(fold.content_P, self.content_M[self.first_T[at] : end]))
         if len(allowed) < 2:
-            advice = "set cross_fit.num_folds lower, or take margins of the model itself"
             raise DataError(
                 f"there are {len(allowed)} passages unrelated to query {query_id!r} in its fold, and two are needed: "
-                + ("add passages to the corpus" if self.job.is_held_out else advice)
+                + ("add passages to the corpus" if self.job.is_held_out else "these are too few pairs, bring more")
             )
         rng = query_rng(self.job.seed, 0, f"{query_id}\n{passage_id}", "cross-fit")
         num = min(self.job.num_random + 1, len(allowed))

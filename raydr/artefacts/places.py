@@ -96,7 +96,7 @@ class Places:
                 names = [
                     other for other in names if (pointer := self.pointer(other)) is not None and pointer.kind == kind
                 ]
-            command = "raydr fuse" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
+            command = "raydr fuse CONFIG" if name.endswith(f"/{FUSED}") else COMMANDS.get(kind)
             if kind == "model":
                 command = f"{command} --name {name.rpartition('/')[2]}"
             raise ArtifactError(

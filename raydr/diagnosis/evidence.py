@@ -52,6 +52,7 @@ class Evidence:
         training: RR@10 of training queries, untrained and trained.
         p_held_out, p_training: by reader, for each pair the share of other pairs' passages that suit the query at least
             as well (ties at random): uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
+        same_pairs: whether the held-out split was held out of the training pairs, whose mistakes it then shares.
         other_kind: lower bound of the share of queries unlike those of the other split.
         similarities: by reader (Q, C), of each held-out query with its own passage first, then with as many others as a
             batch has.
@@ -76,6 +77,7 @@ class Evidence:
     training: Mapping[str, FloatArray] = field(default_factory=dict)
     p_held_out: Mapping[str, FloatArray] = field(default_factory=dict)
     p_training: Mapping[str, FloatArray] = field(default_factory=dict)
+    same_pairs: bool = False
     other_kind: float = 0.0
     similarities: Mapping[str, FloatArray] = field(default_factory=dict)
     scale: float = 1.0

@@ -109,12 +109,13 @@ class Runner:
         inputs = {role: self.inventory.open(input_node) for role, input_node in node.inputs.items()}
         pool = self.pool or choose_pool(node.num_rows(inputs), node.demand.get("GPU", 0.0), node.asks_model)
         num_parts = self.inventory.num_parts_done(node)
-        started = time.monotonic()
         with (
             _here if pool.here else nullcontext(),
             self.tracker.stage(node.label, {"raydr.key": node.key}) as tracker,
             ExitStack() as stack,
         ):
+            # Not before: a stage may wait for another to leave this process.
+            started = time.monotonic()
             making = self._begin(node, stack)
             if isinstance(making, Building):
                 say(f"== {node.label} -> {str(making.folder).removeprefix(f'{self.places.root}/')}")

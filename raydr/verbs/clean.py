@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import csv
+import filecmp
 import gzip
+import io
 import json
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -110,7 +115,16 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
     dropped.sort(key=lambda row: -float(row[P_WRONG]))
     for word, rows in ((KEPT, kept), (DROPPED, dropped)):
         place = _beside(path, word)
-        _write(rows, place, path)
+        begun = f"{place}.tmp-{os.getpid()}"
+        try:
+            _write(rows, begun, path)
+            if os.path.exists(place) and not filecmp.cmp(begun, place, shallow=False):
+                raise ConfigError(
+                    f"{place} is there already and holds something else: move it away, and run this again"
+                )
+            os.replace(begun, place)
+        finally:
+            Path(begun).unlink(missing_ok=True)
         say(f"{word}: {counted(len(rows), 'row')} -> {place}")
 
 
@@ -126,14 +140,18 @@ def _beside(path: str, word: str) -> str:
 
 def _write(rows: _Rows, path: str, like: str) -> None:
     """Write rows in the format of the file ``like``."""
-    kind = format_of(path)
+    kind = format_of(like)
     if kind == "parquet":
         schema = pq.read_schema(like)
         schema = schema.append(pa.field(P_WRONG, pa.float64())) if any(P_WRONG in row for row in rows[:1]) else schema
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
         return
-    opened: Any = gzip.open if path.endswith(".gz") else open
-    with opened(path, "wt", encoding="utf-8", newline="") as file:
+    with ExitStack() as stack:
+        content: Any = stack.enter_context(open(path, "wb"))
+        if like.endswith(".gz"):
+            # Equal rows give equal bytes.
+            content = stack.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
+        file = stack.enter_context(io.TextIOWrapper(content, encoding="utf-8", newline=""))
         file.writelines(_lines(rows, kind, file))
 
 

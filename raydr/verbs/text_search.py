@@ -71,7 +71,7 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
         raise ConfigError(f"{model} exists only as imported vectors, so it cannot encode a text: pass --split")
     saved = places.open(f"models/{model}", "model")
     if places.pointer(f"index/{model}") is None:
-        raise ArtifactError(f"{places.root} has no index of {model}: make it with raydr index --model {model}")
+        raise ArtifactError(f"{places.root} has no index of {model}: make it with raydr index CONFIG --model {model}")
     searcher = Searcher.open(
         places.open(f"index/{model}", "index"),
         places.open("corpus", "corpus"),

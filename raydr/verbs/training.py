@@ -9,8 +9,9 @@ import typer
 
 from raydr.artefacts.declaration import Existing
 from raydr.artefacts.negatives import SOURCE
-from raydr.artefacts.places import BM25, UNTRAINED
+from raydr.artefacts.places import BM25, TRAINED, UNTRAINED
 from raydr.config.run import RunConfig, is_ranker
+from raydr.console import warn
 from raydr.errors import ConfigError
 from raydr.pipeline.refresh import RefreshOutcome, run_refresh
 from raydr.pipeline.session import open_session
@@ -43,6 +44,9 @@ def train(
     """
     if name in (BM25, UNTRAINED, SOURCE):
         raise ConfigError(f"--name {name} is reserved: choose another name for the model")
+    if name != TRAINED and name not in config.variants and not is_ranker(name):
+        variants = f", as {', '.join(config.variants)}" if config.variants else ""
+        warn(f"{name} is no variant{variants}: the config's own training gets this name")
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         inputs = (

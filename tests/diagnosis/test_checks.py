@@ -60,6 +60,7 @@ HEALTHY = Evidence(
     weight_size=0.05,
 )
 HALF = {reader: np.where(np.arange(NUM) % 2, p, RNG.uniform(size=NUM)) for reader, p in HEALTHY.p_training.items()}
+THIRD = {"cross-fitted": np.where(np.arange(NUM) % 3, RIGHT, UNIFORM)}
 HALF_OF_ALL = {
     reader: np.where(np.arange(NUM) % 2, p, RNG.uniform(size=NUM)) for reader, p in HEALTHY.p_held_out.items()
 }
@@ -71,6 +72,11 @@ STILL = {"training": SAME, "held_out": HEALTHY.held_out | SAME}
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "half of the training pairs": ("mismatched_pairs", {"p_training": HALF}),
     "half of all pairs": ("mismatched_pairs", {"p_training": HALF, "p_held_out": HALF_OF_ALL}),
+    "half of the pairs that dev was held out of": (
+        "mismatched_pairs",
+        {"p_training": HALF, "p_held_out": HALF_OF_ALL, "same_pairs": True},
+    ),
+    "a third of them": ("mismatched_pairs", {"p_training": THIRD, "p_held_out": THIRD, "same_pairs": True}),
     "judgments of dev": (
         "mismatched_pairs",
         {"p_held_out": NOBODY, "held_out": dict.fromkeys(HEALTHY.held_out, ranks(START * 0))},
@@ -142,6 +148,12 @@ def test_a_fault_is_named_first(fault: str) -> None:
 
 
 INNOCENT: dict[str, dict[str, Any]] = {
+    "right pairs, some of them held out": {"same_pairs": True},
+    "a weak model of folds, dev held out": {
+        "p_training": {"cross-fitted": WEAK},
+        "p_held_out": {"cross-fitted": WEAK},
+        "same_pairs": True,
+    },
     # Hard pairs suit their query hardly better than others, in training as held out.
     "hard pairs": {"p_training": {"bm25": WEAK, "untrained": RIGHT}, "p_held_out": {"bm25": WEAK, "untrained": RIGHT}},
     # No reader tells anything of either.

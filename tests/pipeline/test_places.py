@@ -40,7 +40,7 @@ def test_a_missing_name_says_what_there_is_and_what_to_do(tmp_path: Path) -> Non
     node = thing("a")
     places = make_all(tmp_path, node, names={"models/other": node}).places
     with pytest.raises(
-        ArtifactError, match=r"no model called models/a in .*; there is other: raydr train --name a makes it"
+        ArtifactError, match=r"no model called models/a in .*; there is other: raydr train CONFIG --name a makes it"
     ):
         places.open("models/a", "model")
     with pytest.raises(ArtifactError, match="expected a model"):

@@ -165,7 +165,9 @@ def test_a_run_is_reranked_evaluated_and_asked_by_a_text(
 
 def test_a_model_that_cannot_rerank_is_refused(configure: Any, tmp_path: Path) -> None:
     config = configure()
-    with pytest.raises(ArtifactError, match=r"no cross_encoder called models/ranker-large .*raydr train --name ranker"):
+    with pytest.raises(
+        ArtifactError, match=r"no cross_encoder called models/ranker-large .*raydr train CONFIG --name ranker"
+    ):
         raydr.rerank(config, system="bm25", by="ranker-large")
     with pytest.raises(ArtifactError, match="there is no model called models/strange"):
         raydr.rerank(config, system="bm25", by="strange")

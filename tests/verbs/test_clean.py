@@ -78,6 +78,15 @@ def test_a_file_is_cleaned_in_its_own_shape(
     assert len(dropped) == 20
     assert {row.pop("p_wrong") for row in dropped}
     assert [row for row in rows if row not in dropped] == kept
+    # The same command writes the same, and nobody's file is overwritten.
+    assert CliRunner().invoke(app, ["clean", name, *options]).exit_code == 0
+    mine = tmp_path / f"{stem}.kept.{end}"
+    mine.write_bytes(b"mine")
+    refused = CliRunner().invoke(app, ["clean", name, *options])
+    assert refused.exit_code == 2
+    assert "is there already and holds something else" in " ".join(refused.output.split())
+    assert mine.read_bytes() == b"mine"
+    assert not list(tmp_path.glob("*.tmp-*"))
     assert "kept: 20 rows" in result.output
     assert not list(tmp_path.glob("*.yaml"))
 

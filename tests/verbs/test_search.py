@@ -38,9 +38,11 @@ def test_an_empty_text_of_the_command_line_is_no_search_of_a_split(config: RunCo
 
 
 def test_wrong_models_and_texts_get_the_right_hint(config: RunConfig) -> None:
-    with pytest.raises(ArtifactError, match=r"there is no bm25 .*: raydr search --model bm25 --split SPLIT makes it"):
+    with pytest.raises(ArtifactError, match=r"there is no bm25 .*: raydr search CONFIG --model bm25"):
         raydr.search(config, "a river", model="bm25")
-    with pytest.raises(ArtifactError, match=r"there is no run called runs/test/fused in .*: raydr fuse makes it"):
+    with pytest.raises(
+        ArtifactError, match=r"there is no run called runs/test/fused in .*: raydr fuse CONFIG makes it"
+    ):
         raydr.search(config, "a river", model="fused")
     places = Places.of(config.workdir)
     identity = Identity(kind="model")
@@ -50,11 +52,11 @@ def test_wrong_models_and_texts_get_the_right_hint(config: RunConfig) -> None:
     places.point("models/mine", "model", identity.fingerprint)
     with pytest.raises(
         ArtifactError,
-        match=r"there is no model called models/nope in .*; there is mine: raydr train --name nope makes it",
+        match=r"there is no model called models/nope in .*; there is mine: raydr train CONFIG --name nope makes it",
     ) as caught:
         raydr.search_text(config, "a river", model="nope")
     assert "raydr index" not in str(caught.value)
-    with pytest.raises(ArtifactError, match=r"has no index of mine: make it with raydr index --model mine"):
+    with pytest.raises(ArtifactError, match=r"has no index of mine: make it with raydr index CONFIG --model mine"):
         raydr.search_text(config, "a river", model="mine")
     with pytest.raises(ConfigError, match=r"search_text takes a str, got a list: call it for each text"):
         raydr.search_text(config, ["a river"])  # type: ignore[arg-type]
@@ -76,3 +78,9 @@ def test_what_was_changed_behind_the_manifest_is_not_searched(config: RunConfig)
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ArtifactError, match=r"model\.safetensors has 1000 bytes, but its manifest has \d+"):
         raydr.search_text(config, "a river", "untrained")
+
+
+def test_a_training_under_a_name_that_is_no_variants_says_whose_it_is(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(config.to_yaml())
+    result = CliRunner().invoke(app, ["train", str(tmp_path / "run.yaml"), "--name", "nope", "--dry-run"])
+    assert "nope is no variant: the config's own training gets this name" in result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -164,6 +165,8 @@ class FalseNegatives(Check):
 _READS = 0.5
 #: If held-out pairs score no better than training pairs, up to a tenth of hard right pairs count too (measured).
 _SURELY = 0.2
+#: Share of the pairs that are right and hard, at most (measured).
+_HARD = 0.1
 #: Setting that closes the gap to right pairs (docs/experiments/flags.md).
 _ROBUST = "train.loss=npc"
 
@@ -175,6 +178,9 @@ class MismatchedPairs(Check):
     count in both splits. The severity is the lower end for the worse split, less the upper end for the other, for the
     reader with the smallest difference. It is reduced by the share of queries unlike those of the other split, which
     may all be hard.
+
+    A split that was held out of the training pairs has the same mistakes. Then the cross-fitted model decides alone:
+    the severity is its lower end, less a tenth for hard right pairs.
 
     If both splits are mismatched, this difference is nothing. Then the cross-fitted model decides alone, if p above ½
     is uniform as for mismatched pairs. Or all readers decide together, if most pairs look random to the others, and the
@@ -190,7 +196,10 @@ class MismatchedPairs(Check):
     """
 
     compares: ClassVar[str] = "training pairs with held-out pairs, each with passages of other pairs"
-    needs: ClassVar[str] = "no reader separates held-out pairs from random ones"
+    needs: ClassVar[str] = (
+        "no reader separates held-out pairs from random ones; or these are held out of the training pairs, and no "
+        "models of folds were trained"
+    )
 
     name: Literal["mismatched_pairs"] = "mismatched_pairs"
 
@@ -200,6 +209,8 @@ class MismatchedPairs(Check):
             for reader, p_held_out in evidence.p_held_out.items()
             if reader in evidence.p_training
         }
+        if evidence.same_pairs:
+            return self._of_the_same_pairs(evidence, shares)
         able = {reader: pair for reader, pair in shares.items() if min(pair[0].high, pair[1].high) < _READS}
         worse = [
             (*min((pair[at].low - pair[1 - at].high, reader) for reader, pair in able.items()), at)
@@ -226,6 +237,21 @@ class MismatchedPairs(Check):
             advice=f"read some judgments of {evidence.split}: measures on it are meaningless"
             if at
             else "or judge.judges=[npc], which removes them; raydr audit shows the worst",
+        )
+
+    def _of_the_same_pairs(self, evidence: Evidence, shares: Mapping[str, tuple[Interval, Interval]]) -> Finding | None:
+        """Return the finding of the cross-fitted model alone; None without one."""
+        if CROSS_FITTED not in shares:
+            return None
+        training, held_out = shares[CROSS_FITTED]
+        return self.finding(
+            max(0.0, training.low - _HARD) if _is_flat(evidence.p_training[CROSS_FITTED]) else 0.0,
+            f"{training.mean:.0%} of the training pairs suit their query no better than passages of other pairs (an "
+            f"upper bound of wrong ones; {CROSS_FITTED}, {len(evidence.p_training[CROSS_FITTED]):,} pairs), and "
+            f"{held_out.mean:.0%} of those that were held out of them",
+            _ROBUST,
+            advice="or judge.judges=[npc], which removes them; raydr audit shows the worst. Measures on "
+            f"{evidence.split} count wrong labels too: raydr evaluate shows them without flagged labels",
         )
 
     def _unread(self, evidence: Evidence) -> Finding | None:
@@ -256,9 +282,12 @@ def _mismatched(p_N: FloatArray) -> Interval:
 
 def _surely(p_N: FloatArray | None) -> float:
     """Return the lower end of four times the share of p > ¾; 0 if p is rarer there than between ½ and ¾."""
+    return 4.0 * share(p_N > 0.75).low if p_N is not None and _is_flat(p_N) else 0.0
+
+
+def _is_flat(p_N: FloatArray) -> bool:
+    """Return whether p > ¾ may be as frequent as p between ½ and ¾, as it is for mismatched pairs."""
     from scipy.stats import binomtest
 
-    if p_N is None or not (upper := int(np.sum(p_N > 0.5))):
-        return 0.0
-    flat = binomtest(int(np.sum(p_N > 0.75)), upper, alternative="less").pvalue > 0.01
-    return 4.0 * share(p_N > 0.75).low if flat else 0.0
+    upper = int(np.sum(p_N > 0.5))
+    return bool(upper and binomtest(int(np.sum(p_N > 0.75)), upper, alternative="less").pvalue > 0.01)

@@ -70,7 +70,7 @@ def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins
         margins=margins,
         fold=None if margins is None else margins.inputs["models/0"],
         held_out=config.data.held_out_splits,
-        hold_out=sorted(config.data.hold_out),
+        hold_out=[split for split in config.data.held_out_splits if split in config.data.hold_out],
         training=context.training(),
         bm25=config.bm25,
         settings=config.encode,

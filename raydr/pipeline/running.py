@@ -18,7 +18,7 @@ from raydr.data.dataset import Dataset
 from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import give_back_memory
 from raydr.distributed.pool import Pool
-from raydr.errors import ArtifactError, BusyError, DataError
+from raydr.errors import ArtifactError, BusyError, ConfigError
 from raydr.pipeline.planning import Inventory, run_nodes
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
@@ -72,34 +72,16 @@ class Runner:
         for node in nodes:
             node.check()
         for node in nodes:
-            for input_node in node.inputs.values():
-                self._check_split(input_node, [node])
             if self.inventory.folder(node).exists(MANIFEST):
                 self._set_aside(node)
 
         def make(node: Node) -> None:
             self._make(node)
-            self._check_split(node, [user for user in nodes if node.key in {used.key for used in user.inputs.values()}])
+            if node.kind == "dataset":
+                users = [user for user in nodes if node.key in {used.key for used in user.inputs.values()}]
+                check_splits(self.inventory, users)
 
         run_nodes(nodes, self.capacity, make)
-
-    def _check_split(self, dataset: Node, users: Sequence[Node]) -> None:
-        """Check before any work that a data set has the needed split.
-
-        Raises:
-            DataError: the split is missing.
-        """
-        if dataset.kind != "dataset" or not users or self.inventory.manifest(dataset) is None:
-            return
-        data = Dataset(self.inventory.open(dataset))
-        for user in users:
-            split = user.arguments.get("split", data.splits[0])
-            if split not in data.splits:
-                raise DataError(
-                    f"{user.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
-                    f"{', '.join(data.splits)}: set data.train_split, data.dev_split ('' for none) and "
-                    "data.test_splits to these"
-                )
 
     def _set_aside(self, node: Node) -> None:
         self.inventory.folder(node).set_aside()
@@ -179,6 +161,26 @@ class Runner:
         for name, named in self.names.items():
             if named.key == node.key:
                 self.places.point(name, node.kind, node.key)
+
+
+def check_splits(inventory: Inventory, nodes: Sequence[Node]) -> None:
+    """Check before any work that the data sets which exist have the splits that nodes need.
+
+    Raises:
+        ConfigError: a split is missing.
+    """
+    for node in nodes:
+        for dataset in node.inputs.values():
+            split = node.arguments.get("split")
+            if split is None or dataset.kind != "dataset" or inventory.manifest(dataset) is None:
+                continue
+            data = Dataset(inventory.open(dataset))
+            if split not in data.splits:
+                raise ConfigError(
+                    f"{node.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
+                    f"{', '.join(data.splits)}: name one of these with --split, or in data.train_split, data.dev_split "
+                    "('' for none) and data.test_splits"
+                )
 
 
 def log_made(tracker: Tracker, artifact: Artifact) -> None:

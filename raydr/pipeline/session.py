@@ -20,7 +20,7 @@ from raydr.pipeline.forecast import check_confirmed, read_forecast
 from raydr.pipeline.garbage import Claims, open_claims
 from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.running import Runner, read_by, repair
+from raydr.pipeline.running import Runner, check_splits, read_by, repair
 from raydr.store.artifact import Artifact
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker, open_run
@@ -105,6 +105,7 @@ class Session:
             checksums = self.config.refresh.check == "checksums"
             if repair(self.inventory, read_by(todo), checksums):
                 todo = required(self.inventory, targets, again)
+        check_splits(self.inventory, todo)
         self._announce(todo, names, again)
         if self.dry_run:
             return []

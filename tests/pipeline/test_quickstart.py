@@ -6,7 +6,7 @@ import pytest
 from small_runs import small_run
 
 import raydr
-from raydr.errors import ConfigError, DataError
+from raydr.errors import ConfigError
 
 
 @pytest.mark.parametrize("noise", [None, {"kind": "mismatched", "share": 0.5}])
@@ -16,9 +16,12 @@ def test_a_missing_test_split_is_said_before_anything_is_trained(beir_folder, ti
         small_run(beir_folder, tiny_checkpoint, tmp_path / "work", inject_noise=noise, data=data)
     )
     for system in (None, ["trained"]):
-        with pytest.raises(DataError, match=r"no split 'held-out'; it has dev, test, train"):
+        with pytest.raises(ConfigError, match=r"no split 'held-out'; it has dev, test, train"):
             raydr.evaluate(config, system)
         assert not list((tmp_path / "work" / "times").glob("train-*"))
+    # Once the data set is there, a dry run sees it too.
+    with pytest.raises(ConfigError, match=r"no split 'held-out'; it has dev, test, train"):
+        raydr.evaluate(config, dry_run=True)
 
 
 def test_encoders_that_do_not_fit_are_said_before_anything_is_made(beir_folder, tiny_checkpoint, tmp_path):

@@ -156,7 +156,7 @@ def test_rounds_end_when_patience_does(planned, monkeypatch, capsys):
 
 def test_a_split_without_queries_is_refused_before_anything_is_trained(beir_folder, tiny_checkpoint, tmp_path):
     config = run_config(beir_folder, tiny_checkpoint, tmp_path / "w", refresh={"evaluate_splits": ["dev", "nix"]})
-    with pytest.raises(raydr.errors.DataError, match=r"no split 'nix'; it has dev, test, train"):
+    with pytest.raises(raydr.errors.ConfigError, match=r"no split 'nix'; it has dev, test, train"):
         raydr.refresh(config)
     assert not list((tmp_path / "w" / "times").glob("*train"))
 

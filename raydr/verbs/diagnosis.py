@@ -26,7 +26,7 @@ def diagnose(
 
     Args:
         model: training of the run, or of a variant.
-        quick: detect mismatched pairs only if the models of folds exist.
+        quick: train no models of folds; BM25 and the untrained model look for mismatched pairs.
 
     Raises:
         ConfigError: the config trains no such model.

@@ -78,6 +78,8 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     if not splits:
         raise ConfigError("data.test_splits is empty: set it, or name a split with --split")
     recipe = session.recipe
+    if (train := session.config.data.train_split) in splits:
+        warn(f"{train} is the training split: trained models have seen its queries, and their figures are too good")
     targets = [recipe.evaluation(split, systems or recipe.systems(split)) for split in splits]
     data = {"corpus", "dataset", "dataset-noisy"}
     try:

@@ -36,6 +36,17 @@ def test_bm25_that_finds_nothing_scores_0_beside_the_others(
     assert "bm25: no query of split 'test' has a result, and each counts as 0" in output
 
 
+def test_figures_on_the_training_split_are_said_to_be_too_good(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
+    data = {"reader": {"name": "beir", "path": str(beir_folder)}, "test_splits": ["train", "test"]}
+    config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "work", data=data))
+    raydr.evaluate(config, ["bm25"], dry_run=True)
+    assert "train is the training split" in " ".join(capsys.readouterr().err.split())
+    raydr.evaluate(config, ["bm25"], split="test", dry_run=True)
+    assert "training split" not in capsys.readouterr().err
+
+
 def test_a_system_that_cannot_be_made_leaves_the_others_theirs(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
 ) -> None:

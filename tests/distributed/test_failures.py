@@ -21,6 +21,6 @@ def test_an_artefact_that_cannot_be_opened_where_it_is_worked_on_is_told(tmp_pat
         artifact = making.finish()
     artifact.folder.remove(MANIFEST)
     with pytest.raises(
-        ArtifactError, match=r"the corpus at .* is not complete \(no manifest\): raydr prepare makes it"
+        ArtifactError, match=r"the corpus at .* is not complete \(no manifest\): raydr prepare CONFIG makes it"
     ):
         RayPool().run(json.dumps, artifact)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: A call computes in this process, whatever the size of the data.
 _IN_PROCESS_ROWS = 10**9
 #: Subfolder of the working folder for pairs that were passed in memory.
-_GIVEN = "given"
+_PAIRS = "pairs"
 
 
 def call_config(
@@ -59,7 +59,7 @@ def call_config(
     place = str(workdir) if workdir is not None else _temporary_folder()
     # A call computes on this machine, so it reads local files.
     local_folder = place if "://" not in place else _temporary_folder()
-    raw = first_config(place_pairs(pairs, f"{local_folder}/{_GIVEN}")).raw
+    raw = first_config(place_pairs(pairs, f"{local_folder}/{_PAIRS}")).raw
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)

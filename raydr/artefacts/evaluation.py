@@ -35,7 +35,7 @@ from raydr.artefacts.query_values import (
     restrict,
     score_part,
 )
-from raydr.artefacts.run import Run, check_found
+from raydr.artefacts.run import Run, check_queries
 from raydr.console import prose, show_summary, show_table, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -164,7 +164,7 @@ def evaluate(
     make_parts(values, pool, score_part, calls, f"evaluate: {split}")
     counts = {system: total_counts(values, parts) for system, parts in names.items()}
     for system, counted in counts.items():
-        check_found(Run(runs[system]), system, counted["in split"], split)
+        check_queries(Run(runs[system]), system, counted["in split"], split)
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())

@@ -135,7 +135,7 @@ def _other_kind(
 ) -> float:
     """Return a lower bound of the share of training queries unlike held-out ones, by the passages they lean to."""
     here_QU, there_QU = training.positive_among(rows_U), held_out.positive_among(rows_U)
-    here_U, there_U = (np.asarray(found_QU.any(axis=0)) for found_QU in (here_QU, there_QU))
+    here_U, there_U = (np.asarray(judged_QU.any(axis=0)) for judged_QU in (here_QU, there_QU))
     return apart(leaning(of_training_QU, here_QU, here_U, there_U), -leaning(of_held_out_QU, there_QU, there_U, here_U))
 
 

@@ -107,10 +107,10 @@ class Sample:
     @cached_property
     def positive_QP(self) -> BoolArray:
         place = {passage_id: at for at, passage_id in enumerate(self.chosen.passage_ids)}
-        found_QP = np.zeros((len(self.chosen.query_ids), len(place)), dtype=bool)
+        positive_QP = np.zeros((len(self.chosen.query_ids), len(place)), dtype=bool)
         for at, query_id in enumerate(self.chosen.query_ids):
-            found_QP[at, [place[passage_id] for passage_id in self.chosen.qrels[query_id]]] = True
-        return found_QP
+            positive_QP[at, [place[passage_id] for passage_id in self.chosen.qrels[query_id]]] = True
+        return positive_QP
 
     @property
     def pair_Q(self) -> IntArray:
@@ -131,9 +131,9 @@ class Sample:
 
     def positive_among(self, rows_U: IntArray) -> BoolArray:
         """Return which rows, a superset of the sample's, are positives of each query."""
-        found_QU = np.zeros((len(self.positive_QP), len(rows_U)), dtype=bool)
-        found_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)] = self.positive_QP
-        return found_QU
+        judged_QU = np.zeros((len(self.positive_QP), len(rows_U)), dtype=bool)
+        judged_QU[:, np.searchsorted(rows_U, self.chosen.passage_rows)] = self.positive_QP
+        return judged_QU
 
     def seen(self, scores_QU: FloatArray, rows_U: IntArray) -> FloatArray:
         """Return scores with the sample's own passages; −inf for excluded and dropped ones."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.run import Run, by_query, check_found, part_name, rank_rows
+from raydr.artefacts.run import Run, by_query, check_queries, part_name, rank_rows
 from raydr.console import show_summary, warn
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_arrow
@@ -142,7 +142,7 @@ def fuse(
     make_parts(making, pool, _fuse_part, calls, "fuse")
     num_queries, counts = sum(sizes.values()), total_counts(making, calls)
     for number, (system, run) in enumerate(systems.items()):
-        check_found(run, system, counts[f"run {number}"], split)
+        check_queries(run, system, counts[f"run {number}"], split)
         missing = num_queries - counts[f"run {number}"]
         if missing:
             warn(f"{system}: {missing:,} of {num_queries:,} queries have no result in its run; the other runs decide")
@@ -183,7 +183,7 @@ def _choose(
         )
     evidence, counts = _evidence(runs, settings, sorted(qrels))
     for system, run in runs.items():
-        check_found(run, system, counts[system], split)
+        check_queries(run, system, counts[system], split)
     grid_NS = mixtures(len(runs))
     best_S, means = choose_weights(evidence, qrels, settings.measure, grid_NS)
     tried = [{"weights": weights, "mean": mean} for weights, mean in zip(grid_NS.tolist(), means, strict=True)]

@@ -118,7 +118,7 @@ def without_own_ids(ranked: pa.Table, top_k: int | None = None) -> pa.Table:
     return left if top_k is None else left.filter(pc.less_equal(left["rank"], top_k))
 
 
-def check_found(run: Run, system: str, num_queries: int, split: str) -> None:
+def check_queries(run: Run, system: str, num_queries: int, split: str) -> None:
     """Check that a run is of the split's queries; warn if it has no passage at all.
 
     Args:

@@ -48,7 +48,7 @@ class JudgeConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _each_looks_again_at_an_earlier_one(self) -> JudgeConfig:
+    def _each_follows_an_earlier_judge(self) -> JudgeConfig:
         for at, judge in enumerate(self.judges):
             if not isinstance(judge, SecondJudge) or not judge.after:
                 continue

@@ -90,7 +90,7 @@ def check_name(name: str, what: str) -> None:
 
 
 #: What every verb of the Python API takes as its config.
-GivenConfig: TypeAlias = "RunConfig | str | Path | Mapping[str, Any]"
+AnyConfig: TypeAlias = "RunConfig | str | Path | Mapping[str, Any]"
 
 
 class RunConfig(Config):
@@ -248,7 +248,7 @@ class RunConfig(Config):
         return self.model_copy(update={**changed, "variants": {}})
 
     @classmethod
-    def of(cls, config: GivenConfig) -> RunConfig:
+    def of(cls, config: AnyConfig) -> RunConfig:
         """Return the config of a config, a YAML file, a name that comes with raydr, or a nested dict.
 
         Raises:

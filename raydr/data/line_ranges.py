@@ -19,7 +19,7 @@ RANGE_BYTES = 256 * 2**20
 NOTED_BYTES = 4 * 2**20
 #: A record that is one line: each field is quoted as a whole, or has no quote.
 _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^"\t]*)'
-_ONE_LINE = re.compile(_FIELD + rb"(?:\t" + _FIELD + rb")*\r?")
+_SINGLE_LINE = re.compile(_FIELD + rb"(?:\t" + _FIELD + rb")*\r?")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def count_lines(path: str, start: int, quoted: bool) -> list[int] | None:
             # The last line ends in the next chunk, which does not look at the rest of a line that it begins with.
             if quoted and (not at or b"\n" in chunk):
                 whole = (chunk if not at else chunk.partition(b"\n")[2]) + file.readline()
-                if not all(_ONE_LINE.fullmatch(line) for line in whole.split(b"\n") if b'"' in line):
+                if not all(_SINGLE_LINE.fullmatch(line) for line in whole.split(b"\n") if b'"' in line):
                     return None
     return counts
 

@@ -22,8 +22,8 @@ def reciprocal_ranks(scores_QP: FloatArray, positive_QP: BoolArray) -> FloatArra
     best_Q1 = np.where(positive_QP, scores_QP, -np.inf).max(axis=1, keepdims=True)
     others_QP = np.where(positive_QP, -np.inf, scores_QP)
     rank_Q = 1.0 + (others_QP > best_Q1).sum(axis=1) + 0.5 * (others_QP == best_Q1).sum(axis=1)
-    found_Q = (rank_Q <= _CUTOFF) & (best_Q1[:, 0] > -np.inf)
-    return np.where(found_Q, 1.0 / rank_Q, 0.0)
+    hit_Q = (rank_Q <= _CUTOFF) & (best_Q1[:, 0] > -np.inf)
+    return np.where(hit_Q, 1.0 / rank_Q, 0.0)
 
 
 def pair_p_values(

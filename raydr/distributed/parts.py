@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from raydr.console import progress_bar, say
 from raydr.data.schema import write_arrow, write_parquet
-from raydr.distributed.pool import ONE_CPU, Batch, Feed, Needs, Pool
+from raydr.distributed.pool import SINGLE_CPU, Batch, Feed, Needs, Pool
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, finished_parts, write_and_record
@@ -33,7 +33,7 @@ def make_parts(
     make: MakePart,
     calls: Mapping[str, tuple[Any, ...]],
     description: str,
-    needs: Needs = ONE_CPU,
+    needs: Needs = SINGLE_CPU,
 ) -> None:
     """Make the parts that are not there by calls of a function.
 

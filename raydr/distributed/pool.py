@@ -43,7 +43,7 @@ class Needs:
 
 
 #: What a call needs if nothing else is stated.
-ONE_CPU = Needs()
+SINGLE_CPU = Needs()
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Pool(ABC):
         """Return PyTorch's threads in a worker of ``num_cpus`` CPUs; None: leave them as they are."""
 
     @abstractmethod
-    def run(self, function: Function, *arguments: Any, needs: Needs = ONE_CPU) -> Any:
+    def run(self, function: Function, *arguments: Any, needs: Needs = SINGLE_CPU) -> Any:
         """Return the result of a call.
 
         Args:
@@ -93,7 +93,7 @@ class Pool(ABC):
 
     @abstractmethod
     def map(
-        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = ONE_CPU
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = SINGLE_CPU
     ) -> list[Any]:
         """Return the results of many calls, in their order; with a progress bar.
 
@@ -130,11 +130,11 @@ class ThisProcess(Pool):
     def num_threads(self, num_cpus: float) -> int | None:
         return None if self.num_cpus is None else max(1, int(self.num_cpus))
 
-    def run(self, function: Function, *arguments: Any, needs: Needs = ONE_CPU) -> Any:
+    def run(self, function: Function, *arguments: Any, needs: Needs = SINGLE_CPU) -> Any:
         return function(*arguments)
 
     def map(
-        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = ONE_CPU
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = SINGLE_CPU
     ) -> list[Any]:
         results = []
         with progress_bar(description, len(calls), unit) as bar:

@@ -13,7 +13,7 @@ from raydr.console import progress_bar
 from raydr.distributed.arithmetic import plan_encoders
 from raydr.distributed.cluster import stage_labels, start_ray
 from raydr.distributed.failures import interrupt, worker_errors
-from raydr.distributed.pool import ONE_CPU, Calls, Feed, Function, Needs, Pool
+from raydr.distributed.pool import SINGLE_CPU, Calls, Feed, Function, Needs, Pool
 from raydr.distributed.resources import memory_to_ask
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class RayPool(Pool):
     def num_threads(self, num_cpus: float) -> int:
         return max(1, int(num_cpus))
 
-    def run(self, function: Function, *arguments: Any, needs: Needs = ONE_CPU) -> Any:
+    def run(self, function: Function, *arguments: Any, needs: Needs = SINGLE_CPU) -> Any:
         with worker_errors():
             return ray.get(_task(function, needs).remote(*arguments))
 
     def map(
-        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = ONE_CPU
+        self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = SINGLE_CPU
     ) -> list[Any]:
         task = _task(function, needs)
         references = [task.remote(*arguments) for arguments in calls]
@@ -56,7 +56,7 @@ class RayPool(Pool):
         return [results[reference] for reference in references]
 
     def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
-        task = _task(function, ONE_CPU).options(num_returns="streaming")
+        task = _task(function, SINGLE_CPU).options(num_returns="streaming")
         left: list[Any] = [task.remote(*arguments) for arguments in calls]
         try:
             while left:

@@ -94,6 +94,6 @@ def mined_scores(candidates: Candidates, judge: str) -> tuple[FloatArray, FloatA
             f"{row['query_id']!r} (miner {row['miner']}): set judge.scores to model"
         )
     best_Q = np.full(len(candidates.query_ids), -np.inf)
-    given_M = candidates.table["positive_score"].to_numpy(zero_copy_only=False).astype(np.float64)
-    np.maximum.at(best_Q, candidates.query_M, np.nan_to_num(given_M, nan=-np.inf))
+    positive_M = candidates.table["positive_score"].to_numpy(zero_copy_only=False).astype(np.float64)
+    np.maximum.at(best_Q, candidates.query_M, np.nan_to_num(positive_M, nan=-np.inf))
     return candidates.table["score"].to_numpy().astype(np.float64), best_Q

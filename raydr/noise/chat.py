@@ -48,7 +48,7 @@ class ChatServer:
         self._url, self._timeout_s = f"{endpoint.rstrip('/')}/chat/completions", timeout_s
         written = (key, quote(key, safe=""), base64.b64encode(key.encode()).decode(), json.dumps(key)[1:-1])
         self._secrets = sorted(filter(None, written), key=len, reverse=True)
-        self._tell, self._has_told = tell, max_retries == 0
+        self._tell, self._has_reported = tell, max_retries == 0
         # The client must not send credentials that the environment holds for another server.
         unsent = ("OpenAI-Organization", "OpenAI-Project", *(() if key else ("Authorization",)))
         self._headers = {"Accept-Encoding": "identity", **dict.fromkeys(unsent, openai.Omit())}
@@ -105,8 +105,8 @@ class ChatServer:
         return f"{self._url} answers HTTP {status}{meaning}: {own}"
 
     def _warn(self, response: httpx2.Response) -> None:
-        if not self._has_told and _passes(response.status_code):
-            self._has_told = True
+        if not self._has_reported and _passes(response.status_code):
+            self._has_reported = True
             retries = self._client.max_retries
             self._tell(f"{self._problem(response)}: retrying, at most {retries} times a question")
 

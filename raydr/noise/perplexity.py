@@ -87,11 +87,11 @@ def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.Arra
     place_N = np.asarray(column_N) % np.maximum(num_N, 1)
     # First column whose cumulative count exceeds the index.
     chosen_N = (counts_NM.cumsum(axis=1) > place_N[:, None]).argmax(axis=1)
-    found_N = np.full(len(random_NM), np.nan)
+    perplexity_N = np.full(len(random_NM), np.nan)
     row_R = np.flatnonzero(num_N > 1)
     chosen_R = chosen_N[row_R]
     others_RM = random_NM[row_R]
     others_RM[np.arange(len(row_R)), chosen_R] = -np.inf
     # logsumexp(all) − s would be 0 where the passage outscores all others by far.
-    found_N[row_R] = np.logaddexp(0.0, np.logaddexp.reduce(others_RM, axis=1) - random_NM[row_R, chosen_R])
-    return found_N
+    perplexity_N[row_R] = np.logaddexp(0.0, np.logaddexp.reduce(others_RM, axis=1) - random_NM[row_R, chosen_R])
+    return perplexity_N

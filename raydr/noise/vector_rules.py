@@ -100,7 +100,7 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
         other_passage_R = vectors.positive_Q[other_query_R]
     query_M = np.concatenate([vectors.query_N, other_query_R])
     passage_M = np.concatenate([vectors.passage_N, other_passage_R])
-    given_M = np.arange(len(query_M)) < len(vectors.query_N)
+    labelled_M = np.arange(len(query_M)) < len(vectors.query_N)
     left, right = vectors.query_QD[query_M], vectors.passage_PD[passage_M]
     features_MF = np.concatenate([left * right, np.abs(left - right)], axis=1)
     # Unit vectors of D numbers have products near 1/D; without rescaling, the penalty would hold all weights at 0.
@@ -108,12 +108,12 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
     confidence_M = np.empty(len(query_M))
     num_folds = min(_NUM_FOLDS, len(np.unique(query_M)))
     for train, test in GroupKFold(num_folds).split(features_MF, groups=query_M):
-        model = LogisticRegression(max_iter=200).fit(features_MF[train], given_M[train])
+        model = LogisticRegression(max_iter=200).fit(features_MF[train], labelled_M[train])
         confidence_M[test] = model.predict_proba(features_MF[test])[:, 1]
-    confidence_N = confidence_M[given_M]
-    least_given, least_other = confidence_N.mean(), (1.0 - confidence_M[~given_M]).mean()
+    confidence_N = confidence_M[labelled_M]
+    least_labelled, least_other = confidence_N.mean(), (1.0 - confidence_M[~labelled_M]).mean()
     other_N = 1.0 - confidence_N
-    flagged_N = (other_N >= least_other) & ((confidence_N < least_given) | (other_N > confidence_N))
+    flagged_N = (other_N >= least_other) & ((confidence_N < least_labelled) | (other_N > confidence_N))
     return other_N, flagged_N, other_N
 
 

@@ -77,12 +77,12 @@ def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> byte
         width, height: inches.
     """
 
-    def draw_one(figure: Figure) -> None:
+    def draw_panel(figure: Figure) -> None:
         axes = figure.add_subplot()
         draw(axes)
         axes.set_title(title, loc="left")
 
-    return _save(draw_one, width, height)
+    return _save(draw_panel, width, height)
 
 
 def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, shared_legend: bool = True) -> bytes:

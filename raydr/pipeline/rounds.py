@@ -106,7 +106,7 @@ class FinishedRounds:
 
 
 def next_rounds(
-    arms: Sequence[FinishedRounds], inventory: Inventory, one_by_one: bool = False
+    arms: Sequence[FinishedRounds], inventory: Inventory, single_rounds: bool = False
 ) -> Iterator[list[Round]]:
     """Yield the rounds to make next, until each arm is over; the only loop over rounds.
 
@@ -116,10 +116,10 @@ def next_rounds(
     Args:
         arms: the arms, without finished rounds at first.
         inventory: finds what was made.
-        one_by_one: yield a single round of each arm, so that the caller can stop after each.
+        single_rounds: yield a single round of each arm, so that the caller can stop after each.
     """
     patient = any(each.arm.settings.patience for each in arms)
-    step = 1 if one_by_one or patient else max(len(each.arm.rounds) for each in arms)
+    step = 1 if single_rounds or patient else max(len(each.arm.rounds) for each in arms)
     while advancing := [each for each in arms if not each.over]:
         begun = [each.arm.rounds[len(each.dev) :][:step] for each in advancing]
         yield [refresh_round for rounds in begun for refresh_round in rounds]

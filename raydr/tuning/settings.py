@@ -93,7 +93,7 @@ class Entry(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_one_name(cls, raw: Any) -> Any:
+    def _has_a_single_name(cls, raw: Any) -> Any:
         names = set(raw) - {"steps"} if isinstance(raw, Mapping) else set()
         if len(names) != 1 or not names <= {*RANGES, *LISTS}:
             allowed, example = ", ".join(RANGES + LISTS), "{uniform: [0, 1]} or {choice: [a, b]}"

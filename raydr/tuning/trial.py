@@ -244,7 +244,7 @@ def follow_refresh(config: RunConfig) -> News:
         figures = [{f"dev {measure}": mean for measure, mean in means.items()} for means in finished.dev]
         return rows_of(figures, finished.arm.measure, "best")
 
-    for [refresh_round] in next_rounds([finished], Inventory(Places.of(config.workdir)), one_by_one=True):
+    for [refresh_round] in next_rounds([finished], Inventory(Places.of(config.workdir)), single_rounds=True):
         if finished.dev:
             yield rows(), False
         with outside(make_round, config, refresh_round.number) as work:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, ge
 
 import typer
 
-from raydr.config.run import GivenConfig, RunConfig
+from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import be_verbose, say
 from raydr.errors import ConfigError
 
@@ -61,11 +61,11 @@ _NEXT = {
 }
 
 
-def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Concatenate[GivenConfig, P], T]:
+def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Concatenate[AnyConfig, P], T]:
     """Wrap a verb so that its config may take any form of :meth:`RunConfig.of`."""
 
     @functools.wraps(verb)
-    def called(config: GivenConfig, *arguments: P.args, **options: P.kwargs) -> T:
+    def called(config: AnyConfig, *arguments: P.args, **options: P.kwargs) -> T:
         return verb(RunConfig.of(config), *arguments, **options)
 
     # Names of configs are accepted beyond the declared type.

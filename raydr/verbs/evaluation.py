@@ -12,7 +12,7 @@ from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import PICTURE, REPORT, evaluation, load_result
 from raydr.artefacts.evaluation import show as show_evaluation
 from raydr.artefacts.places import TRAINED, UNTRAINED, Places
-from raydr.config.run import GivenConfig, RunConfig
+from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import say, show_summary, show_table, warn
 from raydr.data.dataset import Dataset
 from raydr.errors import ClusterError, ConfigError, FingerprintError, RaydrError
@@ -203,7 +203,7 @@ def report(config: RunConfig) -> str:
 DEFAULT_CONFIG = Path(__file__).with_name("quickstart.yaml")
 
 
-def quickstart(config: GivenConfig = DEFAULT_CONFIG, again: bool = False, dry_run: bool = False) -> list[Artifact]:
+def quickstart(config: AnyConfig = DEFAULT_CONFIG, again: bool = False, dry_run: bool = False) -> list[Artifact]:
     """Run everything with baselines; without a config, code search over installed Python packages."""
     config = RunConfig.of(config)
     with open_session(config, again, dry_run) as session:

@@ -11,7 +11,7 @@ import typer
 
 from raydr.artefacts.places import Places
 from raydr.config.reference import SettingGroup, find_settings, list_settings, settings_page
-from raydr.config.run import GivenConfig, RunConfig
+from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import console, counted, say
 from raydr.errors import ConfigError
 from raydr.ops.doctor.machine import Finding
@@ -42,7 +42,7 @@ def plan(
         return run_plan(session, refresh)
 
 
-def doctor(config: GivenConfig | None = None) -> list[Finding]:
+def doctor(config: AnyConfig | None = None) -> list[Finding]:
     """Check this machine, and with a config the needs of the run; print and return the findings."""
     findings = examine(None if config is None else RunConfig.of(config))
     show(findings)

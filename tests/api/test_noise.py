@@ -196,7 +196,7 @@ def test_pairs_without_candidates_and_a_file_as_workdir_are_refused(tmp_path: Pa
     with pytest.raises(DataError, match="the split train has nothing to judge"):
         raydr.find_false_negatives(make_pairs(20), "source", workdir=tmp_path, **arguments)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ArtifactError, match="cannot write .*file/given/.*: Not a directory"):
+    with pytest.raises(ArtifactError, match="cannot write .*file/pairs/.*: Not a directory"):
         raydr.find_noise(make_pairs(20), workdir=tmp_path / "file", **arguments)
 
 

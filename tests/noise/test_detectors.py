@@ -174,14 +174,14 @@ def test_collapsed_component_keeps_all():
     ("change", "reason"),
     [
         ({}, ""),
-        ({"bic_two": 100.0}, "one component"),
+        ({"bic_mixture": 100.0}, "one component"),
         ({"weights": (0.02, 0.98)}, "clean component is almost empty"),
         ({"weights": (0.999, 0.001)}, "noisy component is almost empty"),
         ({"means": (1.0, 1.1)}, "too close"),
     ],
 )
 def test_reasons(change, reason):
-    good = MixtureFit("perplexity", (0.5, 0.5), (1.0, 5.0), (1.0, 1.0), bic_one=100.0, bic_two=50.0)
+    good = MixtureFit("perplexity", (0.5, 0.5), (1.0, 5.0), (1.0, 1.0), bic_single=100.0, bic_mixture=50.0)
     got = GaussianDetector().why_not_bimodal(replace(good, **change))
     assert (reason in got) if reason else (got == "")
 

@@ -38,11 +38,11 @@ def batch(seed=0, sizes=(4, 0, 7, 1, 5, 0)):
     return ScoredCandidates(scores_M, np.concatenate([[0], np.cumsum(sizes)]), positive_Q, likeness_M)
 
 
-def one_by_one(candidates):
+def query_by_query(candidates):
     for query in range(candidates.num_queries):
         inside = slice(candidates.offsets[query], candidates.offsets[query + 1])
         positive = float(candidates.positive_scores_Q[query])
-        yield inside, ScoredCandidates.of_one(candidates.scores_M[inside], positive, candidates.likeness_M[inside])
+        yield inside, ScoredCandidates.of_query(candidates.scores_M[inside], positive, candidates.likeness_M[inside])
 
 
 def sieve_losses(scores, positive):
@@ -63,7 +63,7 @@ def test_all_are_found_by_name():
 def test_a_batch_is_judged_as_its_queries_one_by_one(judge):
     candidates = batch()
     whole = judge.judge(candidates)
-    for query, (inside, only) in enumerate(one_by_one(candidates)):
+    for query, (inside, only) in enumerate(query_by_query(candidates)):
         alone = judge.judge(only)
         part = slice(query, query + 1) if judge.subject == "pairs" else inside
         assert alone.action.tolist() == whole.action[part].tolist()
@@ -86,30 +86,30 @@ NEED_POSITIVES = [Margin(), Guide(), Sieve(), Consistency(), NearDuplicate()]
 @pytest.mark.parametrize("judge", NEED_POSITIVES, ids=lambda judge: judge.name)
 def test_a_missing_positive_score_is_an_error(judge):
     with pytest.raises(DataError, match=f"judge {judge.name} needs the score"):
-        judge.judge(ScoredCandidates.of_one([1.0, 2.0]))
+        judge.judge(ScoredCandidates.of_query([1.0, 2.0]))
 
 
 def test_a_near_duplicate_is_like_the_positive_and_answers_as_well():
     rule = NearDuplicate(likeness=0.8, margin=0.1)
     likeness_M = np.array([1.0, 0.81, 0.79, 0.9])
-    verdicts = rule.judge(ScoredCandidates.of_one([0.7, 0.64, 0.9, 0.62], 0.7, likeness_M))
+    verdicts = rule.judge(ScoredCandidates.of_query([0.7, 0.64, 0.9, 0.62], 0.7, likeness_M))
     assert verdicts.action.tolist() == ["drop", "drop", "keep", "keep"]
     np.testing.assert_allclose(verdicts.score, [0.07, 0.01, -0.01, -0.01])
     with pytest.raises(DataError, match="near_duplicate needs the likeness of each candidate"):
-        rule.judge(ScoredCandidates.of_one([0.7], 0.7))
+        rule.judge(ScoredCandidates.of_query([0.7], 0.7))
     with pytest.raises(DataError, match="got 4 likenesses for 1 scores"):
-        ScoredCandidates.of_one([0.7], 0.7, likeness_M)
+        ScoredCandidates.of_query([0.7], 0.7, likeness_M)
 
 
 @pytest.mark.parametrize("judge", [Margin(margin=0.1), Guide(mode="relative", margin=0.1)])
 def test_relative_margin(judge):
-    assert judge.judge(ScoredCandidates.of_one([0.91, 0.89], 1.0)).action.tolist() == ["drop", "keep"]
+    assert judge.judge(ScoredCandidates.of_query([0.91, 0.89], 1.0)).action.tolist() == ["drop", "keep"]
     # 10 % below a score of −10 is −11: the limit stays below the positive.
-    assert judge.judge(ScoredCandidates.of_one([-10.5, -11.5], -10.0)).action.tolist() == ["drop", "keep"]
+    assert judge.judge(ScoredCandidates.of_query([-10.5, -11.5], -10.0)).action.tolist() == ["drop", "keep"]
 
 
 def test_absolute_margin_and_ties():
-    verdicts = Margin(mode="absolute", margin=0.5).judge(ScoredCandidates.of_one([1.5, 1.75, 3.0], 2.0))
+    verdicts = Margin(mode="absolute", margin=0.5).judge(ScoredCandidates.of_query([1.5, 1.75, 3.0], 2.0))
     assert verdicts.action.tolist() == ["keep", "drop", "drop"]
     assert verdicts.score.tolist() == [0.0, 0.25, 1.5]
 
@@ -128,7 +128,7 @@ scores_and_positive = st.tuples(
 def test_sieve_lemma_1(drawn):
     """Every negative with softmax probability above 1 / (number of negatives + 1) is dropped."""
     scores, positive, _ = drawn
-    kept = Sieve().judge(ScoredCandidates.of_one(scores, positive)).action == "keep"
+    kept = Sieve().judge(ScoredCandidates.of_query(scores, positive)).action == "keep"
     losses = sieve_losses(scores, positive)
     limit = math.log(len(scores) + 1)
     for index in range(len(scores)):
@@ -139,7 +139,7 @@ def test_sieve_lemma_1(drawn):
 @given(scores_and_positive)
 def test_sieve_equals_algorithm_1_at_any_scale(drawn):
     scores, positive, scale = drawn
-    verdicts = Sieve().judge(ScoredCandidates.of_one(np.array(scores) * scale, positive * scale))
+    verdicts = Sieve().judge(ScoredCandidates.of_query(np.array(scores) * scale, positive * scale))
     losses = sieve_losses(scores, positive)
     mean = sum(losses) / len(losses)
     for index, loss in enumerate(losses[:-1]):
@@ -153,7 +153,7 @@ def test_sieve_rules_equal_reference_loops(num_std, quantile):
     candidates = batch(seed=3)
     by_std = Sieve(rule="mean_std", num_std=num_std).judge(candidates)
     by_quantile = Sieve(rule="quantile", quantile=quantile).judge(candidates)
-    for inside, only in one_by_one(candidates):
+    for inside, only in query_by_query(candidates):
         losses = np.array(sieve_losses(only.scores_M, float(only.positive_scores_Q[0])))
         np.testing.assert_allclose(
             by_std.score[inside], losses.mean() + num_std * losses.std() - losses[:-1], atol=1e-12
@@ -163,14 +163,14 @@ def test_sieve_rules_equal_reference_loops(num_std, quantile):
 
 
 def test_sieve_keeps_at_least_the_minimum_and_the_least_suspicious():
-    candidates = ScoredCandidates.of_one([5.0, 4.0, 3.0, 3.5], positive_score=-50.0)
+    candidates = ScoredCandidates.of_query([5.0, 4.0, 3.0, 3.5], positive_score=-50.0)
     assert Sieve().judge(candidates).action.tolist() == ["drop"] * 4
     assert Sieve(keep_minimum=2).judge(candidates).action.tolist() == ["drop", "drop", "keep", "keep"]
     assert Sieve(keep_minimum=9).judge(candidates).action.tolist() == ["keep"] * 4
 
 
 def test_classifier_thresholds():
-    candidates = ScoredCandidates.of_one([0.05, 0.1, 0.5, 0.9, 0.91])
+    candidates = ScoredCandidates.of_query([0.05, 0.1, 0.5, 0.9, 0.91])
     assert Classifier().judge(candidates).action.tolist() == ["keep"] * 4 + ["drop"]
     rocketqa = Classifier(negative_below=0.1, positives="relabel").judge(candidates)
     assert rocketqa.action.tolist() == ["keep", "drop", "drop", "drop", "relabel"]
@@ -178,7 +178,7 @@ def test_classifier_thresholds():
 
 def test_classifier_refuses_logits_and_crossed_thresholds():
     with pytest.raises(DataError, match=r"score 1 is 3\.5"):
-        Classifier().judge(ScoredCandidates.of_one([0.5, 3.5]))
+        Classifier().judge(ScoredCandidates.of_query([0.5, 3.5]))
     with pytest.raises(ValidationError, match="above positive_above"):
         Classifier(negative_below=0.95)
 

@@ -74,7 +74,7 @@ def test_judges_are_asked_query_by_query_in_any_order_of_the_pairs() -> None:
         rows = np.flatnonzero(vectors.query_N == query)
         similarity_M = vectors.passage_PD[vectors.passage_N[rows]] @ vectors.query_QD[query]
         positive = float(vectors.passage_PD[120 + query] @ vectors.query_QD[query])
-        verdicts = Margin().judge(ScoredCandidates.of_one(similarity_M, positive))
+        verdicts = Margin().judge(ScoredCandidates.of_query(similarity_M, positive))
         assert asked.suspicion_N[rows] == pytest.approx(verdicts.score, abs=1e-6)
 
 

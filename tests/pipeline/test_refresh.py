@@ -151,7 +151,7 @@ def test_rounds_end_when_patience_does(planned, monkeypatch, capsys):
     ]
     assert "impatient: 1 round without a better RR@10 than round 2's: stopping" in capsys.readouterr().err
     assert run(arms[:1])[0] == [[1, 2, 3, 4]]
-    assert run(arms[:1], one_by_one=True)[0] == [[1], [2], [3], [4]]
+    assert run(arms[:1], single_rounds=True)[0] == [[1], [2], [3], [4]]
 
 
 def test_a_split_without_queries_is_refused_before_anything_is_trained(beir_folder, tiny_checkpoint, tmp_path):

@@ -56,7 +56,7 @@ class AnchoredDetector(MixtureDetector):
     def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         axis_N, axis_R = np.sort(to_axis(perplexities_N, "margin")), np.sort(to_axis(random_R, "margin"))
         fits = [self._fit_from(share, axis_N, axis_R) for share in START_SHARES]
-        fit = min(fits, key=lambda fit: fit.bic_two)
+        fit = min(fits, key=lambda fit: fit.bic_mixture)
         return replace(fit, reason=self.why_not_bimodal(fit))
 
     def _fit_from(self, share: float, axis_N: FloatArray, axis_R: FloatArray) -> MixtureFit:
@@ -83,4 +83,6 @@ class AnchoredDetector(MixtureDetector):
             variance_0 = float((clean_N * (axis_N - mean_0) ** 2).sum() / max(clean_N.sum(), 1e-6)) + floor
             mean_1 = float(np.clip((noisy_N * axis_N).sum() / max(noisy_N.sum(), 1e-6), lowest, highest))
         single = -0.5 * num * (np.log(2.0 * np.pi * (variance + floor)) + variance / (variance + floor))
-        return replace(fit, bic_one=2.0 * np.log(num) - 2.0 * single, bic_two=4.0 * np.log(num) - 2.0 * likelihood)
+        return replace(
+            fit, bic_single=2.0 * np.log(num) - 2.0 * single, bic_mixture=4.0 * np.log(num) - 2.0 * likelihood
+        )

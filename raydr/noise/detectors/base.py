@@ -39,8 +39,8 @@ class MixtureFit:
         weights: weights of the components.
         means: means on the axis, ascending.
         variances: variances on the axis.
-        bic_one: Bayesian information criterion of a single Gaussian (lower is better).
-        bic_two: the same criterion of the two Gaussians.
+        bic_single: Bayesian information criterion of a single Gaussian (lower is better).
+        bic_mixture: the same criterion of the two Gaussians.
         reason: why the components are not clean and mismatched pairs; empty if they are.
     """
 
@@ -48,8 +48,8 @@ class MixtureFit:
     weights: tuple[float, float]
     means: tuple[float, float]
     variances: tuple[float, float]
-    bic_one: float
-    bic_two: float
+    bic_single: float
+    bic_mixture: float
     reason: str = ""
 
     @property
@@ -206,8 +206,8 @@ class MixtureDetector(Detector):
 
     def why_not_bimodal(self, fit: MixtureFit) -> str:
         """Return the first test that the components fail; empty if they pass all."""
-        if fit.bic_two >= fit.bic_one:
-            return f"one component fits the perplexities as well (BIC {fit.bic_one:.1f}, two: {fit.bic_two:.1f})"
+        if fit.bic_mixture >= fit.bic_single:
+            return f"one component fits the perplexities as well (BIC {fit.bic_single:.1f}, two: {fit.bic_mixture:.1f})"
         smallest_weights = {"clean": self.min_clean_weight, "noisy": self.min_noisy_weight}
         for weight, (label, smallest) in zip(fit.weights, smallest_weights.items(), strict=True):
             if weight < smallest:

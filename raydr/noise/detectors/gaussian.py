@@ -47,7 +47,7 @@ def fit_gaussians(
         warnings.simplefilter("ignore", ConvergenceWarning)
         mixtures = [start.fit(axis_N1) for start in starts]
         single = GaussianMixture(1, reg_covar=floor).fit(axis_N1)
-    bic_one = float(single.bic(axis_N1))
+    bic_single = float(single.bic(axis_N1))
     fits = []
     for mixture in mixtures:
         clean, noisy = np.argsort(mixture.means_[:, 0]).tolist()
@@ -57,11 +57,11 @@ def fit_gaussians(
                 weights=(float(mixture.weights_[clean]), float(mixture.weights_[noisy])),
                 means=(float(mixture.means_[clean, 0]), float(mixture.means_[noisy, 0])),
                 variances=(float(mixture.covariances_[clean, 0, 0]), float(mixture.covariances_[noisy, 0, 0])),
-                bic_one=bic_one,
-                bic_two=float(mixture.bic(axis_N1)),
+                bic_single=bic_single,
+                bic_mixture=float(mixture.bic(axis_N1)),
             )
         )
-    return sorted(fits, key=lambda fit: fit.bic_two)
+    return sorted(fits, key=lambda fit: fit.bic_mixture)
 
 
 class GaussianDetector(MixtureDetector):

@@ -55,7 +55,7 @@ class LocalFdrDetector(Detector):
     query more than a random passage does."""
 
     @model_validator(mode="after")
-    def _one_rule(self) -> LocalFdrDetector:
+    def _has_a_single_rule(self) -> LocalFdrDetector:
         if self.max_right_flagged is not None and self.max_wrong_kept is not None:
             raise ValueError("max_right_flagged and max_wrong_kept are two rules for one flag: set one of them")
         return self

@@ -69,7 +69,7 @@ class ScoredCandidates:
             raise DataError(f"the positive of query {query} of the batch has no finite score: score it first")
 
     @classmethod
-    def of_one(
+    def of_query(
         cls, scores: npt.ArrayLike, positive_score: float | None = None, likeness: FloatArray | None = None
     ) -> ScoredCandidates:
         """Return the candidates of a single query."""

@@ -35,7 +35,7 @@ class Classifier(SecondJudge):
     Source: Park et al. (HCLT 2023) and RocketQA.
 
     >>> rocketqa = Classifier(negative_below=0.1, positives="relabel")
-    >>> rocketqa.judge(ScoredCandidates.of_one([0.05, 0.5, 0.95])).action.tolist()
+    >>> rocketqa.judge(ScoredCandidates.of_query([0.05, 0.5, 0.95])).action.tolist()
     ['keep', 'drop', 'relabel']
     """
 

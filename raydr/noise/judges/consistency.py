@@ -19,7 +19,7 @@ class Consistency(SampleJudge):
     Source: E5 (Wang et al., 2022; k 2, a sample of one million); the script of Nomic's contrastors.
 
     >>> judge = Consistency(top_k=2)
-    >>> judge.judge(ScoredCandidates.of_one([0.9, 0.8, 0.1], positive_score=0.5)).action.tolist()
+    >>> judge.judge(ScoredCandidates.of_query([0.9, 0.8, 0.1], positive_score=0.5)).action.tolist()
     ['drop']
     """
 

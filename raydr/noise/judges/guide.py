@@ -18,7 +18,7 @@ class Guide(MarginRule):
     A margin of 0 is the paper's rule.
 
     >>> from raydr.noise.judges.base import ScoredCandidates
-    >>> Guide().judge(ScoredCandidates.of_one([0.9, 0.7], positive_score=0.8)).action.tolist()
+    >>> Guide().judge(ScoredCandidates.of_query([0.9, 0.7], positive_score=0.8)).action.tolist()
     ['drop', 'keep']
     """
 

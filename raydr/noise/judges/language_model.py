@@ -77,7 +77,7 @@ class LanguageModelJudge(SecondJudge):
     that the server requests."""
 
     @model_validator(mode="after")
-    def _asks_one(self) -> Self:
+    def _asks_a_server_or_checkpoint(self) -> Self:
         if self.model and self.checkpoint:
             raise ValueError(
                 f"judge {self.name} has both model {self.model!r}, for a server, and checkpoint {self.checkpoint!r}, "
@@ -189,7 +189,7 @@ class LanguageModelNegatives(LanguageModelJudge):
     Source: RLHN (Thakur et al., 2025) and, with open models, ARHN (Choi et al., 2026), which relabel relevant
     candidates. Here each passage is judged by itself, not in a list.
 
-    >>> LanguageModelNegatives(positives="relabel").judge(ScoredCandidates.of_one([0.9, 0.2])).action.tolist()
+    >>> LanguageModelNegatives(positives="relabel").judge(ScoredCandidates.of_query([0.9, 0.2])).action.tolist()
     ['relabel', 'keep']
     """
 

@@ -66,7 +66,7 @@ class Margin(MarginRule):
     Source: NV-Retriever (Moreira et al., 2024); the filters of NVIDIA's NeMo Automodel and Nomic's contrastors.
 
     >>> judge = Margin(mode="absolute", margin=0.5)
-    >>> judge.judge(ScoredCandidates.of_one([4.0, 2.6, 2.4], positive_score=3.0)).action.tolist()
+    >>> judge.judge(ScoredCandidates.of_query([4.0, 2.6, 2.4], positive_score=3.0)).action.tolist()
     ['drop', 'drop', 'keep']
     """
 

@@ -26,7 +26,8 @@ class NearDuplicate(MarginLimit, SuspicionJudge):
 
     >>> rule = NearDuplicate(likeness=0.8, margin=0.05)
     >>> likeness_M = np.array([0.9, 0.9, 0.5])
-    >>> rule.judge(ScoredCandidates.of_one([0.70, 0.50, 0.75], positive_score=0.7, likeness=likeness_M)).action.tolist()
+    >>> candidates = ScoredCandidates.of_query([0.70, 0.50, 0.75], positive_score=0.7, likeness=likeness_M)
+    >>> rule.judge(candidates).action.tolist()
     ['drop', 'keep', 'keep']
     """
 

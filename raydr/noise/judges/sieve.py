@@ -24,7 +24,7 @@ class Sieve(SuspicionJudge):
     Source: Wang et al. (AAAI 2024), algorithm 1, step 3. The scores are those of the temporary model trained with RCL;
     pass all candidates of a query, not a sample.
 
-    >>> Sieve().judge(ScoredCandidates.of_one([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
+    >>> Sieve().judge(ScoredCandidates.of_query([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
     ['drop', 'keep', 'keep']
     """
 

@@ -115,7 +115,7 @@ def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> Subm
     with explained(job.address):
         client = _connect(job.address)
     out, written, failures = write or _to_standard_output, 0, 0
-    heard_at = told_at = time.monotonic()
+    heard_at = reported_at = time.monotonic()
     while True:
         asked_at = time.monotonic()
         try:
@@ -139,8 +139,8 @@ def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> Subm
         job = replace(job, status=info.status.value, exit_code=info.driver_exit_code, message=info.message or "")
         if job.status in ("SUCCEEDED", "FAILED", "STOPPED"):
             return _report_end(job)
-        if now - max(heard_at, told_at) >= HEARTBEAT_S:
-            told_at, silent = now, duration(now - heard_at)
+        if now - max(heard_at, reported_at) >= HEARTBEAT_S:
+            reported_at, silent = now, duration(now - heard_at)
             say(f"job {job.submission_id} is {job.status.lower()}, without a word for {silent}")
         # Each answer holds the whole log: a long one is asked for less often.
         time.sleep(max(POLL_S, 10 * (now - asked_at)))

@@ -45,7 +45,10 @@ def resolve_checkpoint(name: str) -> str:
             # Reading it would wait for ever, or never end.
             if not path.is_file() and not path.is_dir():
                 raise ModelError(f"the checkpoint {folder}: {path} is no file that can be read")
-            if path.is_file() and path.stat().st_size < _LARGEST_POINTER and path.read_bytes().startswith(_POINTER):
+            is_small = path.is_file() and path.stat().st_size < _LARGEST_POINTER
+            # Other files, such as another program's weights, may stay pointers.
+            is_read = path.parent == folder and any(map(path.match, _CONTENT))
+            if is_small and is_read and path.read_bytes().startswith(_POINTER):
                 raise ModelError(f"the checkpoint {folder}: {path} is a pointer of Git LFS, not its file: git lfs pull")
         return str(folder)
     return name

@@ -46,8 +46,8 @@ def check_weights(network: nn.Module, info: Mapping[str, Any], what: str, is_new
         is_new: whether a weight may be missing, by its name.
 
     Raises:
-        ModelError: a weight is missing or has another shape, or the files have weights of a further layer or beside
-            those of a layer (LoRA, scales of quantised weights), which would be left out.
+        ModelError: a weight is missing or has another shape. Or the files have weights that would be left out: of a
+            further layer, or beside those of a layer, as LoRA's and the scales of quantised weights are.
     """
     if mismatched := sorted(info["mismatched_keys"]):
         key, stored, expected = mismatched[0]
@@ -99,10 +99,11 @@ def check_types(network: Any, source: str, what: str) -> None:
     paths = get_checkpoint_shard_files(source, file)[0] if file.endswith(".json") else [file]
     start = f"{network.base_model_prefix}."
     own = {key.removeprefix(start) for key in network.state_dict()}
-    last_words, seen = {key.rpartition(".")[2] for key, _ in network.named_parameters()}, set[str]()
+    # With the module's name: buffers of masks are called ``bias`` too.
+    weights, seen = {_last_two(key) for key, _ in network.named_parameters()}, set[str]()
     for path in paths:
         for key, value in load_state_dict(path, map_location="meta").items():
-            if key.rpartition(".")[2] in last_words:
+            if _last_two(key) in weights:
                 check_type(key, value, path, what)
             name = key.removeprefix(start)
             if name in own and name in seen:
@@ -153,6 +154,10 @@ def _inside(network: nn.Module, keys: Iterable[str]) -> Iterator[str]:
         above = {".".join(words[:num]) for num in range(1, len(words))}
         if above & holders or _any_layer(".".join(words)) in kinds:
             yield key
+
+
+def _last_two(name: str) -> str:
+    return ".".join(name.split(".")[-2:])
 
 
 def _any_layer(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from models.test_architectures import checkpoint
 from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 from pydantic import ValidationError
@@ -21,6 +22,7 @@ from raydr.errors import ModelError
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.models.cross_encoder import CrossEncoder
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tower
+from raydr.models.weight_checks import check_types
 
 WEIGHTS = "model.safetensors"
 
@@ -150,9 +152,35 @@ def test_adapters_beside_the_weights_are_refused(whole: bool, tmp_path: Path, ti
         DualEncoder.from_config(short(str(folder)))
 
 
+@pytest.mark.parametrize("name", ["GPTNeoX", "GPT2", "GPTNeo"])
+def test_buffers_of_masks_that_are_called_bias_are_no_weights(name: str, tmp_path: Path) -> None:
+    """Older checkpoints of these keep the causal mask of each layer, as booleans or bytes."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 60}
+    own = {"GPT2": {"n_embd": 32, "n_layer": 1, "n_head": 2}, "GPTNeo": {"num_layers": 1, "num_heads": 2}}
+    own["GPTNeo"]["attention_types"] = [[["global"], 1]]
+    config = getattr(transformers, f"{name}Config")(**{**sizes, **own.get(name, {})})
+    model = getattr(transformers, f"{name}Model")(config)
+    model.save_pretrained(tmp_path)
+    place = {"GPTNeoX": "layers.0.attention", "GPT2": "h.0.attn", "GPTNeo": "h.0.attn.attention"}[name]
+    mask = {f"{place}.bias": torch.ones(1, 1, 8, 8, dtype=torch.uint8), f"{place}.masked_bias": torch.tensor(-1e9)}
+    weights = load_file(tmp_path / WEIGHTS) | mask
+    save_file({key: value.clone() for key, value in weights.items()}, tmp_path / WEIGHTS, metadata={"format": "pt"})
+    check_types(model, str(tmp_path), "it")
+    weights[f"{place}.bias"], projection = mask[f"{place}.bias"], next(key for key in weights if key.endswith("weight"))
+    weights[projection] = weights[projection].to(torch.int8)
+    save_file({key: value.clone() for key, value in weights.items()}, tmp_path / WEIGHTS, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=f"it: {projection} is stored as int8"):
+        check_types(model, str(tmp_path), "it")
+
+
 def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, tiny_checkpoint: str) -> None:
     folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "pointer"))
-    (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"
+    # That of another program's weights may stay.
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_text(pointer)
+    DualEncoder.from_config(short(str(folder)))
+    (folder / WEIGHTS).write_text(pointer)
     with pytest.raises(ModelError, match=rf"{folder / WEIGHTS} is a pointer of Git LFS"):
         DualEncoder.from_config(short(str(folder)))
 

@@ -134,7 +134,9 @@ def _ranked(clean: CleanSplit, queries: pa.Table, corpus: Corpus, depth: int) ->
     ranked: dict[str, list[str]] = {}
     partitions = queries["partition"].fill_null("")
     for partition in partitions.unique().to_pylist():
-        among = np.flatnonzero(np.isin(passage_ids, clean.pools.get(partition, []))) if partition else None
+        own = np.array(clean.pools.get(partition, []), dtype=object)
+        # Both are sorted.
+        among = np.searchsorted(passage_ids, own) if partition else None
         of_partition = queries.filter(pc.equal(partitions, partition))
         for block in of_partition.select(["query_id", "text"]).to_batches(max_chunksize=_BLOCK_QUERIES):
             depths = [depth + len(clean.excluded[query_id]) for query_id in block["query_id"].to_pylist()]

@@ -25,13 +25,13 @@ from raydr.data.schema import RANDOM_MINER, read_arrow, write_arrow
 from raydr.data.tables import passages_by_query, relevant
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
+from raydr.store.filesystems import writing
 from raydr.store.identity import fingerprint_of
 from raydr.store.node_cache import fetched
+from raydr.version import __version__
 
 #: What is read of a candidate that may be drawn: the table may have a hundred million rows.
 _CANDIDATE_COLUMNS = ["query_id", "passage_id", "miner", "rank", "score", "positive_score", "weight"]
-#: Of the files of saved examples; raise it where other examples come from the same tables.
-_VERSION = 1
 _RAGGED = ("positives", "negatives", "scores", "weights", "forbidden")
 
 
@@ -146,10 +146,11 @@ def read_examples(
     if not shared:
         return load_examples(*data.training_tables(split, mined), corpus, scope)
     inputs = [artifact and artifact.manifest.digest for artifact in (data.artifact, corpus.artifact, mined)]
-    key = fingerprint_of({"examples": _VERSION, "inputs": inputs, "split": split})
+    key = fingerprint_of({"examples": __version__, "inputs": inputs, "split": split})
 
     def join(folder: Path) -> None:
-        load_examples(*data.training_tables(split, mined), corpus, scope).save(folder)
+        with writing(str(folder)):
+            load_examples(*data.training_tables(split, mined), corpus, scope).save(folder)
 
     folder = fetched(key, join)
     pa.default_memory_pool().release_unused()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,8 @@ from raydr.errors import DataError
 _NOT_UTF8 = "\ufdd0"
 #: Brackets that a chunk opens and does not close, at most.
 _DEEPEST = 1000
+#: A quote that begins or ends a text.
+_QUOTE = re.compile(r'(?<!\\)"')
 _MARK = "raydr.mark"
 codecs.register_error(_MARK, lambda error: (_NOT_UTF8, error.end) if isinstance(error, UnicodeDecodeError) else ("", 0))
 
@@ -36,11 +39,13 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
 
     def chunks() -> Iterator[bytes]:
         nonlocal is_damaged
+        in_text = False
         for text in _texts(path):
             is_damaged = is_damaged or _NOT_UTF8 in text
-            if sum(map(text.count, "[{")) - sum(map(text.count, "]}")) > _DEEPEST:
-                # The parser's memory grows with the square of the depth.
+            # The parser's memory grows with the square of the depth.
+            if _opened(text) > _DEEPEST and _opened("".join(_QUOTE.split(text)[in_text::2])) > _DEEPEST:
                 raise DataError(f"{path} is nested too deeply, after record {record}: expected an array of objects.")
+            in_text ^= len(_QUOTE.findall(text)) % 2 == 1
             yield text.encode()
 
     try:
@@ -57,6 +62,10 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         problem = f"the file is truncated or damaged ({error})"
     raise DataError(f"{path}: {problem}; the last good record is number {record}. Mend or fetch the file.")
+
+
+def _opened(text: str) -> int:
+    return sum(map(text.count, "[{")) - sum(map(text.count, "]}"))
 
 
 def _texts(path: str) -> Iterator[str]:

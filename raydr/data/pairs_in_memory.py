@@ -148,7 +148,7 @@ def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:
     values = [None if isinstance(value, float | np.floating) and value != value else value for value in values]
     try:
         return pa.array(values)
-    except (pa.ArrowException, UnicodeEncodeError, OverflowError):
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError) as problem:
         filled = [(at, value) for at, value in enumerate(values) if value is not None]
         kind = type(filled[0][1])
         for at, value in filled:
@@ -162,7 +162,7 @@ def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:
                 raise DataError(f"{cell} has half of a surrogate pair, which is no character") from None
             except (pa.ArrowException, OverflowError):
                 raise DataError(f"{cell} is no text, number or list of these that a table can hold") from None
-        raise
+        raise DataError(f"{where}, column {name!r}: the values fit no type of a table ({problem})") from None
 
 
 def _check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:

@@ -7,6 +7,7 @@ right row are left out, since a training set has none.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -90,7 +91,8 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
     Raises:
         DataError: the file is missing, a row is invalid, or all labels are equal.
     """
-    place = Path(path).resolve()
+    # A link keeps its own name: what it leads to may have no end.
+    place = Path(os.path.abspath(path))
     left_out: dict[str, int] = {}
     rows = _judged_rows(_beir_rows(place, left_out) if (place / "qrels").is_dir() else _table_rows(place), left_out)
     name = place.name.removesuffix(".gz")

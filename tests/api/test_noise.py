@@ -131,6 +131,7 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         ([("a", object()), ("c", object())], "pairs, row 0, column 'positive': .* no text, number or list"),
         ([("a", "b"), ("c", np.float32("nan"))], "pairs, row 1, column 'positive': the text is empty or missing"),
         (pd.DataFrame([["a", "b"]], columns=["query", "query"]), "pairs has several columns 'query'"),
+        ([("a", "b", ["c"]), ("c", "d", [1])], "pairs, column 'negative': the values fit no type of a table"),
         ([{"query": "a", "\ud800": "b"}], "pairs has a column '.ud800'"),
         ([("a", "b", 1), ("c", "d", 0)], r"pairs\[0\] has the number 1 in third place, where a negative is expected"),
         ([("a", "b"), "cd"], r"pairs\[1\] is 'cd'; expected a tuple"),

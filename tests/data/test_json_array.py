@@ -72,6 +72,13 @@ def test_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.parametrize("before", ["", 'a quote " and ', "x" * 300_000])
+def test_brackets_in_texts_are_no_depth(before: str, tmp_path: Path) -> None:
+    text = f"{before}{'{' * 3000}"
+    (tmp_path / "a.json").write_text(json.dumps([{"a": text}]))
+    assert [item["a"] for _, item in read_json_array(str(tmp_path / "a.json"), BadRows("a"))] == [text]
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '[{"a":' * 100_000])
 def test_an_array_that_is_nested_too_deeply_is_refused(text: str, tmp_path: Path) -> None:
     """Its parser would take tens of GB."""

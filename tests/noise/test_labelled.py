@@ -59,6 +59,9 @@ def test_a_file_a_folder_and_beir_are_the_same_pairs(beir: Path, tmp_path: Path)
     assert set(folder.sources or ()) == {"train.csv", "test.csv"}
     assert judged.left_out["of split alike, whose labels are all alike"] == 2
     assert (single.name, folder.name, judged.name) == ("one", "parts", "judged")
+    (tmp_path / "link.csv").symlink_to((tmp_path / "one.csv").rename(tmp_path / "ab12"))
+    linked = read_labelled(tmp_path / "link.csv")
+    assert (linked.name, pairs_of(linked)) == ("link", pairs_of(single))
 
 
 def test_the_first_right_row_is_the_positive_of_the_candidates(tmp_path: Path) -> None:

@@ -94,7 +94,11 @@ def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> Non
             return
         temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
         try:
-            fetch(temporary)
+            try:
+                fetch(temporary)
+            except BaseException:
+                _remove(temporary)
+                raise
             os.replace(temporary, target)
             _mark_used(target.parent if target.parent != root else target)
         except FileNotFoundError:

@@ -18,6 +18,7 @@ from raydr.models.precision import torch_dtype
 from raydr.models.training_config import CrossEncoderTraining
 from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import Progress, Save
+from raydr.training.collectives import num_ranks_here
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.process import WorkerProcess, last_state
 from raydr.training.ranker_config import CrossEncoderJob, RankerConfig
@@ -100,7 +101,7 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
     model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(process.device)
     # What is saved with the model names the checkpoint of the run, not a folder of this node.
     model.config = settings.model
-    shared = process.num_ranks > 1
+    shared = num_ranks_here() > 1
     examples = read_examples(job.data, job.split, job.negatives, job.corpus, job.scope, shared)
     trainer = CrossEncoderTrainer(
         settings,

@@ -6,6 +6,7 @@ compute the same matrix.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -21,6 +22,11 @@ from raydr.training.config import Gradients
 
 def num_ranks() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def num_ranks_here() -> int:
+    """Return the ranks on this node; torchrun and Ray Train tell them by a variable."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks()))
 
 
 def rank() -> int:

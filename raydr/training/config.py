@@ -117,7 +117,8 @@ class TrainConfig(Config):
     checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=5, gt=0)
     """Minutes after which a checkpoint is written at the next logged step. A node that is lost without notice costs at
     most these minutes. So does a node that joins an elastic group: the group resumes from the last checkpoint. Never
-    inside an epoch if null. After a cloud's notice a checkpoint is written every ten seconds."""
+    inside an epoch if null. After a cloud's notice a checkpoint is written at each logged step, but not within ten
+    seconds of the last."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
     """Numbers of epochs of plain NCE after which the state is an artefact of its own. All trainings of the working

@@ -30,7 +30,7 @@ from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder, publish_files
 from raydr.training.batches import GROUP_OVERHEAD, BatchMaker
 from raydr.training.checkpoint import PROGRESS
-from raydr.training.collectives import num_ranks, rank, send_gradients
+from raydr.training.collectives import num_ranks, num_ranks_here, rank, send_gradients
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer, require_dropout
 from raydr.training.cross_fitted import CrossFittedDetector
@@ -227,7 +227,7 @@ def _train(job: TrainingJob, process: WorkerProcess, listener: WorkerListener) -
 def _read_inputs(job: TrainingJob) -> TrainingInputs:
     training, data, optional, corpus = job.training, job.data, job.optional, job.corpus
     split = training.train_split
-    examples = read_examples(data, split, optional.negatives, corpus, training.scope, shared=num_ranks() > 1)
+    examples = read_examples(data, split, optional.negatives, corpus, training.scope, shared=num_ranks_here() > 1)
     return TrainingInputs(
         corpus=corpus,
         examples=examples,

@@ -50,6 +50,11 @@ class CrossFitConfig(Config):
     """Seed of folds, batches and random passages: the run's ``seed`` if null; a value lets other seeds share the
     margins."""
 
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of the data that all trainings together take."""
+        return (self.num_folds - 1) * self.num_epochs
+
 
 @dataclass(frozen=True)
 class Margins:

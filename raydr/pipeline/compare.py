@@ -18,7 +18,6 @@ from raydr.config.run import RunConfig
 from raydr.data.schema import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.pipeline.session import Session
-from raydr.pipeline.training import judge_held_out
 from raydr.store.artifact import Artifact
 
 #: measure → query id → value.
@@ -93,12 +92,10 @@ def compare_models(
     named = {
         f"{system}-{seed}": model for system, own in models.items() for seed, model in zip(seeds, own, strict=True)
     }
-    trainings = [model.arguments["training"].train for model in named.values()]
     evaluations = {}
     for split in splits:
         runs = {name: search.of_model(context, model, name, split) for name, model in named.items()}
-        suspects = judge_held_out(context, split, trainings)
-        evaluations[split] = evaluation(context, split, runs, suspects, label=f"{label}-{split}")
+        evaluations[split] = evaluation(context, split, runs, label=f"{label}-{split}")
     made = session.make(*evaluations.values(), anew=[])
     session.prune(node for target in evaluations.values() for node in target.ancestors().values())
     compared = []

@@ -163,7 +163,8 @@ class _Refresh:
     def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int], compared: Sequence[str]) -> None:
         config, tracker = self.config, self.session.tracker
         flat = [result for results in rounds.values() for result in results]
-        splits = list(dict.fromkeys(split for result in flat for split in result.measures))
+        dev = config.data.dev_split
+        splits = sorted({split: None for result in flat for split in result.measures}, key=lambda split: split != dev)
         for split in splits:
             columns, rows = refresh_rows(flat, split, intervals=False)
             show_table(f"{split}, after each round", columns, rows)

@@ -160,7 +160,9 @@ def train_anew(session: Session, context: Context, name: str, seed: int, refresh
         recipe, settings = Recipe(context), context.training().model_copy(update={"seed": seed})
         data = recipe.training_data(context.config.draws_candidates)
         return recipe.training(context, f"{name}-{seed}", settings, data)
-    finished = finish_rounds(session, context.of(context.config.model_copy(update={"seed": seed})))
+    # Only the best round is evaluated further.
+    on_dev = context.config.refresh.model_copy(update={"evaluate_splits": [context.config.data.dev_split]})
+    finished = finish_rounds(session, context.of(context.config.model_copy(update={"seed": seed, "refresh": on_dev})))
     kept = {node.key for node in finished.best.vectors()}
     nodes = {key: node for refresh_round in finished.rounds for key, node in refresh_round.nodes().items()}
     session.prune(node for key, node in nodes.items() if key not in kept)

@@ -97,7 +97,7 @@ def search(
     trials = reporter.trials
     best = best_trial(trials)
     if best is None:
-        reason = next((trial.error for trial in trials if trial.error), "nothing was told")
+        reason = next((trial.error for trial in trials if trial.error), "no error was recorded")
         raise TuningError(
             f"none of the {len(trials)} trials was trained to its end; the first reason: {reason}. Correct the config "
             "or the space and search anew"

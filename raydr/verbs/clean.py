@@ -8,6 +8,8 @@ import gzip
 import io
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +29,8 @@ from raydr.data.readers.pairs import PairsReader, format_of, records_of
 from raydr.errors import ConfigError
 from raydr.pipeline.findings import find_mismatched
 from raydr.pipeline.session import open_session
+from raydr.store.filesystems import writing
+from raydr.store.folder import Folder
 from raydr.verbs.command import DryRun, Overrides, Yes, overrides, takes_config
 
 if TYPE_CHECKING:
@@ -113,18 +117,22 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
             p = max(wrong[ids] for ids in pair_ids(record, reader.layout, reader.columns) if ids in flagged)
             dropped.append({**record, P_WRONG: round(float(p), 4)})
     dropped.sort(key=lambda row: -float(row[P_WRONG]))
-    for word, rows in ((KEPT, kept), (DROPPED, dropped)):
-        place = _beside(path, word)
-        begun = f"{place}.tmp-{os.getpid()}"
-        try:
-            _write(rows, begun, path)
+    tables = {_beside(path, KEPT): kept, _beside(path, DROPPED): dropped}
+    with tempfile.TemporaryDirectory() as scratch:
+        made = {place: Path(scratch) / str(at) for at, place in enumerate(tables)}
+        for place, rows in tables.items():
+            with writing(str(made[place])):
+                _write(rows, str(made[place]), path)
+        for place, begun in made.items():
             if os.path.exists(place) and not filecmp.cmp(begun, place, shallow=False):
                 raise ConfigError(
                     f"{place} is there already and holds something else: move it away, and run this again"
                 )
-            os.replace(begun, place)
-        finally:
-            Path(begun).unlink(missing_ok=True)
+        folder = Folder(os.path.dirname(path) or ".")
+        for place, begun in made.items():
+            with folder.publish(os.path.basename(place)) as target:
+                shutil.copyfile(begun, target)
+    for word, place, rows in zip((KEPT, DROPPED), tables, tables.values(), strict=True):
         say(f"{word}: {counted(len(rows), 'row')} -> {place}")
 
 

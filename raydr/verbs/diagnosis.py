@@ -41,7 +41,7 @@ def diagnose(
         if folds.num_epochs and not (quick or there):
             say(
                 f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "
-                f"{(folds.num_folds - 1) * folds.num_epochs} epochs of the data in all (the model has "
+                f"{folds.total_epochs} epochs of the data in all (the model has "
                 f"{train.num_epochs}); --quick skips them"
             )
         target = diagnosis(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from raydr.artefacts import cross_fitting
 from raydr.artefacts.audit import load_result
 from raydr.artefacts.audit import show as print_audit
 from raydr.artefacts.declaration import Node
@@ -32,6 +32,7 @@ from raydr.ops.review.verdicts import find_verdicts, queue
 from raydr.pages.query_record import QueryRecord, print_query
 from raydr.pipeline.judging import active_judges
 from raydr.pipeline.recipe import Recipe
+from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session, open_session
 from raydr.pipeline.why import explain_query
 from raydr.store.artifact import Artifact
@@ -141,11 +142,15 @@ def audit(
         recipe, split = session.recipe, split or config.data.train_split
         asked = active_judges(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
         if quick:
+            if model not in ("", UNTRAINED):
+                raise ConfigError(f"--quick asks the untrained checkpoint, got --model {model}: leave one out")
             target = _quick_audit(recipe, asked, split)
         else:
             target = recipe.audit(asked, split, model or _default_model(session, asked))
             slow = [judge for judge in asked if isinstance(judge.asks(config.judge), CrossFitted)]
-            if slow and not dry_run and session.inventory.state(target) != "done":
+            margins = cross_fitting.margins(recipe.context, split)
+            trains = config.cross_fit.num_epochs and session.inventory.state(margins) != "done"
+            if slow and trains and not dry_run:
                 _show_quick_answer(session, _quick_audit(recipe, slow, split))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
@@ -168,16 +173,17 @@ def _quick_audit(recipe: Recipe, judges: Sequence[Judge], split: str) -> Node:
 
 
 def _show_quick_answer(session: Session, target: Node) -> None:
-    """Print what the checkpoint shows without training, and what the better answer takes."""
-    is_there, started, folds = session.inventory.state(target) == "done", time.monotonic(), session.config.cross_fit
-    [made] = session.make(target)
-    seconds, num_epochs = time.monotonic() - started, (folds.num_folds - 1) * folds.num_epochs
+    """Print what the checkpoint shows without training, and what the whole audit takes."""
+    [made], folds = session.make(target), session.config.cross_fit
     say(f"a first answer, by the checkpoint without training: {load_result(made).headline}")
+    judged = [node for node in target.ancestors().values() if node.kind == "verdicts"]
+    times = filter(None, (time_of(session.places.root, node.label, node.key) for node in judged))
     # A step of training is about three times the computation of an encoding.
-    roughly = "" if is_there else f", roughly {duration((3 * num_epochs + 1) * seconds)} here"
+    seconds = (3 * folds.total_epochs + 1) * sum(time.seconds for time in times)
     say(
-        f"the better answer trains {folds.num_folds} models, each without the pairs that it measures: {num_epochs} "
-        f"epochs of the pairs in all{roughly}. raydr audit --quick stops before it"
+        f"the whole audit trains {folds.num_folds} models, each without the pairs that it measures: "
+        f"{folds.total_epochs} epochs of the pairs in all, roughly {duration(seconds)} here. raydr audit --quick stops "
+        "before it"
     )
 
 

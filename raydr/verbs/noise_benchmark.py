@@ -129,7 +129,7 @@ def benchmark_noise_command(
         )
     except KeyboardInterrupt:
         warn(f"interrupted: {out} has the figures of the finished sets; the same command measures all sets again")
-        raise typer.Exit(130) from None
+        raise
     for figures in results:
         show_table(figures.title, *terminal_rows(figures))
         if figures.shares:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,6 @@ from raydr.pipeline.session import Session, open_session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.verbs.command import Again, DryRun, Model, TestSplit, TrainSplit, first_test_split, takes_config
-
-if TYPE_CHECKING:
-    pass
 
 
 @takes_config

@@ -31,21 +31,23 @@ def find_noise(
     pairs: Pairs,
     *,
     model: str | Path | None = None,
-    cross_fit: bool = True,
+    cross_fit: bool | None = None,
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Noise:
     """Detect the pairs whose passage does not belong to the query.
 
-    A model that has not seen the pair measures it: the pairs are cut into folds, and a short training on the other
-    folds measures each. The detector ``local_fdr`` compares the measures with those of random pairs (docs/methods.md).
+    A model that has not seen the pair measures it: the checkpoint, or, where that is no retriever yet, a short training
+    on other folds of the pairs. The detector ``local_fdr`` compares the measures with those of random pairs
+    (docs/methods.md).
 
     Args:
         pairs: a list of (query, passage) tuples, a DataFrame, a ``datasets.Dataset``, or the path of a file. Columns
             are recognised by their names.
         model: Hugging Face name or folder of an encoder; None: a MiniLM from an installed package.
-        cross_fit: train on folds. False uses the checkpoint: as fast as encoding, less accurate.
+        cross_fit: whether to train on folds. False takes as long as encoding. None: only where the checkpoint is no
+            retriever; one that is detects more without training (docs/noise-benchmark.md).
         seed: seed of folds, batches and random passages.
         workdir: folder of the artefacts; None: a temporary folder of the process.
         settings: further settings of a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.
@@ -54,7 +56,7 @@ def find_noise(
         DataError: a row or column is invalid; the message names it.
         ConfigError: a setting is invalid.
     """
-    sections = {} if cross_fit else {"cross_fit": {"num_epochs": 0}}
+    sections = {} if cross_fit is None else {"cross_fit": {"num_epochs": 2 if cross_fit else 0}}
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
     with open_session(config) as session:
         return find_mismatched(session, config.data.train_split)

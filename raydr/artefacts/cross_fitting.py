@@ -17,6 +17,7 @@ from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
+from raydr.noise.margins import CrossFitConfig
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.tracking.tracker import Tracker
@@ -86,6 +87,10 @@ def margins_of(context: Context, training: Training) -> Node | None:
     return margins(context, training.train_split) if training.train.reads_margins else None
 
 
+def _settings(context: Context) -> CrossFitConfig:
+    return context.config.cross_fit.resolved(context.config.model)
+
+
 def _seed(context: Context) -> int:
     own = context.config.cross_fit.seed
     return context.config.seed if own is None else own
@@ -108,15 +113,14 @@ def _left_out(context: Context, cut: Node, split: str, fold: int, kept: Node | N
 
 def _training(context: Context, split: str) -> Training:
     """Return the run's training in small: loss, detection and negatives of a fold depend on no method."""
-    settings = context.config.cross_fit
+    settings = _settings(context)
     changes: dict[str, Any] = {
         "loss": NCE(),
         "pair_detection": None,
         "coteaching": None,
         "guide": None,
         "dev": DevConfig(),
-        # A training has one epoch at least; without any there is none, see _trained.
-        "num_epochs": max(1, settings.num_epochs),
+        "num_epochs": settings.num_epochs,
         "num_hard_negatives": 0,
         "in_batch_negatives": True,
         "share_warmup": None,
@@ -126,18 +130,17 @@ def _training(context: Context, split: str) -> Training:
         changes["batch_size"] = settings.batch_size
     if settings.optimizer is not None:
         changes["optimizer"] = settings.optimizer
-    own = context.training()
-    if settings.model is not None:
-        own = own.model_copy(update={"model": settings.model})
-    changed = own.changed({}, changes, "cross_fit")
+    changed = context.training().model_copy(update={"model": settings.model}).changed({}, changes, "cross_fit")
     return changed.model_copy(update={"train_split": split, "seed": _seed(context)})
 
 
 def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
     """Declare the model that has not seen a fold."""
+    settings = _settings(context)
+    if not settings.num_epochs:
+        assert settings.model is not None
+        return untrained(context, settings.model, f"{context.place}cross-fit-untrained")
     training = _training(context, split)
-    if not context.config.cross_fit.num_epochs:
-        return untrained(context, training.model, f"{context.place}cross-fit-untrained")
     return train_fold.node(
         f"{context.place}cross-fit-train-{fold + 1}",
         dataset=_left_out(context, cut, split, fold),

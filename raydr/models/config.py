@@ -14,6 +14,7 @@ from raydr.models.checkpoint_settings import (
     MODEL_FILE,
     OFFLINE_CHECKPOINT,
     CheckpointFiles,
+    checkpoint_settings_of,
     is_whole,
     packaged_folder,
     with_checkpoint,
@@ -183,6 +184,26 @@ class ModelConfig(Config):
         if self.projection == "auto":
             return TOKEN_DIM if any(self.vectors(side).kind == "tokens" for side in SIDES) else None
         return self.projection
+
+    @property
+    def is_retriever(self) -> bool:
+        """Whether the model retrieves without any training.
+
+        Its checkpoint is one of sentence-transformers or raydr, has all of its layers, and brings the weights of
+        projection and score function.
+        """
+        names = filter(None, (self.checkpoint, self.passage_checkpoint))
+        brought: list[Mapping[str, Any]] = [
+            {"pooling": "mean"} if name == OFFLINE_CHECKPOINT else checkpoint_settings_of(name).settings
+            for name in names
+        ]
+        score = self.score.model_dump()
+        return self.num_layers is None and all(
+            own
+            and (self.projected_dim is None or own.get("projection") == self.projection)
+            and (self.score.name in ("dual", "sum_of_max") or own.get("score") == score)
+            for own in brought
+        )
 
     def logits(self, query: Tensor, passage: Tensor) -> Tensor:
         """Compute scale · similarity, of pairs as :meth:`raydr.models.scores.base.ScoreFunction.pairs` takes them."""

@@ -16,12 +16,16 @@ from raydr.models.training_config import OptimizerConfig
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.store.artifact import Artifact
 
+#: Epochs of a fold's training where the checkpoint is no retriever.
+_NUM_EPOCHS = 2
+
 
 class CrossFitConfig(Config):
-    """Short trainings, each on all folds of the pairs but the fold that it measures.
+    """Models that measure pairs which they have not seen, for the detectors of mismatched pairs.
 
-    They use NCE with in-batch negatives; other settings are those of the sections ``model`` and ``train``. All
-    trainings, judges, audits and trials with equal settings, model and pairs share the margins.
+    A checkpoint that is a retriever measures all pairs as it is. Any other is trained, on all folds of the pairs but
+    the fold that it measures, by NCE with in-batch negatives; other settings are those of the sections ``model`` and
+    ``train``. All trainings, judges, audits and trials with equal settings, model and pairs share the margins.
     """
 
     model: ModelConfig | None = None
@@ -30,9 +34,10 @@ class CrossFitConfig(Config):
     num_folds: int = Field(default=2, ge=2)
     """Number of folds; connected queries and passages share a fold. Each fold costs a training on the others."""
 
-    num_epochs: int = Field(default=2, ge=0)
+    num_epochs: int | None = Field(default=None, ge=0)
     """Epochs of each training; with 0 the untrained checkpoint, which has not seen the pairs, measures all folds at the
-    cost of encoding them."""
+    cost of encoding them. Null: 0, with all layers, for a checkpoint that is a retriever (of sentence-transformers or
+    raydr), which detects more without training (docs/noise-benchmark.md); 2 for any other, for example BERT."""
 
     num_random: int = Field(default=255, ge=1)
     """Random passages of the same fold that each pair is compared with."""
@@ -50,9 +55,28 @@ class CrossFitConfig(Config):
     """Seed of folds, batches and random passages: the run's ``seed`` if null; a value lets other seeds share the
     margins."""
 
+    def resolved(self, model: ModelConfig) -> CrossFitConfig:
+        """Return the settings of a run with this section ``model``, with ``model`` and ``num_epochs`` set."""
+        own = self.model or model
+        whole = own.model_copy(update={"num_layers": None})
+        if self.num_epochs is None and whole.is_retriever:
+            return self.model_copy(update={"model": whole, "num_epochs": 0})
+        num_epochs = _NUM_EPOCHS if self.num_epochs is None else self.num_epochs
+        return self.model_copy(update={"model": own, "num_epochs": num_epochs})
+
+    def doubt(self, share: float | None) -> str:
+        """Return a sentence on a share of mismatched pairs that the checkpoint alone may exaggerate; else ""."""
+        if self.num_epochs or share is None or share <= 0.7:
+            return ""
+        return (
+            "By the checkpoint alone, most of the pairs look random. If it is no retriever of such texts, "
+            "models that learn from the other pairs detect more: cross_fit.num_epochs=2."
+        )
+
     @property
     def total_epochs(self) -> int:
-        """Epochs of the data that all trainings together take."""
+        """Epochs of the data that all trainings together take; of resolved settings."""
+        assert self.num_epochs is not None
         return (self.num_folds - 1) * self.num_epochs
 
 

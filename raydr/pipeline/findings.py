@@ -87,9 +87,10 @@ class Noise:
                 f"About {self.share:.0%} of {pairs} may be mismatched, but no pair is sure enough to be flagged.\n"
                 'Next: raydr.train(pairs, loss="nce"); there is no noise to train through.'
             )
+        doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most)
         return (
             f"About {self.share:.0%} of {pairs} are mismatched, at most {self.at_most:.0%}; {len(self.flagged):,} are "
-            "flagged.\n"
+            f"flagged.{' ' * bool(doubt)}{doubt}\n"
             f"Expected: {self.precision or 0:.0%} of the flags are right, and {self.recall or 0:.0%} of the mismatched "
             "pairs are flagged.\n"
             'Next: raydr.train(pairs, loss="npc") trains through them; noise.drop_from(pairs) removes them.'

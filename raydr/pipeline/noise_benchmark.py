@@ -30,11 +30,13 @@ from raydr.pipeline.session import open_session
 SPLIT = "train"
 #: Names of the built-in methods.
 METHODS = (
-    "cosine", "csls", "late interaction", "self-confidence", "margins", "npc", "consistency", "nv-retriever", "gist",
-    "near_duplicate", "sieve",
+    "cosine", "csls", "late interaction", "self-confidence", "npc", "npc cross-fitted", "consistency", "nv-retriever",
+    "gist", "near_duplicate", "sieve",
 )  # fmt: skip
 #: Number of pairs whose token vectors are held at once.
 _LATE_PAIRS = 1_000
+#: Epochs of each cross-fitted training.
+_EPOCHS = 2
 #: Training settings of the detectors, those of `raydr.find_noise`.
 _TRAIN = {"batch_size": 64, "optimizer": {"learning_rate": 5e-5}}
 _COLUMNS = {"query": "query", "positive": "passage", "query_id": "query_id", "passage_id": "passage_id"}
@@ -150,15 +152,15 @@ def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:
 
 
 def _detect(labelled: LabelledSet, config: RunConfig) -> Iterator[MethodScores]:
-    """Apply the detector of ``npc`` to margins of the checkpoint and, for pairs, to cross-fitted margins.
+    """Apply ``npc`` to margins of the checkpoint and, for pairs, to margins of models trained on other pairs.
 
     A candidate that the detector takes for a right pair is a false negative. Cross-fitting trains on the rows as right
     pairs, so it does not apply to candidates.
     """
-    as_it_is = config.cross_fit.model_copy(update={"num_epochs": 0})
-    yield _detected(labelled, "margins", config.model_copy(update={"cross_fit": as_it_is}))
-    if labelled.subject == "pairs":
-        yield _detected(labelled, "npc", config)
+    epochs = {"npc": 0} | ({"npc cross-fitted": _EPOCHS} if labelled.subject == "pairs" else {})
+    for method, num_epochs in epochs.items():
+        cross_fit = config.cross_fit.model_copy(update={"num_epochs": num_epochs})
+        yield _detected(labelled, method, config.model_copy(update={"cross_fit": cross_fit}))
 
 
 def _detected(labelled: LabelledSet, method: str, config: RunConfig) -> MethodScores:

@@ -37,7 +37,7 @@ def diagnose(
         recipe = session.recipe
         margins = cross_fitting.margins(recipe.context, config.data.train_split)
         there = session.inventory.state(margins) == "done"
-        folds, train = config.cross_fit, config.variant(model).train
+        folds, train = config.cross_fit.resolved(config.model), config.variant(model).train
         if folds.num_epochs and not (quick or there):
             say(
                 f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "

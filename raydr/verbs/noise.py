@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -19,12 +20,10 @@ from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
 from raydr.console import duration, output, say, show_summary, warn
 from raydr.errors import ConfigError
-from raydr.noise.audit_result import THROUGH_NOISE
+from raydr.noise.audit_result import THROUGH_NOISE, AuditResult
 from raydr.noise.decisions import Decisions
-from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.judges.asked import CrossFitted, Retriever
 from raydr.noise.judges.base import Judge
-from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.people import People
 from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, serve
@@ -128,7 +127,7 @@ def audit(
         judges: judges, separated by commas (npc, consistency, pair_classifier, margin, sieve, classifier, guide,
             near_duplicate, language_model, language_model_negatives, calibrated, calibrated_negatives, people), the
             first of pairs decides; those of the config, or npc, and margin where the config mines negatives.
-        quick: measure pairs with the checkpoint, without training: faster, less accurate.
+        quick: measure pairs with the checkpoint alone, without training: as good where it is a retriever of such texts.
 
     Raises:
         ConfigError: a judge is unknown, or has nothing to judge.
@@ -149,41 +148,51 @@ def audit(
             target = recipe.audit(asked, split, model or _default_model(session, asked))
             slow = [judge for judge in asked if isinstance(judge.asks(config.judge), CrossFitted)]
             margins = cross_fitting.margins(recipe.context, split)
-            trains = config.cross_fit.num_epochs and session.inventory.state(margins) != "done"
+            trains = config.cross_fit.resolved(config.model).num_epochs and session.inventory.state(margins) != "done"
             if slow and trains and not dry_run:
                 _show_quick_answer(session, _quick_audit(recipe, slow, split))
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
         made = session.make(target, anew=[*verdicts, target])
         for artifact in made:
             print_audit(artifact)
+            if doubt := _doubt(config, load_result(artifact), quick):
+                warn(doubt)
             for part in artifact.parts():
                 if part.endswith((".html", ".json", ".png", ".csv")):
                     session.tracker.log_artifact(artifact.local(part))
         return made
 
 
+def _doubt(config: RunConfig, result: AuditResult, quick: bool) -> str:
+    """Return why the checkpoint's measures may be too weak for the audit; empty if they are not, or not used."""
+    judges = [pairs for pairs in result.pairs if pairs.settings.get("margins") == "cross_fitted"]
+    folds = config.cross_fit.resolved(config.model)
+    return folds.model_copy(update={"num_epochs": 0 if quick else folds.num_epochs}).doubt(
+        judges[0].share_estimated if judges else None
+    )
+
+
 def _quick_audit(recipe: Recipe, judges: Sequence[Judge], split: str) -> Node:
-    """Declare the audit by the untrained retriever in place of models that are trained for it."""
-    untrained = {"margins": "model", "detector": AnchoredDetector()}
-    quick = [
-        judge.model_copy(update=untrained) if isinstance(judge, NPC) and judge.margins != "model" else judge
-        for judge in judges
-    ]
-    return recipe.audit(quick, split, UNTRAINED, "quick")
+    """Declare the audit by margins of the untrained checkpoint alone."""
+    config = recipe.config
+    untrained = config.cross_fit.model_copy(update={"num_epochs": 0})
+    context = recipe.context.of(config.model_copy(update={"cross_fit": untrained}))
+    return replace(recipe, context=context).audit(judges, split, UNTRAINED, "quick")
 
 
 def _show_quick_answer(session: Session, target: Node) -> None:
     """Print what the checkpoint shows without training, and what the whole audit takes."""
-    [made], folds = session.make(target), session.config.cross_fit
+    [made], config = session.make(target), session.config
+    folds = config.cross_fit.resolved(config.model)
     say(f"a first answer, by the checkpoint without training: {load_result(made).headline}")
-    judged = [node for node in target.ancestors().values() if node.kind == "verdicts"]
-    times = filter(None, (time_of(session.places.root, node.label, node.key) for node in judged))
+    measured = [node for node in target.ancestors().values() if node.kind == cross_fitting.MARGINS]
+    times = filter(None, (time_of(session.places.root, node.label, node.key) for node in measured))
     # A step of training is about three times the computation of an encoding.
     seconds = (3 * folds.total_epochs + 1) * sum(time.seconds for time in times)
     say(
         f"the whole audit trains {folds.num_folds} models, each without the pairs that it measures: "
-        f"{folds.total_epochs} epochs of the pairs in all, roughly {duration(seconds)} here. raydr audit --quick stops "
-        "before it"
+        f"{folds.total_epochs} epochs of the pairs in all, roughly {duration(seconds)} here. It gains where the "
+        "checkpoint is no retriever of such texts. raydr audit --quick stops before it"
     )
 
 

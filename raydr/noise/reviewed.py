@@ -1,49 +1,40 @@
-"""Quality of a judge, estimated from the verdicts that people reviewed."""
+"""What decisions of people warrant: a number of drops, few of which are right, whatever the judge is worth.
+
+A judge ranks labels by suspicion. The most suspicious ones form nested sets of growing size. People decide on each set
+in a random order, which is fixed by the ids of its labels. A set is warranted if the hypothesis that its share of right
+labels is above the bound is rejected, and so is that of every smaller set.
+
+The test is a mixture likelihood ratio of draws without replacement. It may be looked at after every decision, and the
+order in which people decide does not matter, because only the decided beginning of the random order counts. Nothing is
+assumed of the judge, nor of dependence between labels: the only randomness is that of the order.
+
+Source: Angelopoulos et al. (2021), "Learn then Test", fixed-sequence testing; Waudby-Smith and Ramdas (NeurIPS 2020),
+confidence sequences for sampling without replacement; Ville's inequality.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from raydr.console import counted
+from raydr.data.corpus import hash_strings
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
-#: Prior means of shift and slope (a calibrated judge), and prior standard deviations.
-_EXPECTED, _SPREAD = np.array([0.0, 1.0]), np.array([4.0, 0.5])
-#: Bound of probabilities: a single decision must not weigh as much as a hundred.
-_SMALLEST = 1e-3
-_NUM_STEPS, _NUM_BINS, _CONFIDENCE = 41, 200, 0.95
-
-
-class Interval(NamedTuple):
-    """Estimate with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
-
-@dataclass(frozen=True)
-class ReviewedQuality:
-    """Quality of a judge by decisions of people.
-
-    Args:
-        num_decided, num_wrong: labels that people settled, and those of them that are wrong.
-        precision: share of flagged labels that are wrong.
-        recall: share of wrong labels that are flagged.
-        shift, slope: log-odds of a wrong label = shift + slope * evidence.
-    """
-
-    num_decided: int
-    num_wrong: int
-    precision: Interval
-    recall: Interval
-    shift: float
-    slope: float
+#: Keeps log-odds finite.
+_SMALLEST = 1e-9
+#: Right labels that the smallest set may contain, and growth of the sets.
+_FIRST_RIGHT, _GROWTH = 5, 1.25
+#: Shares of right labels in the mixture, from 0 to the bound; decisions that a forecast looks ahead; decisions before
+#: which it takes further labels for wrong.
+_NUM_SHARES, _FORECAST, _FEW = 33, 5_000, 20
 
 
 class Edge(NamedTuple):
@@ -75,7 +66,7 @@ def evidence(
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True])).tolist()
     [-2.0, 2.0]
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True]), np.array([0.5, 1.0])).round(1).tolist()
-    [0.0, 6.9]
+    [0.0, 20.7]
     """
     if probability_N is not None:
         inside_N = np.clip(np.asarray(probability_N, dtype=np.float64), _SMALLEST, 1.0 - _SMALLEST)
@@ -84,79 +75,200 @@ def evidence(
     return np.asarray(2.0 * (np.asarray(scores_N, dtype=np.float64) - edge.score) / edge.spread)
 
 
-def estimate_quality(
-    evidence_N: FloatArray, flagged_N: BoolArray, decided_D: IntArray, wrong_D: BoolArray
-) -> ReviewedQuality:
-    """Estimate a judge's precision and recall on all its verdicts, from decisions of people on some.
-
-    P(wrong | x) = σ(shift + slope · x) for evidence x (Platt's calibration), with normal priors around the judge's own
-    claim, shift 0 and slope 1. Undecided labels count by that probability, decided ones by their decision. Any choice
-    of reviewed labels is sound, since it depends on the evidence alone. The interval is that of the posterior. It
-    assumes log-odds linear in x: review labels at both ends.
+def lots_of(subject: str, table: pa.Table) -> IntArray:
+    """Return a random number for each (query, passage) pair of a table, the same for equal ids everywhere, shape (N,).
 
     Args:
-        evidence_N: log-odds of all verdicts, see :func:`evidence`.
-        flagged_N: whether the judge flags each.
-        decided_D: indices of the settled labels.
-        wrong_D: whether each settled label is wrong.
-
-    >>> rng = np.random.default_rng(0)
-    >>> x_N = rng.normal(0.0, 3.0, 2000)
-    >>> wrong_N = rng.random(2000) < 1.0 / (1.0 + np.exp(-x_N))
-    >>> quality = estimate_quality(x_N, x_N > 0, np.arange(200), wrong_N[:200])
-    >>> bool(quality.precision.low < wrong_N[x_N > 0].mean() < quality.precision.high)
-    True
+        subject: subject of the labels.
+        table: table with the columns query_id and passage_id.
     """
-    from scipy.special import expit
-
-    lines_S2, weight_S = _calibrate(evidence_N[decided_D], wrong_D)
-    open_N = np.ones(len(evidence_N), dtype=np.bool_)
-    open_N[decided_D] = False
-    edges = np.histogram_bin_edges(evidence_N, _NUM_BINS)
-    chance_SB = expit(lines_S2[:, :1] + lines_S2[:, 1:] * (edges[:-1] + edges[1:]) / 2)
-    wrong_S: dict[bool, FloatArray] = {}
-    for flagged in (True, False):
-        mine_N = flagged_N == flagged
-        known = np.count_nonzero(wrong_D & mine_N[decided_D])
-        wrong_S[flagged] = known + chance_SB @ np.histogram(evidence_N[open_N & mine_N], edges)[0]
-    total_S = np.maximum(wrong_S[True] + wrong_S[False], np.finfo(np.float64).tiny)
-    return ReviewedQuality(
-        num_decided=len(decided_D),
-        num_wrong=int(wrong_D.sum()),
-        precision=_interval(wrong_S[True] / max(1, int(flagged_N.sum())), weight_S),
-        recall=_interval(wrong_S[True] / total_S, weight_S),
-        shift=float(weight_S @ lines_S2[:, 0]),
-        slope=float(weight_S @ lines_S2[:, 1]),
-    )
+    ids = pc.binary_join_element_wise(f"review {subject}", table["query_id"], table["passage_id"], "\n")
+    return hash_strings(ids).view(np.int64)
 
 
-def _calibrate(evidence_D: FloatArray, wrong_D: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return a grid of shifts and slopes around the mode, shape (S, 2), and their posterior weights, shape (S,)."""
-    from scipy.optimize import minimize
-    from scipy.special import expit, softmax
+@dataclass(frozen=True)
+class Warranty:
+    """Largest warranted set of drops, and what the next larger set needs.
 
-    design_D2 = np.stack([np.ones_like(evidence_D), evidence_D], axis=1)
-    sign_D = np.where(wrong_D, 1.0, -1.0)
+    Args:
+        num_decided: number of decisions on labels of the judge.
+        num_drops: size of the largest warranted set; 0 if there is none.
+        threshold: log-odds of a wrong label above which exactly its labels lie.
+        stage: number of warranted sets.
+        next_drops: size of the next set; equal to ``num_drops`` if all labels are warranted.
+        next_right: share of right labels among the counted decisions of that set; None without any.
+        next_decisions: number of further decisions that it needs if their share of right labels is ``next_right``; None
+            if even thousands would not do.
+    """
 
-    def surprise(lines_S2: FloatArray) -> FloatArray:
-        off_S2 = (lines_S2 - _EXPECTED) / _SPREAD
-        losses_S = np.logaddexp(0.0, -sign_D * (lines_S2 @ design_D2.T)).sum(axis=-1) + 0.5 * (off_S2**2).sum(axis=-1)
-        return np.asarray(losses_S)
+    num_decided: int
+    num_drops: int
+    threshold: float
+    stage: int
+    next_drops: int
+    next_right: float | None
+    next_decisions: int | None
+    max_right_dropped: float
+    confidence: float
 
-    mode = minimize(surprise, _EXPECTED, method="Nelder-Mead").x
-    chance_D = expit(design_D2 @ mode)
-    curvature = (design_D2 * (chance_D * (1.0 - chance_D))[:, None]).T @ design_D2 + np.diag(_SPREAD**-2.0)
-    # The normal approximation only sets the grid; the weights are exact, since after many equal decisions the posterior
-    # is far from normal.
-    steps = np.linspace(-5.0, 5.0, _NUM_STEPS)
-    around_S2 = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
-    lines_S2 = mode + around_S2 @ np.linalg.cholesky(np.linalg.inv(curvature)).T
-    return lines_S2, softmax(-surprise(lines_S2))
+    def sentence(self, noun: str) -> str:
+        """Return the warranty in words.
+
+        >>> about = {"max_right_dropped": 0.05, "confidence": 0.95, "next_right": 0.02, "threshold": 0.0, "stage": 3}
+        >>> Warranty(230, 412, next_drops=515, next_decisions=40, **about).sentence("pairs")
+        'at most 5 % of the 412 most suspicious pairs are right, with 95 % confidence, by 230 decisions; about 40 more
+        decisions allow 103 more drops'
+        """
+        bound, sure = f"at most {100 * self.max_right_dropped:g} %", f"with {100 * self.confidence:g} % confidence"
+        by = f" by {counted(self.num_decided, 'decision')}" if self.num_decided else ""
+        if self.num_drops:
+            said = f"{bound} of the {self.num_drops:,} most suspicious {noun} are right, {sure},{by}"
+        else:
+            said = f"no drop of {noun} is warranted yet{by} ({bound} right, {sure})"
+        if self.next_drops == self.num_drops:
+            return said
+        if self.next_decisions is None:
+            right = "some" if self.next_right is None else f"{self.next_right:.0%}"
+            return f"{said}; more decisions hardly help: of the {self.next_drops:,} most suspicious, {right} are right"
+        more = counted(self.next_decisions, "more decision" if self.num_decided else "decision")
+        return f"{said}; about {more} allow {counted(self.next_drops - self.num_drops, 'more drop' if self.num_drops else 'drop')}"
 
 
-def _interval(values_S: FloatArray, weight_S: FloatArray) -> Interval:
-    order = np.argsort(values_S)
-    rest = (1.0 - _CONFIDENCE) / 2
-    places = np.searchsorted(np.cumsum(weight_S[order]), [rest, 0.5, 1.0 - rest])
-    low, middle, high = values_S[order][np.minimum(places, len(order) - 1)]
-    return Interval(float(middle), float(low), float(high))
+class SuspectSets:
+    """Nested sets of the most suspicious of N labels, and their test.
+
+    Labels of equal suspicion are in the same sets. The smallest set may contain five right labels; each further set is
+    a quarter larger.
+
+    Args:
+        evidence_N: log-odds of wrong labels, see :func:`evidence`; must not depend on the decisions.
+        lots_N: random numbers of the labels, see :func:`lots_of`.
+        max_right_dropped: largest share of right labels in a warranted set, in (0, 1).
+        confidence: probability, over the random order, that the warranted set keeps to it; in (0, 1).
+    """
+
+    def __init__(self, evidence_N: FloatArray, lots_N: IntArray, max_right_dropped: float, confidence: float) -> None:
+        self.max_right_dropped = max_right_dropped
+        self.confidence = confidence
+        self._descending_N = np.sort(evidence_N)[::-1]
+        self._by_lot_N = np.argsort(lots_N, kind="stable")
+        self._evidence_by_lot_N = evidence_N[self._by_lot_N]
+
+    @cached_property
+    def sizes_S(self) -> IntArray:
+        """Sizes of the sets, rising."""
+        sizes, size, num_labels = [], math.ceil(_FIRST_RIGHT / self.max_right_dropped), len(self._by_lot_N)
+        while num_labels:
+            end = min(size, num_labels)
+            sizes.append(int(np.searchsorted(-self._descending_N, -self._descending_N[end - 1], side="right")))
+            if sizes[-1] == num_labels:
+                break
+            size = math.ceil(_GROWTH * sizes[-1])
+        return np.array(sizes, dtype=np.int64)
+
+    def warrant(self, decided_D: IntArray | Sequence[int], right_D: BoolArray | Sequence[bool]) -> Warranty:
+        """Return the warranty of some decisions.
+
+        Args:
+            decided_D: indices of decided labels.
+            right_D: whether each is right; labels that people are unsure of count as right.
+        """
+        # 0: wrong, 1: right, -1: open.
+        verdicts_N = np.full(len(self._by_lot_N), -1, dtype=np.int8)
+        verdicts_N[np.asarray(decided_D, dtype=np.int64)] = np.asarray(right_D, dtype=np.int8)
+        needed = math.log(1.0 / (1.0 - self.confidence))
+        warranted = next_drops = 0
+        next_right: float | None = None
+        next_decisions: int | None = None
+        for size in self.sizes_S.tolist():
+            verdicts_K = verdicts_N[self.drawn(size)]
+            num_counted = int(np.argmin(verdicts_K)) if (verdicts_K < 0).any() else size
+            right_T = verdicts_K[:num_counted] == 1
+            limit = self.limit(size)
+            if not (log_evidence(right_T, size, limit) >= needed).any():
+                next_drops, (next_right, next_decisions) = size, _forecast(verdicts_K, right_T, limit, needed)
+                break
+            warranted += 1
+        num_drops = int(self.sizes_S[warranted - 1]) if warranted else 0
+        return Warranty(
+            len(decided_D), num_drops, self._threshold(num_drops), warranted, next_drops or num_drops, next_right,
+            next_decisions, self.max_right_dropped, self.confidence,
+        )  # fmt: skip
+
+    def drawn(self, size: int) -> IntArray:
+        """Return the labels of a set in their random order."""
+        return np.asarray(self._by_lot_N[self._evidence_by_lot_N >= self._descending_N[size - 1]])
+
+    def limit(self, size: int) -> int:
+        """Return the smallest number of right labels that breaks the promise for a set."""
+        return math.floor(self.max_right_dropped * size + 1e-9) + 1
+
+    def in_turn(self, stage: int) -> IntArray:
+        """Return all labels in the order in which decisions help most: set by set, each in its random order.
+
+        Args:
+            stage: number of warranted sets.
+        """
+        set_N = np.searchsorted(-self._descending_N[self.sizes_S - 1], -self._evidence_by_lot_N)
+        set_N = np.maximum(set_N, stage)
+        return np.asarray(self._by_lot_N[np.argsort(set_N, kind="stable")])
+
+    def _threshold(self, num_drops: int) -> float:
+        """Return a value between the log-odds of the last dropped label and those of the first kept label."""
+        if not len(self._descending_N):
+            return 0.0
+        last = self._descending_N[num_drops - 1] if num_drops else self._descending_N[0] + 1.0
+        first = self._descending_N[num_drops] if num_drops < len(self._descending_N) else last - 1.0
+        return float(last + first) / 2.0
+
+
+def log_evidence(right_T: BoolArray, num_labels: int, limit: int) -> FloatArray:
+    """Return the log of the evidence that fewer than ``limit`` of K labels are right, after each of T random draws.
+
+    The evidence is the likelihood ratio of a uniform mixture of smaller numbers to ``limit``. If ``limit`` or more are
+    right, the ratio is a nonnegative supermartingale: it ever reaches x with probability at most 1 / x.
+
+    Args:
+        right_T: whether each drawn label is right, in the order of the draws.
+        num_labels: K.
+        limit: smallest number of right labels that breaks the promise, at most K.
+
+    >>> log_evidence(np.zeros(100, dtype=np.bool_), 100, 6)[[0, 47, 48, 99]].round(2).tolist()
+    [0.04, 2.99, 3.09, inf]
+    """
+    from scipy.special import logsumexp
+
+    if not len(right_T):
+        return np.zeros(0)
+    right_before_T: IntArray = np.cumsum(right_T) - right_T
+    wrong_before_T = np.arange(len(right_T)) - right_before_T
+    numbers_R = np.unique(np.linspace(0, limit - 1, _NUM_SHARES).round())
+
+    def log_likelihood(numbers: FloatArray) -> FloatArray:
+        """Log-likelihood of each beginning of the draws, shape (T, numbers), but for a common term."""
+        left_TR = np.where(
+            right_T[:, None], numbers - right_before_T[:, None], num_labels - numbers - wrong_before_T[:, None]
+        )
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(left_TR, 0.0)).cumsum(axis=0))
+
+    mixture_T = logsumexp(log_likelihood(numbers_R), axis=1) - math.log(len(numbers_R))
+    with np.errstate(invalid="ignore"):
+        evidence_T = mixture_T - log_likelihood(np.array([float(limit)]))[:, 0]
+    # Beyond these counts the promise is certain, or certainly broken.
+    evidence_T[np.cumsum(~right_T) > num_labels - limit] = np.inf
+    evidence_T[np.cumsum(right_T) >= limit] = -np.inf
+    return np.asarray(evidence_T)
+
+
+def _forecast(
+    verdicts_K: np.typing.NDArray[np.int8], right_T: BoolArray, limit: int, needed: float
+) -> tuple[float | None, int | None]:
+    """Return the share of right labels among the draws of a set, and the decisions that it needs if that stays so."""
+    num_drawn = len(right_T)
+    share = float(right_T.sum()) / max(num_drawn, _FEW)
+    ends = np.floor(share * np.arange(num_drawn, min(len(verdicts_K), num_drawn + _FORECAST) + 1))
+    path_T = log_evidence(np.concatenate([right_T, np.diff(ends) > 0]), len(verdicts_K), limit)
+    reached = np.flatnonzero(path_T >= needed)
+    decisions = int((verdicts_K[: reached[0] + 1] < 0).sum()) if len(reached) else None
+    return (float(right_T.mean()) if num_drawn else None), decisions

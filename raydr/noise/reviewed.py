@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.console import counted
 from raydr.data.corpus import hash_strings
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
@@ -96,7 +95,7 @@ class Warranty:
         threshold: log-odds of a wrong label above which exactly its labels lie.
         stage: number of warranted sets.
         next_drops: size of the next set; equal to ``num_drops`` if all labels are warranted.
-        next_right: share of right labels among the counted decisions of that set; None without any.
+        next_right: share of right labels among the counted decisions of that set.
         next_decisions: number of further decisions that it needs if their share of right labels is ``next_right``; None
             if even thousands would not do.
     """
@@ -106,7 +105,7 @@ class Warranty:
     threshold: float
     stage: int
     next_drops: int
-    next_right: float | None
+    next_right: float
     next_decisions: int | None
     max_right_dropped: float
     confidence: float
@@ -116,11 +115,11 @@ class Warranty:
 
         >>> about = {"max_right_dropped": 0.05, "confidence": 0.95, "next_right": 0.02, "threshold": 0.0, "stage": 3}
         >>> Warranty(230, 412, next_drops=515, next_decisions=40, **about).sentence("pairs")
-        'at most 5 % of the 412 most suspicious pairs are right, with 95 % confidence, by 230 decisions; about 40 more
-        decisions allow 103 more drops'
+        'at most 5 % of the 412 most suspicious pairs are right, with 95 % confidence, by 230 decisions; 103 more drops
+        after about 40 more decisions'
         """
         bound, sure = f"at most {100 * self.max_right_dropped:g} %", f"with {100 * self.confidence:g} % confidence"
-        by = f" by {counted(self.num_decided, 'decision')}" if self.num_decided else ""
+        by = f" by {_count(self.num_decided, 'decision')}" if self.num_decided else ""
         if self.num_drops:
             said = f"{bound} of the {self.num_drops:,} most suspicious {noun} are right, {sure},{by}"
         else:
@@ -128,10 +127,11 @@ class Warranty:
         if self.next_drops == self.num_drops:
             return said
         if self.next_decisions is None:
-            right = "some" if self.next_right is None else f"{self.next_right:.0%}"
-            return f"{said}; more decisions hardly help: of the {self.next_drops:,} most suspicious, {right} are right"
-        more = counted(self.next_decisions, "more decision" if self.num_decided else "decision")
-        return f"{said}; about {more} allow {counted(self.next_drops - self.num_drops, 'more drop' if self.num_drops else 'drop')}"
+            right = f"about {100 * self.next_right:.0f} % of the {self.next_drops:,} most suspicious are right"
+            return f"{said}; more decisions hardly help: {right}"
+        decisions = _count(self.next_decisions, "more decision" if self.num_decided else "decision")
+        drops = _count(self.next_drops - self.num_drops, "more drop" if self.num_drops else "drop")
+        return f"{said}; {drops} after about {decisions}"
 
 
 class SuspectSets:
@@ -178,7 +178,7 @@ class SuspectSets:
         verdicts_N[np.asarray(decided_D, dtype=np.int64)] = np.asarray(right_D, dtype=np.int8)
         needed = math.log(1.0 / (1.0 - self.confidence))
         warranted = next_drops = 0
-        next_right: float | None = None
+        next_right = 0.0
         next_decisions: int | None = None
         for size in self.sizes_S.tolist():
             verdicts_K = verdicts_N[self.drawn(size)]
@@ -263,12 +263,17 @@ def log_evidence(right_T: BoolArray, num_labels: int, limit: int) -> FloatArray:
 
 def _forecast(
     verdicts_K: np.typing.NDArray[np.int8], right_T: BoolArray, limit: int, needed: float
-) -> tuple[float | None, int | None]:
+) -> tuple[float, int | None]:
     """Return the share of right labels among the draws of a set, and the decisions that it needs if that stays so."""
     num_drawn = len(right_T)
-    share = float(right_T.sum()) / max(num_drawn, _FEW)
-    ends = np.floor(share * np.arange(num_drawn, min(len(verdicts_K), num_drawn + _FORECAST) + 1))
+    share = float(right_T.mean()) if num_drawn else 0.0
+    further = share if num_drawn >= _FEW else 0.0
+    ends = np.floor(further * np.arange(num_drawn, min(len(verdicts_K), num_drawn + _FORECAST) + 1))
     path_T = log_evidence(np.concatenate([right_T, np.diff(ends) > 0]), len(verdicts_K), limit)
     reached = np.flatnonzero(path_T >= needed)
     decisions = int((verdicts_K[: reached[0] + 1] < 0).sum()) if len(reached) else None
-    return (float(right_T.mean()) if num_drawn else None), decisions
+    return share, decisions
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -115,17 +115,17 @@ def test_the_number_of_decisions_that_are_still_needed_is_right_where_the_next_a
     wrong_N = np.ones(2000, np.bool_)
     few = reviewed(sets, wrong_N, 10)
     assert few.sentence("pairs") == (
-        "no drop of pairs is warranted yet by 10 decisions (at most 5 % right, with 95 % confidence); about "
-        f"{few.next_decisions} more decisions allow 100 drops"
+        "no drop of pairs is warranted yet by 10 decisions (at most 5 % right, with 95 % confidence); 100 drops after "
+        f"about {few.next_decisions} more decisions"
     )
     assert few.next_decisions is not None
     needed = 10 + few.next_decisions
     assert reviewed(sets, wrong_N, needed - 1, 1).num_drops == 0
     assert reviewed(sets, wrong_N, needed, 1).num_drops == 100
     none = sets.warrant([], []).sentence("pairs")
-    assert none.endswith(f"yet (at most 5 % right, with 95 % confidence); about {needed} decisions allow 100 drops")
+    assert none.endswith(f"yet (at most 5 % right, with 95 % confidence); 100 drops after about {needed} decisions")
     hopeless = reviewed(sets, ~wrong_N, 40)
-    assert "more decisions hardly help: of the 100 most suspicious, 100% are right" in hopeless.sentence("pairs")
+    assert "more decisions hardly help: about 100 % of the 100 most suspicious are right" in hopeless.sentence("pairs")
 
 
 def test_the_random_order_rests_on_ids_alone() -> None:

@@ -52,6 +52,10 @@ REAL: dict[str, Literal["pairs", "candidates"]] = {
 SIMULATED, NUM_SIMULATED, SHARE_WRONG = (0.85, 0.95), 10_000, 0.3
 
 
+#: Recall that all labels would allow, above which a cell has a panel in the picture.
+_LEAST_SHOWN = 0.1
+
+
 class Outcome(NamedTuple):
     """Drops of a way to decide, by the number of decisions.
 
@@ -294,7 +298,7 @@ def picture(curves: Mapping[str, Curves]) -> bytes:
 
         return draw
 
-    shown = [(name, panel(mean)) for name, mean in curves.items() if max(mean.review + mean.random) > 0.0]
+    shown = [(name, panel(mean)) for name, mean in curves.items() if mean.most > _LEAST_SHOWN]
     return grid(shown, "Wrong labels that may be dropped, by the number of decisions")
 
 

@@ -26,7 +26,7 @@ from experiments.results import Table, write_results
 from raydr.console import say
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.noise.labelled import read_labelled
-from raydr.noise.reviewed import SuspectSets, log_evidence
+from raydr.noise.warranty import SuspectSets, log_evidence
 from raydr.pages.figure import COLORS, grid
 from raydr.pipeline.noise_benchmark import encode_set, set_config
 

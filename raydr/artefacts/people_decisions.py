@@ -17,8 +17,8 @@ from raydr.noise.candidates import candidates_of
 from raydr.noise.decisions import Label, Subject, digest_texts
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import PeopleJudge
-from raydr.noise.reviewed import SuspectSets, lots_of
 from raydr.noise.verdict_report import verdict_table
+from raydr.noise.warranty import SuspectSets, lots_of
 
 
 def labels_of(

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
+from raydr.noise.evidence import Edge, evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, SecondJudge, judge_class
-from raydr.noise.reviewed import Edge, evidence
 from raydr.store.artifact import Artifact
 
 #: Folders of the parts of ``verdicts``: verdicts, measures, basis of the decisions.

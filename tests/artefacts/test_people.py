@@ -24,7 +24,7 @@ from raydr.noise.judges.calibrated import Calibrated, CalibratedNegatives
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.people import People, PeopleNegatives
-from raydr.noise.reviewed import SuspectSets, lots_of
+from raydr.noise.warranty import SuspectSets, lots_of
 
 
 @pytest.fixture(scope="module")

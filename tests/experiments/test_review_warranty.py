@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from experiments.review_warranty import STEPS, review_once, sets_at_random, sets_in_turn, simulated
-from raydr.noise.reviewed import SuspectSets
+from raydr.noise.warranty import SuspectSets
 
 
 def test_labels_are_decided_as_the_review_shows_them() -> None:

@@ -210,7 +210,7 @@ class SecondJudge(Judge):
 class CascadeJudge(SecondJudge):
     """Base of the second judges that read only the rows on which the verdict of the judge ``after`` is doubtful.
 
-    Doubt is measured by :func:`raydr.noise.reviewed.evidence`: the earlier judge's probability of a wrong label. For
+    Doubt is measured by :func:`raydr.noise.evidence.evidence`: the earlier judge's probability of a wrong label. For
     judges without probabilities it is σ(2 · standard deviations of the score above the flagging threshold), ½ at the
     threshold.
     """

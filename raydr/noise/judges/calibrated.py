@@ -16,7 +16,7 @@ class CalibratedJudge(SecondJudge, DecisionsReader):
     """Base of the judges that set the threshold of another judge by decisions of people.
 
     The most suspicious labels of the judge ``after`` are dropped, as many as decisions warrant: see
-    :mod:`raydr.noise.reviewed`. Few decisions warrant nothing, and nothing is dropped. No model is run.
+    :mod:`raydr.noise.warranty`. Few decisions warrant nothing, and nothing is dropped. No model is run.
 
     >>> Calibrated().judge(ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))).action.tolist()
     ['drop', 'keep']

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
-from raydr.noise.reviewed import Warranty
+from raydr.noise.warranty import Warranty
 from raydr.ops.review.verdicts import JudgeVerdicts, ShownLabel
 
 

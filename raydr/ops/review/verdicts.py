@@ -21,10 +21,11 @@ from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
+from raydr.noise.evidence import evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import PEOPLE
-from raydr.noise.reviewed import SuspectSets, Warranty, evidence, lots_of
+from raydr.noise.warranty import SuspectSets, Warranty, lots_of
 from raydr.pipeline.why import artifacts_of, dataset_of
 from raydr.store.artifact import Artifact
 

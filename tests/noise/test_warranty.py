@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from raydr.errors import ConfigError
+from raydr.noise.evidence import evidence
 from raydr.noise.judges.base import BoolArray, FloatArray
 from raydr.noise.judges.calibrated import Calibrated
-from raydr.noise.reviewed import SuspectSets, Warranty, evidence, log_evidence, lots_of
+from raydr.noise.warranty import SuspectSets, Warranty, log_evidence, lots_of
 
 BOUND, CONFIDENCE = 0.05, 0.95
 NEEDED = np.log(1 / (1 - CONFIDENCE))

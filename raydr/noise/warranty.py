@@ -80,17 +80,17 @@ class Warranty:
         bound, sure = f"at most {100 * self.max_right_dropped:g} %", f"with {100 * self.confidence:g} % confidence"
         by = f" by {_count(self.num_decided, 'decision')}" if self.num_decided else ""
         if self.num_drops:
-            said = f"{bound} of the {self.num_drops:,} most suspicious {noun} are right, {sure},{by}"
+            start = f"{bound} of the {self.num_drops:,} most suspicious {noun} are right, {sure},{by}"
         else:
-            said = f"no drop of {noun} is warranted yet{by} ({bound} right, {sure})"
+            start = f"no drop of {noun} is warranted yet{by} ({bound} right, {sure})"
         if self.next_drops == self.num_drops:
-            return said
+            return start
         if self.next_decisions is None:
             right = f"about {100 * self.next_right:.0f} % of the {self.next_drops:,} most suspicious are right"
-            return f"{said}; more decisions hardly help: {right}"
+            return f"{start}; more decisions hardly help: {right}"
         decisions = _count(self.next_decisions, "more decision" if self.num_decided else "decision")
         drops = _count(self.next_drops - self.num_drops, "more drop" if self.num_drops else "drop")
-        return f"{said}; {drops} after about {decisions}"
+        return f"{start}; {drops} after about {decisions}"
 
 
 class SuspectSets:

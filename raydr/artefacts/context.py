@@ -154,7 +154,7 @@ class Facts:
         decisions = self._once(f"decisions {file}", lambda: Decisions.read(file))
         if decisions.is_torn:
             warn(f"the last line of {file} has no end and is no decision")
-        return decisions.settled(judge.subject, split)
+        return judge.settled(decisions, split)
 
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
         """How texts are encoded and pairs are scored."""

@@ -1,4 +1,4 @@
-"""Decisions of people: workers that look up decided labels, and recalibration of a judge."""
+"""Decisions of people: workers that look up decided labels, and the drops that they warrant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgeWorker, PairsWorker
@@ -16,9 +15,10 @@ from raydr.data.dataset import Dataset, query_texts
 from raydr.data.tables import pairs_of, places_of
 from raydr.noise.candidates import candidates_of
 from raydr.noise.decisions import Label, Subject, digest_texts
+from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import PeopleJudge
-from raydr.noise.reviewed import estimate_quality
 from raydr.noise.verdict_report import verdict_table
+from raydr.noise.warranty import SuspectSets, lots_of
 
 
 def labels_of(
@@ -31,29 +31,31 @@ def labels_of(
     return [Label(subject, split, *pair, digest_texts(*of_pair)) for pair, of_pair in zip(pairs, shown, strict=True)]
 
 
-def correct(
-    earlier: Earlier, data: Dataset, corpus: Corpus, subject: Subject, settled: Mapping[Label, bool]
+def warrant(
+    earlier: Earlier, data: Dataset, corpus: Corpus, judge: CalibratedJudge, settled: Mapping[Label, bool]
 ) -> tuple[Earlier, dict[str, Any]]:
-    """Recalibrate an earlier judge by decisions; return it and the basis.
+    """Set the threshold of an earlier judge to what decisions warrant; return it and the basis.
 
     Args:
         earlier: verdicts of the earlier judge.
         data, corpus: texts, which must equal those of the decisions.
-        subject: subject of its verdicts.
+        judge: judge with the bound.
         settled: whether each label is wrong.
     """
     tables, evidence_N = earlier.read()
-    about = {(label.query_id, label.passage_id) for label in settled}
-    place = places_of(pa.concat_tables(tables.values()), about)
-    labels = labels_of(data, corpus, subject, earlier.split, list(place))
-    held = [(at, settled[label]) for at, label in zip(place.values(), labels, strict=True) if label in settled]
-    facts: dict[str, Any] = {"num_decided": len(held), "shift": 0.0, "slope": 1.0}
-    if not held:
-        return earlier, facts | {"reason": "no decision concerns its verdicts"}
-    decided_D, wrong_D = np.array([at for at, _ in held]), np.array([wrong for _, wrong in held])
-    quality = estimate_quality(evidence_N, evidence_N > 0.0, decided_D, wrong_D)
-    facts |= {"shift": quality.shift, "slope": quality.slope}
-    return replace(earlier, line=(quality.shift, quality.slope)), facts
+    together = pa.concat_tables(tables.values())
+    place = places_of(together, {(label.query_id, label.passage_id) for label in settled})
+    labels = labels_of(data, corpus, judge.subject, earlier.split, list(place))
+    held = [(at, not settled[label]) for at, label in zip(place.values(), labels, strict=True) if label in settled]
+    sets = SuspectSets(evidence_N, lots_of(judge.subject, together), judge.max_right_dropped, judge.confidence)
+    warranty = sets.warrant([at for at, _ in held], [is_right for _, is_right in held])
+    noun = "pairs" if judge.subject == "pairs" else "candidates"
+    return replace(earlier, threshold=warranty.threshold), {
+        "num_decided": warranty.num_decided,
+        "num_drops": warranty.num_drops,
+        "threshold": warranty.threshold,
+        "warranty": warranty.sentence(noun),
+    }
 
 
 class DecisionsWorker(JudgeWorker):

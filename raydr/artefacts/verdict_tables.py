@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from raydr.data.schema import read_parquet
 from raydr.data.tables import pairs_of
+from raydr.noise.evidence import Edge, evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, SecondJudge, judge_class
-from raydr.noise.reviewed import Edge, evidence
 from raydr.store.artifact import Artifact
 
 #: Folders of the parts of ``verdicts``: verdicts, measures, basis of the decisions.
@@ -54,13 +54,13 @@ class Earlier:
         verdicts: verdicts of the earlier judge.
         split: judged split.
         edge: edge of all its verdicts; None if it gives probabilities.
-        line: shift and slope by which decisions of people recalibrate its log-odds.
+        threshold: log-odds of a wrong label that count as 0.
     """
 
     verdicts: Artifact
     split: str
     edge: Edge | None = None
-    line: tuple[float, float] = (0.0, 1.0)
+    threshold: float = 0.0
 
     def read(self, of_part: int | None = None) -> tuple[Tables, FloatArray]:
         """Return the verdicts by part, and the log-odds of wrong labels of all rows; see :func:`read_verdicts`."""
@@ -82,9 +82,9 @@ class Earlier:
         tables, evidence_N = self.read(of_part)
         if not tables:
             return {}
-        rows, (shift, slope) = judge.choose(evidence_N), self.line
+        rows = judge.choose(evidence_N)
         doubtful = pa.concat_tables(tables.values()).take(pa.array(rows))
-        return dict(zip(pairs_of(doubtful), expit(shift + slope * evidence_N[rows]).tolist(), strict=True))
+        return dict(zip(pairs_of(doubtful), expit(evidence_N[rows] - self.threshold).tolist(), strict=True))
 
 
 def open_earlier(verdicts: Artifact, split: str) -> Earlier:

@@ -23,11 +23,11 @@ from raydr.artefacts.corpus import declare_corpus
 from raydr.artefacts.dataset import declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgePairs, JudgeWorker, ReadPairs, decide_pairs
-from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, correct
+from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, warrant
 from raydr.artefacts.scoring import PAIRS_ENCODED, PAIRS_READ, CrossFittedScoring, Scoring, scoring_of
 from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.component import Neutral
-from raydr.console import show_summary, warn
+from raydr.console import say, show_summary, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.schema import read_parquet
@@ -39,6 +39,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import inconclusive
 from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
+from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.verdict_report import summarize_verdicts
 from raydr.store.artifact import Artifact
@@ -98,7 +99,7 @@ def _num_judged(of: Any) -> int:
     return int(of.negatives.rows(f"negatives/{of.split}"))
 
 
-@artefact("verdicts", version=3, rows=_num_judged)
+@artefact("verdicts", version=4, rows=_num_judged)
 def give_verdicts(
     making: Building,
     pool: Pool,
@@ -193,8 +194,8 @@ def judge_labels(
         making.done.update(parts)
     else:
         before = None if earlier is None else pool.run(open_earlier, earlier, split)
-        if before is not None and isinstance(judge, DecisionsReader):
-            before, facts["detector"] = pool.run(correct, before, judged, Corpus(corpus), judge.subject, settled or {})
+        if before is not None and isinstance(judge, CalibratedJudge):
+            before, facts["detector"] = pool.run(warrant, before, judged, Corpus(corpus), judge, settled or {})
         facts |= _score(
             making,
             pool,
@@ -309,13 +310,15 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
             facts[name.replace("_", " ")] = f"{value:.3f}"
     show_summary(f"verdicts of {judge.name} on {info['split']}", facts)
     rests_on = info.get("detector", {})
-    if "num_decided" in rests_on:
-        line = "log-odds = {shift:.2f} + {slope:.2f} x {after}'s".format(**rests_on, after=info["after"])
-        show_summary("recalibrated by people", {"labels decided": f"{rests_on['num_decided']:,}", "line": line})
     reason = rests_on.get("reason")
-    if "after" in info and (reason or not info.get("asked", info["verdicts"])):
-        why = reason or "no verdict is doubtful"
-        warn(f"{judge.name} repeats the verdicts of {info['after']}: {why}")
+    if "warranty" in rests_on:
+        sentence = f"{info['after']}: {rests_on['warranty']}"
+        if rests_on["num_drops"]:
+            say(sentence)
+        else:
+            warn(f"{judge.name} drops nothing. {sentence}; raydr review collects decisions")
+    elif "after" in info and not info.get("asked", info["verdicts"]):
+        warn(f"{judge.name} repeats the verdicts of {info['after']}: no verdict is doubtful")
     elif reason:
         warn(inconclusive(judge.name, reason))
     if info.get("unjudged"):

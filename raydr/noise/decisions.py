@@ -125,16 +125,20 @@ class Decisions:
             for _, decision in sorted((words[-1] for words in verdicts.values() if words), key=lambda word: word[0])
         ]
 
-    def settled(self, subject: Subject, split: str) -> dict[Label, bool]:
-        """Return whether each label is wrong, by majority of its reviewers; without ties and labels all are unsure of.
+    def settled(self, subject: Subject, split: str, unsure_is_right: bool = False) -> dict[Label, bool]:
+        """Return whether each label is wrong, by majority of its reviewers.
 
         The result is sorted, so that it does not depend on the order of decisions.
+
+        Args:
+            subject, split: of the labels.
+            unsure_is_right: whether ties and labels that all are unsure of count as right; otherwise they are left out.
         """
         votes: Counter[Label] = Counter()
         for decision in self.standing():
             if (decision.subject, decision.split) == (subject, split):
                 votes[decision.label] += {"wrong": 1, "right": -1}.get(decision.verdict, 0)
-        return {label: votes[label] > 0 for label in sorted(votes) if votes[label]}
+        return {label: votes[label] > 0 for label in sorted(votes) if votes[label] or unsure_is_right}
 
 
 class ReviewerAgreement(NamedTuple):

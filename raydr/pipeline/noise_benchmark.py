@@ -66,8 +66,8 @@ def benchmark_set(
     """
     started = time.perf_counter()
     suspicions = {method: scores_on(by_pair, labelled, method) for method, by_pair in others.items()}
-    config = _config(labelled, model, workdir, seed)
-    vectors, encoding_seconds = _encode(labelled, config)
+    config = set_config(labelled, model, workdir, seed)
+    vectors, encoding_seconds = encode_set(labelled, config)
     scores = [*judge_by_vectors(vectors, seed), _late_interaction(labelled, config), *_detect(labelled, config)]
     scores += [MethodScores(method, values_N) for method, values_N in suspicions.items() if values_N is not None]
     wrong_N, query_N, sources = labelled.wrong_N, labelled.query_N, labelled.sources
@@ -76,7 +76,7 @@ def benchmark_set(
     return SetFigures(labelled, figures, shares, encoding_seconds, time.perf_counter() - started)
 
 
-def _config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed: int) -> RunConfig:
+def set_config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed: int) -> RunConfig:
     """Write the pairs of a set without their labels, and return the config of a run on them."""
     folder = Path(workdir).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def _config(labelled: LabelledSet, model: Mapping[str, Any], workdir: str, seed:
     return RunConfig.parse(raw, "the benchmark")
 
 
-def _encode(labelled: LabelledSet, config: RunConfig) -> tuple[PairVectors, float]:
+def encode_set(labelled: LabelledSet, config: RunConfig) -> tuple[PairVectors, float]:
     """Encode the distinct texts of a set once for all rules; return the vectors and the seconds."""
     queries, query_N = unique_texts(labelled.queries)
     passages, passage_N = unique_texts([*labelled.passages, *(labelled.positives or ())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlencode
@@ -236,7 +237,7 @@ def show_why(record: QueryRecord) -> None:
 def review(
     config: RunConfig,
     reviewer: str = "",
-    order: Literal["worst", "informative"] = "worst",
+    order: Literal["sample", "worst", "informative"] = "sample",
     judges: Annotated[str, typer.Option(metavar="A,B")] = "",
     split: TrainSplit = "",
     limit: Annotated[int, typer.Option(min=1)] = 500,
@@ -248,7 +249,8 @@ def review(
 
     Args:
         reviewer: your name; the page asks for it by default.
-        order: what comes first: labels most surely wrong (worst), or most doubtful (informative).
+        order: order of the labels: random among the most suspicious, which a warranty counts (sample), most surely
+            wrong first (worst), or most doubtful first (informative).
         judges: judges of the verdicts, one of pairs and one of candidates.
         limit: pairs and candidates in the list, at most.
         port: local port; 0 for any free port.
@@ -267,15 +269,14 @@ def review(
     if "://" in file:
         raise ConfigError(f"decisions need a local file, got {file}: set judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
-    verdicts = find_verdicts(places, split, [judge.name for judge in config.judge.judges], named)
-    state = Review(Path(file), split, verdicts, [], order)
+    verdicts = find_verdicts(places, split, config.judge, named)
+    state = Review(Path(file), split, verdicts, partial(queue, places, verdicts, split, order, limit))
     before = state.decisions()
     if before.is_torn:
         warn(f"the last line of {file} is incomplete: it is ignored, and overwritten by the next decision")
-    state.queue = queue(places, verdicts, split, order, before, limit)
     with listen(port) as bound:
         names = ", ".join(judged.name for judged in verdicts)
-        say(f"{len(state.queue):,} pairs and candidates of {names}, {order} first")
+        say(f"{len(state.queue):,} pairs and candidates of {names}, order: {order}")
         asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
         say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser on this machine; Ctrl-C ends")
         serve(state, bound)

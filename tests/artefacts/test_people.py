@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from made_stage import make
 
@@ -22,7 +24,7 @@ from raydr.noise.judges.calibrated import Calibrated, CalibratedNegatives
 from raydr.noise.judges.consistency import Consistency
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.people import People, PeopleNegatives
-from raydr.noise.reviewed import estimate_quality
+from raydr.noise.warranty import SuspectSets, lots_of
 
 
 @pytest.fixture(scope="module")
@@ -93,43 +95,51 @@ def test_nobody_has_decided_anything(inputs: JudgeInputs, tmp_path: Path, capsys
     assert "no pairs of split train have a decision: raydr review collects decisions" in capsys.readouterr().err
 
 
-def test_people_say_where_a_judge_of_pairs_should_begin_to_flag(
+def test_decisions_warrant_drops_of_a_judge_of_pairs(
     inputs: JudgeInputs, pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks = run(inputs, Consistency(top_k=20, num_random=60), tmp_path / "ranks")
     tables, evidence_N = open_earlier(ranks, "train").read()
-    pairs = [pair for table in tables.values() for pair in pairs_of(table)]
-    # It flags too little: people call wrong what it keeps.
-    worst = sorted(range(len(pairs)), key=lambda at: -evidence_N[at])[:12]
-    settled = {label(inputs, "pairs", *pairs[at]): at in worst[:9] for at in worst}
-    settled[label(inputs, "pairs", *pairs[0])._replace(texts="0" * 16)] = True
+    together = pa.concat_tables(tables.values())
+    pairs = pairs_of(together)
+    sets = SuspectSets(evidence_N, lots_of("pairs", together), 0.2, 0.9)
+    turn = sets.in_turn(0)[:15].tolist()
+    settled = {label(inputs, "pairs", *pairs[at]): True for at in turn}
+    # Of texts that have changed: no decision.
+    settled[label(inputs, "pairs", *pairs[turn[-1]])._replace(texts="0" * 16)] = False
     options = {"model": False, "pool": pool, "earlier": ranks}
-    made = run(inputs, Calibrated(after="consistency"), tmp_path / "v", settled=settled, **options)
-    wrong_D = np.array([at in worst[:9] for at in worst])
-    quality = estimate_quality(evidence_N, evidence_N > 0, np.array(worst), wrong_D)
-    assert (made.info["detector"]["num_decided"], made.info["after"]) == (12, "consistency")
-    assert made.info["detector"]["shift"] == pytest.approx(quality.shift, abs=1e-6)
+    rule = Calibrated(after="consistency", max_right_dropped=0.2, confidence=0.9)
+    made = run(inputs, rule, tmp_path / "v", settled=settled, **options)
+    warranty = sets.warrant(turn, [False] * 15)
+    assert warranty.num_drops > 0
+    assert (made.info["detector"]["num_decided"], made.info["after"]) == (15, "consistency")
     table = verdicts_of(made)
     assert list(pairs_of(table)) == pairs
-    expected_N = 1 / (1 + np.exp(-(quality.shift + quality.slope * evidence_N)))
-    np.testing.assert_allclose(table["score"].to_numpy(), expected_N, atol=1e-5)
-    assert table["action"].to_pylist() == ["drop" if wrong > 0.5 else "keep" for wrong in expected_N]
-    assert made.info["drop"] > ranks.info["drop"]
-    # Without decisions it is that judge.
-    plain = run(inputs, Calibrated(after="consistency"), tmp_path / "w", settled={}, **options)
-    assert (verdicts_of(plain)["score"].to_numpy() > 0.5).tolist() == (evidence_N > 1e-9).tolist()
-    assert "repeats the verdicts of consistency: no decision concerns its verdicts" in capsys.readouterr().err
+    dropped_N = np.array([action == "drop" for action in table["action"].to_pylist()])
+    assert (dropped_N == (evidence_N > warranty.threshold)).all()
+    assert dropped_N.sum() == made.info["drop"] == warranty.num_drops
+    # It ranks as that judge does.
+    assert (np.diff(table["score"].to_numpy()[np.argsort(evidence_N, kind="stable")]) >= 0).all()
+    output = re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert f"consistency: at most 20 % of the {warranty.num_drops} most suspicious pairs are right, with 90 %" in output
+    # Few decisions warrant nothing, and nothing is dropped.
+    few = run(inputs, rule, tmp_path / "w", settled={label(inputs, "pairs", *pairs[turn[0]]): True}, **options)
+    assert few.info["drop"] == 0
+    output = re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert "calibrated drops nothing. consistency: no drop of pairs is warranted yet by 1 decision (at" in output
+    assert re.search(r"[0-9]+ drops after about [0-9]+ more decisions; raydr review collects decisions", output)
 
 
-def test_people_correct_a_judge_of_candidates_too(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:
+def test_decisions_warrant_drops_of_candidates_too(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:
     margins = run(inputs, Margin(mode="absolute", margin=1.5), tmp_path / "margins", model=False)
     before = verdicts_of(margins)
-    flagged = [
-        pair for pair, action in zip(pairs_of(before), before["action"].to_pylist(), strict=True) if action == "drop"
-    ]
-    settled = {label(inputs, "negatives", *pair): False for pair in flagged[:20]}
+    settled = {label(inputs, "negatives", *pair): True for pair in pairs_of(before)}
     rule = CalibratedNegatives(after="margin")
-    made = run(inputs, rule, tmp_path / "v", model=False, pool=pool, earlier=margins, settled=settled)
-    assert made.info["verdicts"] == margins.info["verdicts"]
-    # What it drops is right by all that people have looked at.
-    assert made.info["drop"] < margins.info["drop"]
+    options = {"model": False, "pool": pool, "earlier": margins}
+    made = run(inputs, rule, tmp_path / "v", settled=settled, **options)
+    # All are decided, and none is right.
+    assert made.info["drop"] == made.info["verdicts"] == margins.info["verdicts"]
+    right = run(
+        inputs, CalibratedNegatives(after="margin"), tmp_path / "w", settled=dict.fromkeys(settled, False), **options
+    )
+    assert right.info["drop"] == 0

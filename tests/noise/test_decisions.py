@@ -98,6 +98,12 @@ def test_what_is_settled_does_not_depend_on_who_came_first() -> None:
     assert len({repr(Decisions(lines).settled("pairs", "train")) for lines in itertools.permutations(words)}) == 1
     elsewhere = [decision("ada", "p9", "wrong", split="dev"), decision("ada", "p9", "wrong", subject="negatives")]
     assert settled(*words, *elsewhere) == settled(*words)
+    # A warranty may not leave out what is in doubt.
+    cautious = Decisions((*words, decision("bob", "p4", "right"), decision("ada", "p4", "wrong")))
+    in_doubt = cautious.settled("pairs", "train", unsure_is_right=True)
+    assert {label.passage_id: wrong for label, wrong in in_doubt.items()} == {
+        "p1": True, "p2": False, "p3": False, "p4": False,
+    }  # fmt: skip
     # What was decided of other texts is another label.
     both = (decision("ada", "p", "wrong"), decision("bob", "p", "right", texts="u"))
     other = Decisions(both).settled("pairs", "train")

@@ -15,10 +15,10 @@ from raydr.config.judge import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder import PairTokenizer
 from raydr.models.prompt import PromptConfig
+from raydr.noise.evidence import evidence
 from raydr.noise.judges.asked import Reader
 from raydr.noise.judges.base import ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModel, LanguageModelNegatives
-from raydr.noise.reviewed import evidence
 
 WRONG_N = np.array([0.0, 0.45, 0.05, 0.8, 0.5, 0.95, 0.21, 1.0])
 

@@ -23,7 +23,7 @@ from raydr.data.tables import pairs_of
 from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
-from raydr.noise.reviewed import evidence
+from raydr.noise.evidence import evidence
 from raydr.pages.query_record import print_query
 from raydr.pipeline.rounds import lay_out
 from raydr.store.artifact import Artifact

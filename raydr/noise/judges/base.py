@@ -197,10 +197,20 @@ class SuspicionJudge(Judge):
 
 
 class SecondJudge(Judge):
-    """Base of the judges that can follow another judge.
+    """Base of the judges that can follow another judge, whose verdicts they override."""
 
-    With ``after``, the judge reads only the rows on which that judge's verdict is doubtful, and overrides it there.
-    Doubt is measured by :func:`raydr.noise.reviewed.evidence`: the earlier judge's probability of a wrong label. For
+    after: str = ""
+    """Earlier judge; empty: the judge follows no other."""
+
+    def choose(self, evidence_N: FloatArray) -> IntArray:
+        """Return the rows to judge, in order, by the earlier judge's log-odds of a wrong label: all."""
+        return np.arange(len(evidence_N))
+
+
+class CascadeJudge(SecondJudge):
+    """Base of the second judges that read only the rows on which the verdict of the judge ``after`` is doubtful.
+
+    Doubt is measured by :func:`raydr.noise.evidence.evidence`: the earlier judge's probability of a wrong label. For
     judges without probabilities it is σ(2 · standard deviations of the score above the flagging threshold), ½ at the
     threshold.
     """

@@ -1,4 +1,4 @@
-"""Judges that recalibrate an earlier judge by decisions of people."""
+"""Judges that drop what decisions of people warrant."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from raydr.noise.decisions import Decisions, Label
 from raydr.noise.judges.base import ScoredCandidates, SecondJudge, Verdicts
 from raydr.noise.judges.people import DecisionsReader
 
@@ -14,50 +15,46 @@ from raydr.noise.judges.people import DecisionsReader
 class CalibratedJudge(SecondJudge, DecisionsReader):
     """Base of the judges that set the threshold of another judge by decisions of people.
 
-    With x the log-odds of a wrong label under the judge ``after`` (see :func:`raydr.noise.reviewed.evidence`),
-
-        P(wrong) = σ(shift + slope · x),
-
-    with the posterior means of shift and slope under priors around 0 and 1, see
-    :func:`raydr.noise.reviewed.estimate_quality`. Without decisions the earlier judge is unchanged. No model is run.
-
-    Source: Platt (1999), calibration by a logistic regression.
+    The most suspicious labels of the judge ``after`` are dropped, as many as decisions warrant: see
+    :mod:`raydr.noise.warranty`. Few decisions warrant nothing, and nothing is dropped. No model is run.
 
     >>> Calibrated().judge(ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))).action.tolist()
     ['drop', 'keep']
     """
 
     reads: ClassVar[Literal["earlier"]] = "earlier"
-    score_name: ClassVar[str] = "probability of a wrong label, recalibrated by decisions of people"
-    score_is_probability: ClassVar[bool] = True
+    score_name: ClassVar[str] = "suspicion of the judge before, above 0.5 where decisions of people warrant a drop"
 
-    unsure: tuple[float, float] = (0.0, 1.0)
-    """Range of that judge's probabilities to recalibrate; default: all."""
+    max_right_dropped: float = Field(default=0.05, gt=0.0, lt=1.0)
+    """Share of the dropped pairs or candidates, at most, whose label is right."""
 
-    wrong_above: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Probability of a wrong label above which the pair or candidate is dropped."""
+    confidence: float = Field(default=0.95, gt=0.0, lt=1.0)
+    """Probability, over the random order of the review, that this holds."""
+
+    def settled(self, decisions: Decisions, split: str) -> dict[Label, bool]:
+        return decisions.settled(self.subject, split, unsure_is_right=True)
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        keep_M = candidates.scores_M <= self.wrong_above
+        keep_M = candidates.scores_M <= 0.5
         return Verdicts(candidates.scores_M, np.where(keep_M, "keep", "drop"), keep_M.astype(np.float64))
 
 
 class Calibrated(CalibratedJudge):
-    """Drops training pairs that an earlier judge, recalibrated by decisions of people, takes for wrong."""
+    """Drops the training pairs that an earlier judge suspects most, as many as decisions of people warrant."""
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
-    flags: ClassVar[str] = "pairs that a judge, recalibrated by decisions of people, takes for wrong"
+    flags: ClassVar[str] = "the pairs that a judge suspects most, as many as decisions of people warrant"
 
     name: Literal["calibrated"] = "calibrated"
     after: str = Field(default="npc", min_length=1)
-    """Earlier judge to recalibrate."""
+    """Earlier judge, whose suspicion ranks the pairs."""
 
 
 class CalibratedNegatives(CalibratedJudge):
-    """Drops candidates that an earlier judge, recalibrated by decisions of people, takes for relevant."""
+    """Drops the candidates that an earlier judge suspects most, as many as decisions of people warrant."""
 
-    flags: ClassVar[str] = "candidates that a judge, recalibrated by decisions of people, takes for relevant"
+    flags: ClassVar[str] = "the candidates that a judge suspects most, as many as decisions of people warrant"
 
     name: Literal["calibrated_negatives"] = "calibrated_negatives"
     after: str = Field(default="classifier", min_length=1)
-    """Earlier judge to recalibrate."""
+    """Earlier judge, whose suspicion ranks the candidates."""

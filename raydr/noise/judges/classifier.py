@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from raydr.errors import DataError
-from raydr.noise.judges.base import FloatArray, ScoredCandidates, SecondJudge, Verdicts
+from raydr.noise.judges.base import CascadeJudge, FloatArray, ScoredCandidates, Verdicts
 
 
 def require_probabilities(scores_M: FloatArray, judge: str) -> None:
@@ -25,7 +25,7 @@ def require_probabilities(scores_M: FloatArray, judge: str) -> None:
         )
 
 
-class Classifier(SecondJudge):
+class Classifier(CascadeJudge):
     """Drops or relabels candidates that a cross-encoder takes for relevant; optionally keeps only sure negatives.
 
     p > ``positive_above``: a false negative, dropped (Park et al.) or relabelled (RocketQA). p < ``negative_below``:

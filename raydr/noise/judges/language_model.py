@@ -16,7 +16,7 @@ from raydr.models.config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
 from raydr.noise.judge_models import LanguageModelConfig
 from raydr.noise.judges.asked import Asked, AskedModels, Reader, Server
-from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SecondJudge, Verdicts
+from raydr.noise.judges.base import CascadeJudge, FloatArray, IntArray, ScoredCandidates, Verdicts
 from raydr.noise.judges.classifier import Classifier
 
 #: Default fields of a request; 16 tokens suffice for an answer of one word.
@@ -27,7 +27,7 @@ _HOW = ("endpoint", "key_variable", "at_once", "timeout_s", "max_retries", "chec
 _OF_A_SERVER, _OF_A_CHECKPOINT = ("model", "max_requests", "passage_chars", "request"), ("max_length",)
 
 
-class LanguageModelJudge(SecondJudge):
+class LanguageModelJudge(CascadeJudge):
     """Base of the judges that use a language model, behind an OpenAI-compatible server or from a checkpoint.
 
     The model reads only rows with a doubtful verdict of the judge ``after``. Workers read with a checkpoint on their

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.judges.base import ScoredCandidates, SecondJudge, Verdicts
+from raydr.noise.judges.base import CascadeJudge, ScoredCandidates, Verdicts
 from raydr.noise.judges.classifier import require_probabilities
 
 
-class PairClassifier(SecondJudge):
+class PairClassifier(CascadeJudge):
     """Drops a training pair that a cross-encoder takes for irrelevant.
 
     Counterpart for annotated pairs of :class:`~raydr.noise.judges.classifier.Classifier`. The cross-encoder is trained

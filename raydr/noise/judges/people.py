@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from raydr.errors import ConfigError
-from raydr.noise.decisions import Label
+from raydr.noise.decisions import Decisions, Label
 from raydr.noise.judges.asked import Asked, AskedModels
 from raydr.noise.judges.base import BoolArray, Judge, ScoredCandidates, Verdicts
 
@@ -26,6 +26,10 @@ class DecisionsReader(Judge):
     def decisions(self, workdir: str) -> str:
         """Return the path or URL of the file."""
         return self.file or f"{workdir.rstrip('/')}/review/decisions.jsonl"
+
+    def settled(self, decisions: Decisions, split: str) -> dict[Label, bool]:
+        """Return whether each label is wrong, of the labels that count as decided."""
+        return decisions.settled(self.subject, split)
 
 
 class PeopleJudge(DecisionsReader):

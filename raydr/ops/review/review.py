@@ -1,21 +1,17 @@
-"""The state of a review: the next label of each reviewer, their decisions, and the quality of the judges."""
+"""The state of a review: the next label of each reviewer, their decisions, and what these warrant."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from raydr.console import counted
 from raydr.noise.decisions import Decision, Decisions, Label, Subject, Verdict, Word, agreement, append_decision
-from raydr.noise.reviewed import ReviewedQuality
-from raydr.ops.review.verdicts import JudgeVerdicts, Order, ShownLabel, distance_from_even
+from raydr.noise.warranty import Warranty
+from raydr.ops.review.verdicts import JudgeVerdicts, ShownLabel
 
 
 @dataclass
@@ -26,15 +22,26 @@ class Review:
         file: of the decisions, local.
         split: the split of the decisions.
         verdicts: the verdicts that the labels come from.
-        queue: the labels, in the order in which all reviewers see them.
-        order: ``informative`` moves the labels that are most in doubt to the front, by the decisions until then.
+        read: returns the list, in the order in which all reviewers see it, from the number of warranted sets of each
+            judge; called again when these numbers change.
     """
 
     file: Path
     split: str
     verdicts: Sequence[JudgeVerdicts]
-    queue: Sequence[ShownLabel]
-    order: Order = "worst"
+    read: Callable[[Sequence[int]], Sequence[ShownLabel]]
+    queue: Sequence[ShownLabel] = field(default=(), init=False)
+    _stages: list[int] | None = field(default=None, init=False)
+    _shown: dict[str, ShownLabel] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._refresh(self._warranties(self.decisions()))
+
+    def _refresh(self, warranties: Sequence[Warranty]) -> None:
+        stages = [warranty.stage for warranty in warranties]
+        if stages != self._stages:
+            self.queue, self._stages = self.read(stages), stages
+            self._shown |= {shown.label.id: shown for shown in self.queue}
 
     def decisions(self) -> Decisions:
         """Read the decisions again: another process may write to the file too."""
@@ -44,9 +51,9 @@ class Review:
         """Write a verdict.
 
         Raises:
-            KeyError: there is no such label in the list.
+            KeyError: no such label was listed.
         """
-        self._write(reviewer, {shown.label.id: shown.label for shown in self.queue}[label_id], verdict)
+        self._write(reviewer, self._shown[label_id].label, verdict)
 
     def undo(self, reviewer: str) -> Label | None:
         """Take a reviewer's last verdict back; returns what it was about, None if there is none."""
@@ -69,60 +76,43 @@ class Review:
             first: the next label in any case; the first undecided label if None.
         """
         decisions = self.decisions()
-        decided_labels = {decision.label: decision.verdict for decision in decisions.standing(reviewer)}
+        warranties = self._warranties(decisions)
+        self._refresh(warranties)
+        decided_labels = {
+            decision.label: decision.verdict
+            for decision in decisions.standing(reviewer)
+            if decision.split == self.split and kind in ("all", decision.subject)
+        }
         wanted = [shown for shown in self.queue if kind in ("all", shown.label.subject)]
-        known = self._known(decisions)
         waiting = [shown for shown in wanted if shown.label not in decided_labels]
-        if self.order == "informative":
-            waiting = _in_turn(waiting, known)
-        waiting = [shown for shown in self.queue if shown.label == first] + waiting
-        decided = Counter(decided_labels[shown.label] for shown in wanted if shown.label in decided_labels)
+        total = len(waiting) + len(decided_labels)
+        if first is not None and first.id in self._shown:
+            waiting = [self._shown[first.id], *waiting]
+        decided = Counter(decided_labels.values())
         return {
             "item": _as_json(waiting[0]) if waiting else None,
-            "total": len(wanted),
+            "total": total,
             "decided": {verdict: decided[verdict] for verdict in ("right", "wrong", "unsure")},
-            "can_undo": bool(decided_labels),
-            "findings": self._findings(decisions, known),
+            "can_undo": bool(decisions.standing(reviewer)),
+            "findings": self._findings(decisions, warranties),
         }
 
     def findings(self, decisions: Decisions) -> list[str]:
-        """Return sentences on the quality of each judge, and on the agreement of each two reviewers."""
-        return self._findings(decisions, self._known(decisions))
+        """Return sentences on what decisions warrant of each judge, and on the agreement of each two reviewers."""
+        return self._findings(decisions, self._warranties(decisions))
 
-    def _known(self, decisions: Decisions) -> dict[str, ReviewedQuality | None]:
-        """Estimate the quality of each judge from the decisions until now."""
-        return {
-            verdicts.name: verdicts.quality(decisions.settled(verdicts.subject, self.split))
-            for verdicts in self.verdicts
-        }
+    def _warranties(self, decisions: Decisions) -> list[Warranty]:
+        return [verdicts.warranty(decisions, self.split) for verdicts in self.verdicts]
 
-    def _findings(self, decisions: Decisions, quality: Mapping[str, ReviewedQuality | None]) -> list[str]:
+    def _findings(self, decisions: Decisions, warranties: Sequence[Warranty]) -> list[str]:
         sentences = []
-        for verdicts in self.verdicts:
-            known = quality[verdicts.name]
-            if known is None:
-                sentences.append(f"{verdicts.name}: no decision yet")
-                continue
-            made = f"{counted(known.num_decided, 'decision')}, {known.num_wrong} of them wrong"
-            sentences.append(
-                f"{verdicts.name}: precision {known.precision}, recall {known.recall}, estimated from {made}"
-            )
+        for verdicts, warranty in zip(self.verdicts, warranties, strict=True):
+            noun = "pairs" if verdicts.subject == "pairs" else "candidates"
+            sentences.append(f"{verdicts.name}: {warranty.sentence(noun)}")
         for both in agreement(decisions.standing()):
             kappa = "" if both.kappa is None else f", Cohen's κ {both.kappa:.2f}"
             sentences.append(f"{both.first} and {both.second} agree on {both.num_same} of {both.num_both}{kappa}")
         return sentences
-
-
-def _in_turn(waiting: Sequence[ShownLabel], known: Mapping[str, ReviewedQuality | None]) -> list[ShownLabel]:
-    """Order labels by their distance from even, the judges in turn: their log-odds are not on one scale."""
-    of_judge: dict[str, list[ShownLabel]] = {}
-    for shown in waiting:
-        of_judge.setdefault(shown.judge, []).append(shown)
-    ordered = [
-        sorted(mine, key=lambda shown: float(distance_from_even(np.array(shown.evidence), known[shown.judge])))
-        for mine in of_judge.values()
-    ]
-    return [shown for turn in zip_longest(*ordered) for shown in turn if shown is not None]
 
 
 def _as_json(shown: ShownLabel) -> dict[str, Any]:

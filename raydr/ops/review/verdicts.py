@@ -1,4 +1,4 @@
-"""The labels of a review: verdicts of judges with their texts, the worst or the most informative first."""
+"""The labels of a review: verdicts of judges with their texts, in the order of a warranty or of suspicion."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ import pyarrow.compute as pc
 
 from raydr.artefacts.places import Places
 from raydr.artefacts.verdict_tables import VERDICTS, read_verdicts
+from raydr.config.judge import JudgeConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.tables import of_queries, pairs_of, places_of
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
+from raydr.noise.evidence import evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
+from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import PEOPLE
-from raydr.noise.reviewed import ReviewedQuality, estimate_quality, evidence
+from raydr.noise.warranty import SuspectSets, Warranty, lots_of
 from raydr.pipeline.why import artifacts_of, dataset_of
 from raydr.store.artifact import Artifact
 
-Order = Literal["worst", "informative"]
+Order = Literal["sample", "worst", "informative"]
 #: Subject, query id, passage id.
 _Key = tuple[Subject, str, str]
 
@@ -41,6 +44,7 @@ class JudgeVerdicts:
         subject: what they are on.
         table: query_id, passage_id, score, action.
         probability_N: of each label being wrong; None if the judge gives none.
+        warrant: the bound of the warranty.
     """
 
     name: str
@@ -48,13 +52,17 @@ class JudgeVerdicts:
     subject: Subject
     table: pa.Table
     probability_N: FloatArray | None
+    warrant: CalibratedJudge
 
     @classmethod
-    def read(cls, name: str, artifact: Artifact, split: str) -> JudgeVerdicts:
+    def read(
+        cls, name: str, artifact: Artifact, split: str, warrants: Mapping[Subject, CalibratedJudge]
+    ) -> JudgeVerdicts:
         """Read the verdicts of a ``verdicts`` artefact, which has some."""
         tables, probability_N = read_verdicts(artifact, split)
         judge = judge_class(artifact.manifest.identity.config["judge"])
-        return cls(name, judge, artifact.info["subject"], pa.concat_tables(tables.values()), probability_N)
+        subject: Subject = artifact.info["subject"]
+        return cls(name, judge, subject, pa.concat_tables(tables.values()), probability_N, warrants[subject])
 
     @cached_property
     def flagged_N(self) -> BoolArray:
@@ -64,23 +72,31 @@ class JudgeVerdicts:
     def evidence_N(self) -> FloatArray:
         return evidence(self.table["score"].to_numpy(), self.flagged_N, self.probability_N)
 
-    def quality(self, settled: Mapping[Label, bool]) -> ReviewedQuality | None:
-        """Estimate the quality of the judge from the decisions of people; None if none is about its verdicts."""
-        wrong = {(label.query_id, label.passage_id): is_wrong for label, is_wrong in settled.items()}
-        decided = {row: wrong[pair] for pair, row in places_of(self.table, wrong).items()}
-        if not decided:
-            return None
-        places_D, wrong_D = np.array([*decided]), np.array([*decided.values()])
-        return estimate_quality(self.evidence_N, self.flagged_N, places_D, wrong_D)
+    @cached_property
+    def sets(self) -> SuspectSets:
+        lots_N = lots_of(self.subject, self.table)
+        return SuspectSets(self.evidence_N, lots_N, self.warrant.max_right_dropped, self.warrant.confidence)
 
-    def ordered(self, order: Order, settled: Mapping[Label, bool]) -> IntArray:
-        """Return the rows in an order: flagged ones from the surest to the least, then others; or the nearest to even.
+    def warranty(self, decisions: Decisions, split: str) -> Warranty:
+        """Return what decisions of people warrant of this judge."""
+        settled = self.warrant.settled(decisions, split)
+        right = {(label.query_id, label.passage_id): not is_wrong for label, is_wrong in settled.items()}
+        decided = {row: right[pair] for pair, row in places_of(self.table, right).items()}
+        return self.sets.warrant([*decided], [*decided.values()])
 
-        Even is the point at which the judge, calibrated by the decisions until now, gives ½.
+    def ordered(self, order: Order, stage: int) -> IntArray:
+        """Return the rows in an order.
+
+        Args:
+            order: ``sample``: that of the warranty; ``worst``: flagged rows from the surest to the least, then others;
+                ``informative``: nearest to even first.
+            stage: number of warranted sets.
         """
+        if order == "sample":
+            return self.sets.in_turn(stage)
         if order == "worst":
             return np.lexsort((-self.evidence_N, ~self.flagged_N))
-        return np.argsort(distance_from_even(self.evidence_N, self.quality(settled)), kind="stable")
+        return np.argsort(np.abs(self.evidence_N), kind="stable")
 
     def says(self, row: int) -> str:
         """Return the verdict on a label in words."""
@@ -90,50 +106,41 @@ class JudgeVerdicts:
         return f"{self.name}: {score}, {'flagged' if self.flagged_N[row] else 'not flagged'}"
 
 
-def distance_from_even(evidence_N: FloatArray, known: ReviewedQuality | None) -> FloatArray:
-    """Return the distance of the log-odds of being wrong from 0, calibrated by the decisions if there are any."""
-    shift, slope = (known.shift, known.slope) if known is not None else (0.0, 1.0)
-    return np.abs(shift + slope * evidence_N)
-
-
 @dataclass(frozen=True)
 class ShownLabel:
     """A label to look at.
 
     Args:
         label: what is decided on.
-        judge: the name of the verdicts that it comes from.
-        evidence: the judge's log-odds of it being wrong.
         facts: what the judge says of it.
         texts: role, id, title and text of the query, of the passage, and of what helps to decide.
     """
 
     label: Label
-    judge: str
-    evidence: float
     facts: str
     texts: tuple[tuple[str, str, str, str], ...]
 
 
-def find_verdicts(
-    places: Places, split: str, preferred: Sequence[str], only: Sequence[str] = ()
-) -> list[JudgeVerdicts]:
+def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequence[str] = ()) -> list[JudgeVerdicts]:
     """Find the verdicts for a review: of one judge of pairs and one judge of candidates, or of the named judges.
 
     Args:
         places: of the working folder.
         split: the judged split.
-        preferred: names of judges in the order of preference; judges that give probabilities come next.
+        judges: judges in the order of preference, and the bounds of warranties; judges that give probabilities come
+            next.
         only: names of judges, of which all verdicts are returned; of any judge if empty.
 
     Raises:
         ArtifactError: there are none.
     """
-    candidates = []
+    candidates, preferred = [], [judge.name for judge in judges.judges]
+    rules = [judges.judge(name) for name in ("calibrated", "calibrated_negatives")]
+    warrants = {rule.subject: rule for rule in rules if isinstance(rule, CalibratedJudge)}
     for name, artifact in artifacts_of(places, dataset_of(places))[0]["verdicts"]:
         judge = artifact.manifest.identity.config["judge"]["name"]
         if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
-            verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split)
+            verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split, warrants)
             place = [*preferred, judge].index(judge)
             candidates.append(((place, verdicts.probability_N is None, verdicts.name), verdicts))
     if not candidates:
@@ -147,28 +154,31 @@ def find_verdicts(
 
 
 def queue(
-    places: Places, verdicts: Sequence[JudgeVerdicts], split: str, order: Order, decisions: Decisions, limit: int
+    places: Places, verdicts: Sequence[JudgeVerdicts], split: str, order: Order, limit: int, stages: Sequence[int]
 ) -> list[ShownLabel]:
-    """Return the labels of a review with their texts, the judges in turn, each label once."""
+    """Return the labels of a review with their texts, the judges in turn, each label once.
+
+    Args:
+        places, verdicts, split, order: of the review.
+        limit: number of labels, at most.
+        stages: number of warranted sets of each judge.
+    """
     listed = [
-        judge_verdicts.ordered(order, decisions.settled(judge_verdicts.subject, split))[:limit].tolist()
-        for judge_verdicts in verdicts
+        judge_verdicts.ordered(order, stage)[:limit].tolist()
+        for judge_verdicts, stage in zip(verdicts, stages, strict=True)
     ]
-    chosen: dict[_Key, tuple[str, float, str]] = {}
+    chosen: dict[_Key, str] = {}
     for turn in zip_longest(*listed):
         for judge_verdicts, row in zip(verdicts, turn, strict=True):
             if row is not None and len(chosen) < limit:
                 [pair] = pairs_of(judge_verdicts.table.slice(row, 1))
-                chosen.setdefault(
-                    (judge_verdicts.subject, *pair),
-                    (judge_verdicts.name, float(judge_verdicts.evidence_N[row]), judge_verdicts.says(row)),
-                )
+                chosen.setdefault((judge_verdicts.subject, *pair), judge_verdicts.says(row))
     ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
     data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
     queries = dict(zip(ids, query_texts(data, split, ids), strict=True))
     positives, others = positives_of(data, split, ids), _others(places, split, ids)
     shown = []
-    for (subject, query_id, passage_id), verdict in chosen.items():
+    for (subject, query_id, passage_id), facts in chosen.items():
         answers, query = positives.get(query_id, []), queries[query_id]
         if subject == "pairs":
             better = [other for other in others[query_id] if other[1] not in answers]
@@ -180,7 +190,7 @@ def queue(
         texts = corpus.texts(corpus.rows_of(passage_ids))
         passages = zip(names, passage_ids, texts.titles, texts.texts, strict=True)
         label = Label(subject, split, query_id, passage_id, digest_texts(query, texts.titles[0], texts.texts[0]))
-        shown.append(ShownLabel(label, *verdict, (("query", query_id, "", query), *passages)))
+        shown.append(ShownLabel(label, facts, (("query", query_id, "", query), *passages)))
     return shown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from small_runs import small_run
 import raydr
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.noise.decisions import Decisions
 from raydr.noise.judges.people import People
 from raydr.ops.review.review import Review
 from raydr.ops.review.verdicts import find_verdicts, queue
@@ -55,7 +55,7 @@ def judged(judged_workdir: RunConfig, tmp_path: Path) -> RunConfig:
 def review(judged: RunConfig, tmp_path: Path) -> Review:
     """What ``raydr review`` makes of it."""
     places = Places.of(judged.workdir)
-    verdicts = find_verdicts(places, "train", [judge.name for judge in judged.judge.judges])
+    verdicts = find_verdicts(places, "train", judged.judge)
     return Review(
-        tmp_path / "decisions.jsonl", "train", verdicts, queue(places, verdicts, "train", "worst", Decisions(), 500)
+        tmp_path / "decisions.jsonl", "train", verdicts, partial(queue, places, verdicts, "train", "sample", 500)
     )

@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ops.review.conftest import HOSTILE
 from raydr.artefacts.places import Places
+from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
+from raydr.data.tables import pairs_of
 from raydr.errors import ArtifactError
-from raydr.noise.decisions import Decisions, Label
+from raydr.noise.decisions import Decisions
 from raydr.ops.review.review import Review
-from raydr.ops.review.verdicts import Order, distance_from_even, find_verdicts, queue
+from raydr.ops.review.verdicts import Order, find_verdicts, queue
+
+
+def judges(*names: Any) -> JudgeConfig:
+    """The section of a config that lists judges."""
+    return JudgeConfig.model_validate({"judges": [{"name": "npc"}, *names] if "npc" not in names else [*names]})
 
 
 def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:
     places = Places.of(judged.workdir)
-    assert [verdicts.name for verdicts in find_verdicts(places, "train", ["npc", "margin"])] == [
+    assert [verdicts.name for verdicts in find_verdicts(places, "train", judges("npc", "margin"))] == [
         "npc-train",
         "margin-bm25-train",
     ]
     # Of judges that nobody lists, one that gives probabilities.
-    assert {verdicts.name for verdicts in find_verdicts(places, "train", [])} == {"npc-train", "margin-bm25-train"}
-    named = find_verdicts(places, "train", [], ["consistency", "margin"])
+    assert {verdicts.name for verdicts in find_verdicts(places, "train", JudgeConfig())} == {
+        "npc-train",
+        "margin-bm25-train",
+    }
+    named = find_verdicts(places, "train", JudgeConfig(), ["consistency", "margin"])
     assert {verdicts.name for verdicts in named} == {"consistency-train", "margin-bm25-train"}
     with pytest.raises(ArtifactError, match="no verdicts of sieve on split 'train'; raydr judge CONFIG --judge npc"):
-        find_verdicts(places, "train", [], ["sieve"])
+        find_verdicts(places, "train", JudgeConfig(), ["sieve"])
     with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'dev'"):
-        find_verdicts(places, "dev", [])
+        find_verdicts(places, "dev", JudgeConfig())
 
 
 @pytest.mark.parametrize("order", ["worst", "informative"])
 def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunConfig, order: Order) -> None:
-    for verdicts in find_verdicts(Places.of(judged.workdir), "train", [], ["npc", "consistency", "margin"]):
-        rows = verdicts.ordered(order, {})
+    for verdicts in find_verdicts(Places.of(judged.workdir), "train", JudgeConfig(), ["npc", "consistency", "margin"]):
+        rows = verdicts.ordered(order, 0)
         assert sorted(rows.tolist()) == list(range(len(verdicts.table)))
         evidence_N = verdicts.evidence_N[rows]
         if order == "informative":
@@ -49,43 +61,36 @@ def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunC
         assert (np.diff(evidence_N[num:]) <= 0).all()
 
 
-def test_what_was_decided_moves_what_is_informative(judged: RunConfig) -> None:
-    """Where people call the most suspicious pairs right, it is these that are in doubt."""
-    [verdicts] = find_verdicts(Places.of(judged.workdir), "train", [], ["npc"])
-    assert verdicts.probability_N is not None
-    worst = verdicts.ordered("worst", {})[:15]
-    pairs = verdicts.table.take(worst.tolist()).to_pylist()
-    right = {Label("pairs", "train", row["query_id"], row["passage_id"], ""): False for row in pairs}
-    known = verdicts.quality(right)
-    assert known is not None
-    assert (known.num_decided, known.num_wrong) == (15, 0)
-    evidence_N = verdicts.evidence_N[verdicts.ordered("informative", right)]
-    assert (np.diff(np.abs(known.shift + known.slope * evidence_N)) >= -1e-12).all()
-    assert known.shift < 0
-    # Decisions on what this judge has not judged say nothing of it.
-    assert verdicts.quality({Label("pairs", "train", "q00", "elsewhere", ""): True}) is None
-
-
-def test_every_click_brings_what_is_then_most_in_doubt(judged: RunConfig, tmp_path: Path) -> None:
-    places = Places.of(judged.workdir)
-    [consistency] = verdicts = find_verdicts(places, "train", [], ["consistency"])
-    listing = queue(places, verdicts, "train", "informative", Decisions.read(str(tmp_path / "none")), 40)
-    review = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing, "informative")
-    listed = [shown.label.id for shown in listing]
-    came: list[str] = []
-    for _ in range(15):
-        item = review.state("ada", "all")["item"]
-        known = consistency.quality(review.decisions().settled("pairs", "train"))
-        left = [shown for shown in listing if shown.label.id not in came]
-        doubt = {shown.label.id: distance_from_even(np.array(shown.evidence), known) for shown in left}
-        assert doubt[item["id"]] == min(doubt.values())
-        came.append(item["id"])
+def test_the_list_goes_on_to_the_next_set_as_soon_as_one_is_warranted(judged: RunConfig, tmp_path: Path) -> None:
+    """Of a bound of .2: the first set is the 25 most suspicious, and after it come labels of the next."""
+    places, config = Places.of(judged.workdir), judges({"name": "calibrated", "after": "npc", "max_right_dropped": 0.2})
+    [npc] = verdicts = find_verdicts(places, "train", config, ["npc"])
+    listing = partial(queue, places, verdicts, "train", "sample", 500)
+    review = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing)
+    by_pair = {pair: row for row, pair in enumerate(pairs_of(npc.table))}
+    first = npc.sets.sizes_S[0]
+    rank_N = np.argsort(np.argsort(-npc.evidence_N, kind="stable"))
+    ranks: list[int] = []
+    while not npc.warranty(review.decisions(), "train").num_drops:
+        item = review.state("ada", "pairs")["item"]
+        [shown] = [shown for shown in review.queue if shown.label.id == item["id"]]
+        ranks.append(int(rank_N[by_pair[shown.label.query_id, shown.label.passage_id]]))
         review.decide("ada", item["id"], "wrong")
-    # Each of these "wrong" moves what is in doubt towards what looks better.
-    assert came[0] == listed[0]
-    assert came != listed[:15]
-    fixed = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing)
-    assert fixed.state("eve", "all")["item"]["id"] == listed[0]
+    assert 5 < len(ranks) < first
+    assert max(ranks) < first
+    assert ranks != sorted(ranks)
+    state = review.state("ada", "pairs")
+    assert state["decided"] == {"right": 0, "wrong": len(ranks), "unsure": 0}
+    assert state["total"] == len(npc.table)
+    sizes = npc.sets.sizes_S.tolist()
+    num_drops = npc.warranty(review.decisions(), "train").num_drops
+    sentence = f"npc-train: at most 20 % of the {num_drops} most suspicious pairs are right, with 95 % confidence, by "
+    assert state["findings"][0].startswith(sentence + f"{len(ranks)} decisions")
+    # Decisions that somebody is unsure of count as right, and may not be left out.
+    doubted = [*review.decisions().lines]
+    doubted[:3] = [line.model_copy(update={"verdict": "unsure"}) for line in doubted[:3]]
+    assert npc.warranty(Decisions(tuple(doubted)), "train").num_drops == 0
+    assert num_drops in sizes
 
 
 def test_texts_are_those_that_are_decided_on(judged: RunConfig, review: Review) -> None:
@@ -116,11 +121,13 @@ def test_texts_are_those_that_are_decided_on(judged: RunConfig, review: Review) 
             assert item.facts.startswith("margin-bm25-train: ")
 
 
-def test_the_list_is_as_long_as_asked_and_takes_judges_in_turn(judged: RunConfig, tmp_path: Path) -> None:
+def test_the_list_is_as_long_as_asked_and_takes_judges_in_turn(judged: RunConfig) -> None:
     places = Places.of(judged.workdir)
-    verdicts = find_verdicts(places, "train", ["npc", "margin"])
-    shown = queue(places, verdicts, "train", "worst", Decisions(), 6)
+    verdicts = find_verdicts(places, "train", judges("npc", "margin"))
+    shown = queue(places, verdicts, "train", "worst", 6, [0, 0])
     assert [item.label.subject for item in shown] == ["pairs", "negatives"] * 3
     # A pair that two judges doubt is there once.
-    both = queue(places, find_verdicts(places, "train", [], ["npc", "consistency"]), "train", "worst", Decisions(), 500)
+    both = queue(
+        places, find_verdicts(places, "train", JudgeConfig(), ["npc", "consistency"]), "train", "sample", 500, [0, 0]
+    )
     assert len({item.label for item in both}) == len(both) == 40

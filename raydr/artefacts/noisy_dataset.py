@@ -13,7 +13,13 @@ from raydr.console import show_summary
 from raydr.data.config import NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.noise_injection import CleanSplit, inject_false_negatives, inject_mismatched, inject_near
+from raydr.data.noise_injection import (
+    CleanSplit,
+    inject_false_negatives,
+    inject_judged,
+    inject_mismatched,
+    inject_near,
+)
 from raydr.distributed.parts import copy_part, write_table
 from raydr.distributed.pool import Pool
 from raydr.negatives.bm25 import index_texts
@@ -24,6 +30,10 @@ from raydr.store.building import Building
 from raydr.store.folder import Folder
 from raydr.store.manifest import Part
 
+#: What becomes of judgments that are not replaced.
+_CHANGES = {"judged": "taken as right", "false_negatives": "planted as negatives"}
+#: Kinds of noise that are made of the judgments alone.
+_INJECTIONS = {"mismatched": inject_mismatched, "judged": inject_judged, "false_negatives": inject_false_negatives}
 #: Rows of one part of the tables that are written anew.
 _PART_ROWS = 100_000
 #: Queries that BM25 ranks passages for at once.
@@ -72,8 +82,7 @@ def inject_noise(
         "share asked for": f"{settings.share:.1%}",
         "queries that could be made noisy": f"{counts['eligible_queries']:,}",
         "queries made noisy": f"{counts['noisy_queries']:,}",
-        "judgments "
-        + ("planted as negatives" if settings.kind == "false_negatives" else "replaced"): f"{counts['noisy_rows']:,}",
+        "judgments " + _CHANGES.get(settings.kind, "replaced"): f"{counts['noisy_rows']:,}",
     }
     show_summary(f"noise injected into {split}: {settings.kind}", facts)
     return {"noise": settings.kind, "share": settings.share, "split": split, **counts}
@@ -103,8 +112,7 @@ def _make(
         ranked = _ranked(clean, data.queries(split), corpus, settings.ranks[1])
         injected = inject_near(clean, settings.share, seed, ranked, settings.ranks)
     else:
-        inject = inject_mismatched if settings.kind == "mismatched" else inject_false_negatives
-        injected = inject(clean, settings.share, seed)
+        injected = _INJECTIONS[settings.kind](clean, settings.share, seed)
     parts: dict[str, Part] = {}
     changed = (f"qrels/{split}/", f"negatives/{split}/")
     for name in data.artifact.parts():

@@ -67,9 +67,10 @@ class DataConfig(Config):
 class NoiseInjectionConfig(Config):
     """Noise put into the training split on purpose, with the truth kept in columns."""
 
-    kind: Literal["mismatched", "near", "false_negatives"] = "mismatched"
+    kind: Literal["mismatched", "near", "judged", "false_negatives"] = "mismatched"
     """``mismatched``: the positive is replaced by an unrelated passage; ``near``: by a positive of another query that
-    BM25 ranks high for this query; ``false_negatives``: known positives of queries with several are planted among the
+    BM25 ranks high for this query; ``judged``: passages that people judged wrong (relevance 0) count as positives, as
+    where nobody has judged; ``false_negatives``: known positives of queries with several are planted among the
     hard negatives."""
 
     ranks: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (5, 50)
@@ -77,7 +78,8 @@ class NoiseInjectionConfig(Config):
 
     share: float = Field(default=0.2, ge=0, le=1)
     """Share of the eligible queries that is made noisy: all with a positive; for ``near`` those with passages at these
-    ranks; for ``false_negatives`` those with several positives."""
+    ranks; for ``judged`` those with a passage that is judged wrong; for ``false_negatives`` those with several
+    positives."""
 
     @field_validator("ranks")
     @classmethod

@@ -1,9 +1,10 @@
 """Noise put into training data on purpose, to measure methods against the truth.
 
-Three kinds, functions of (seed, query id) and of the set of training queries, never of the order of rows:
+Four kinds, functions of (seed, query id) and of the set of training queries, never of the order of rows:
 
 - *mismatched*: all positives of some queries are replaced by positives of other queries;
 - *near*: by positives of other queries that rank high for the query, which are harder to find;
+- *judged*: what people judged wrong counts as right, as where nobody has judged; this noise is real;
 - *false negatives*: of some queries with several positives all but one are planted among the negatives.
 
 Where queries have partitions, the other queries are those of the query's partition.
@@ -18,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raydr.data.schema import NEGATIVES, to_table
 from raydr.data.tables import choose_queries, pairs_of, passages_by_query, relevant
@@ -163,6 +165,33 @@ def inject_near(
         places = query_rng(seed, 0, query_id, "inject near").permutation(len(near[query_id]))
         drawn[query_id] = [near[query_id][at] for at in places[: len(split.positives[query_id])]]
     return _replaced(split, drawn, len(near))
+
+
+def inject_judged(split: CleanSplit, share: float, seed: int) -> Injected:
+    """Take the passages judged wrong of round(share · eligible) queries for positives.
+
+    Eligible are queries with a judgment of relevance 0. Their passages leave the negatives.
+
+    Args:
+        split: the training split.
+        share: share of the eligible queries.
+        seed: decides which queries.
+
+    Raises:
+        DataError: no query is eligible.
+    """
+    eligible = passages_by_query(split.qrels.filter(pc.less_equal(split.qrels["relevance"], 0)))
+    if share > 0 and not eligible:
+        raise DataError(
+            "no training query has a passage that is judged wrong (relevance 0): use inject_noise.kind mismatched"
+        )
+    chosen = choose_queries(eligible, round(share * len(eligible)), seed, _PURPOSE)
+    wrong = {(query_id, passage_id) for query_id in chosen for passage_id in eligible[query_id]}
+    rows: list[dict[str, Any]] = split.qrels.to_pylist()
+    for row in rows:
+        if (row["query_id"], row["passage_id"]) in wrong:
+            row.update(relevance=1, noise=MISMATCHED)
+    return Injected(to_table("qrels", rows), _without(split.negatives, wrong), len(eligible), len(chosen), len(wrong))
 
 
 def inject_false_negatives(split: CleanSplit, share: float, seed: int) -> Injected:

@@ -8,7 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from raydr.data.noise_injection import CleanSplit, Injected, inject_false_negatives, inject_mismatched, inject_near
+from raydr.data.noise_injection import (
+    CleanSplit,
+    Injected,
+    inject_false_negatives,
+    inject_judged,
+    inject_mismatched,
+    inject_near,
+)
 from raydr.data.schema import to_table
 from raydr.errors import DataError
 
@@ -200,6 +207,24 @@ def test_without_several_positives_nothing_can_be_planted() -> None:
         inject_false_negatives(CleanSplit(qrels, NONE, content_of(qrels)), 0.2, seed=0)
 
 
+def test_passages_judged_wrong_become_positives_whose_truth_is_known() -> None:
+    qrels = make_qrels(10)
+    negatives = to_table(
+        "negatives",
+        [{"query_id": "q0", "passage_id": passage, "miner": "source", "rank": 1} for passage in ("p1.0", "p5.0")],
+    )
+    made = inject_judged(CleanSplit(qrels, negatives, content_of(qrels)), 1.0, seed=0)
+    wrong = {(row["query_id"], row["passage_id"]) for row in qrels.to_pylist() if not row["relevance"]}
+    assert {(row["query_id"], row["passage_id"]) for row in made.qrels.to_pylist() if row["noise"]} == wrong
+    assert all(row["relevance"] == 1 for row in made.qrels.to_pylist())
+    assert (made.num_eligible_queries, made.num_noisy_queries, made.num_noisy_rows) == (10, 10, 10)
+    # What counts as a positive is no negative any more.
+    assert made.negatives["passage_id"].to_pylist() == ["p5.0"]
+    right = to_table("qrels", [{"query_id": "q", "passage_id": "p"}])
+    with pytest.raises(DataError, match="no training query has a passage that is judged wrong"):
+        inject_judged(CleanSplit(right, NONE, content_of(right)), 1.0, seed=0)
+
+
 def test_noise_is_not_injected_twice() -> None:
     qrels = make_qrels(10)
     made = inject_mismatched(CleanSplit(qrels, NONE, content_of(qrels)), 0.5, seed=0)
@@ -208,7 +233,7 @@ def test_noise_is_not_injected_twice() -> None:
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives, near_of_all])
+@pytest.mark.parametrize("inject", [inject_mismatched, inject_judged, inject_false_negatives, near_of_all])
 def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
     qrels = make_qrels(40, num_positives=2)
     content = content_of(qrels)
@@ -221,7 +246,7 @@ def test_the_order_of_rows_changes_nothing(inject: Any) -> None:
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("inject", [inject_mismatched, inject_false_negatives, near_of_all])
+@pytest.mark.parametrize("inject", [inject_mismatched, inject_judged, inject_false_negatives, near_of_all])
 def test_more_noise_contains_less_noise(inject: Any) -> None:
     qrels = make_qrels(40, num_positives=2)
     less, more = (inject(CleanSplit(qrels, NONE, content_of(qrels)), share, seed=5) for share in (0.2, 0.4))

@@ -117,6 +117,7 @@ def test_a_sentence_transformers_folder_gives_its_own_vectors(name: str, tmp_pat
     }
     assert {key: settings[key] for key in expected} == expected
     assert replaced(config.model_dump()) == ""
+    assert config.is_retriever
     mine, theirs = vectors(config), SentenceTransformer(folder, device="cpu")
     prompts = theirs.prompts
     of_query = theirs.encode_query(TEXTS) if prompts["query"] else theirs.encode(TEXTS)

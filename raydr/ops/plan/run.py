@@ -13,7 +13,6 @@ from raydr.console import console, duration, prose
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.distributed.resources import cluster_capacity
-from raydr.errors import ConfigError
 from raydr.ops.plan.estimate import Estimator
 from raydr.ops.plan.trials import Trials
 from raydr.pipeline.forecast import FORECAST_FILE, GIB, Forecast

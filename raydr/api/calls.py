@@ -10,7 +10,8 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from raydr.config.files import merged
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
+from raydr.console import only_warnings
 from raydr.data.pairs_in_memory import place_pairs
 from raydr.errors import ConfigError
+from raydr.pipeline.session import Session, open_session
 
 if TYPE_CHECKING:
     from raydr.data.pairs_in_memory import Pairs
@@ -63,7 +66,7 @@ def call_config(
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)
-        raw["data"]["dev_split"] = ""
+        raw["data"] |= {"dev_split": "", "test_splits": []}
     raw |= {
         "workdir": place,
         "seed": seed,
@@ -72,6 +75,13 @@ def call_config(
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
     return RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+
+
+@contextmanager
+def call_session(config: RunConfig, verbose: bool) -> Iterator[Session]:
+    """Open the session of a call, which prints warnings alone unless it is verbose."""
+    with nullcontext() if verbose else only_warnings(), open_session(config) as session:
+        yield session
 
 
 def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -101,7 +111,7 @@ def is_config(argument: object) -> TypeGuard[RunConfig]:
     return path.suffix in (".yaml", ".yml") or not (path.suffix or "://" in str(argument) or path.expanduser().exists())
 
 
-def refuse_options(function: str, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+def refuse_options(function: str, options: Mapping[str, Any], arguments: tuple[Any, ...] = ()) -> None:
     """Reject options of configs in a call with pairs.
 
     Raises:
@@ -110,6 +120,17 @@ def refuse_options(function: str, arguments: tuple[Any, ...], options: Mapping[s
     if arguments or options:
         named = ", ".join(options) or f"{len(arguments)} further arguments"
         raise ConfigError(f"raydr.{function} with pairs does not take {named}; pass a RunConfig to use these")
+
+
+def refuse_pair_options(function: str, options: Mapping[str, Any]) -> None:
+    """Reject options of pairs in a call with a config.
+
+    Raises:
+        ConfigError: an option differs from its default.
+    """
+    defaults = {"loss": "npc", "seed": 0}
+    if changed := [name for name, value in options.items() if value != defaults.get(name)]:
+        raise ConfigError(f"raydr.{function} with a config does not take {', '.join(changed)}: change the config")
 
 
 @cache

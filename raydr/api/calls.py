@@ -20,8 +20,9 @@ from raydr.config.files import merged
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import only_warnings
-from raydr.data.pairs_in_memory import place_pairs
-from raydr.errors import ConfigError
+from raydr.data.pairs_in_memory import check_rows, place_pairs
+from raydr.data.readers.pairs import PairsReader
+from raydr.errors import ConfigError, DataError
 from raydr.pipeline.session import Session, open_session
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ def call_config(
     place = str(workdir) if workdir is not None else _temporary_folder()
     # A call computes on this machine, so it reads local files.
     local_folder = place if "://" not in place else _temporary_folder()
-    raw = first_config(place_pairs(pairs, f"{local_folder}/{_PAIRS}")).raw
+    placed, in_memory = place_pairs(pairs, f"{local_folder}/{_PAIRS}"), not isinstance(pairs, str | Path)
+    first = first_config(placed, "pairs" if in_memory else "")
+    given, raw = settings_of_call(settings), first.raw
+    if in_memory and not first.trains and "train_split" not in given.get("data", {}):
+        raise DataError("pairs has no training split: name a split train, or leave the column of splits out")
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)
@@ -74,14 +79,25 @@ def call_config(
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
-    return RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+    return RunConfig.parse(merged(merged(raw, sections or {}), given), "settings")
 
 
 @contextmanager
-def call_session(config: RunConfig, verbose: bool) -> Iterator[Session]:
-    """Open the session of a call, which prints warnings alone unless it is verbose."""
-    with nullcontext() if verbose else only_warnings(), open_session(config) as session:
-        yield session
+def call_session(config: RunConfig, verbose: bool, pairs: Pairs = "") -> Iterator[Session]:
+    """Open the session of a call, which prints warnings alone unless it is verbose.
+
+    Args:
+        config: config of the call.
+        verbose: print progress and tables too.
+        pairs: of the call. If they are in memory, an error names rows of this argument, not of the placed file.
+    """
+    try:
+        with nullcontext() if verbose else only_warnings(), open_session(config) as session:
+            yield session
+    except DataError:
+        if not isinstance(pairs, str | Path) and isinstance(config.data.reader, PairsReader):
+            check_rows(config.data.reader, config.data.max_bad_rows)
+        raise
 
 
 def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -59,7 +59,7 @@ def find_noise(
     """
     sections = {} if cross_fit is None else {"cross_fit": {"num_epochs": 2 if cross_fit else 0}}
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
-    with call_session(config, verbose) as session:
+    with call_session(config, verbose, pairs) as session:
         return find_mismatched(session, config.data.train_split)
 
 
@@ -95,7 +95,7 @@ def find_false_negatives(
     _check_judge(judge)
     sections = _mining(candidates, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
-    with call_session(config, verbose) as session:
+    with call_session(config, verbose, pairs) as session:
         return find_false_candidates(session, config.data.train_split, judge, candidates)
 
 
@@ -141,7 +141,7 @@ def mine_hard_negatives(
     name = miners[miner]
     sections = _mining(name, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
-    with call_session(config, verbose) as session:
+    with call_session(config, verbose, pairs) as session:
         split, recipe = config.data.train_split, session.recipe
         mined = recipe.candidates(split, name)
         if judge is not None:

@@ -170,7 +170,7 @@ def train(
         section["optimizer"] = {"learning_rate": learning_rate}
     sections = {"train": section}
     config = call_config(cast("Pairs", pairs), sections=sections, hold_out=True, **common)  # type: ignore[arg-type]
-    with call_session(config, verbose) as session:
+    with call_session(config, verbose, cast("Pairs", pairs)) as session:
         [trained] = session.make(session.recipe.trained(), moving=True)
         return Model(config, trained)
 
@@ -212,7 +212,7 @@ def evaluate(
         return evaluate_verb.evaluate(pairs, *arguments, **options)
     refuse_options("evaluate", options, arguments)
     config = call_config(cast("Pairs", pairs), model=model, seed=seed, workdir=workdir, settings=settings)
-    with call_session(config, verbose) as session:
+    with call_session(config, verbose, cast("Pairs", pairs)) as session:
         return _measured(session, [config.data.train_split], [BM25, UNTRAINED])
 
 

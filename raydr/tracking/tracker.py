@@ -115,10 +115,10 @@ class RunAddress:
 def metric_name(name: str) -> str:
     """A name that MLflow accepts, without spaces: it makes groups of what is before a slash.
 
-    >>> metric_name("test/bm25/recall@20 (qrels)"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
+    >>> metric_name("test/bm25/recall@20"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
     ('test/bm25/recall_20', 'accuracy_5_answer', 'dev_RR_10')
     """
-    return re.sub(r"[^\w\-.:/]+", "_", name.removesuffix(" (qrels)"), flags=re.ASCII).rstrip("_")
+    return re.sub(r"[^\w\-.:/]+", "_", name, flags=re.ASCII).rstrip("_")
 
 
 class _Writer:

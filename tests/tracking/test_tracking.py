@@ -91,7 +91,7 @@ def test_parent_stages_params_metrics_and_files(tmp_path: Path) -> None:
     with open_run(CONFIG, "trial", Folder(str(tmp_path)), {"config": "f1"}) as run:
         run.log_params({"train": {"loss": {"name": "rcl", "beta": 0.3}}, "seed": 1})
         with run.stage("train", {"dataset": "f2"}) as stage:
-            stage.log_metrics({"loss": 2.0, "recall@20 (qrels)": 0.5}, step=1)
+            stage.log_metrics({"loss": 2.0, "recall@20": 0.5}, step=1)
             stage.log_metrics({"loss": 1.0}, step=2)
             stage.log_artifact(picture, "plots")
             stage.log_text("hello", "notes/a.txt")

@@ -140,16 +140,16 @@ def detail(message: str) -> None:
         say(message)
 
 
-def prose(message: str, style: str = "", out: Console = console) -> None:
+def prose(message: str, style: str = "", out: Console | None = None) -> None:
     """Print sentences, wrapped between words on a terminal, else unwrapped; paths are never cut."""
     width = console.width if console.is_terminal else _WHOLE_LINE
     for line in message.split("\n"):
         whole = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-        out.print(whole, style=style, markup=False)
+        (out or console).print(whole, style=style, markup=False)
 
 
 def warn(message: str) -> None:
-    prose(f"warning: {message}", "yellow", _warnings if console.quiet else console)
+    prose(f"warning: {message}", "yellow", _warnings if console.quiet else None)
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -65,9 +65,7 @@ def call_config(
     local_folder = place if "://" not in place else _temporary_folder()
     placed, in_memory = place_pairs(pairs, f"{local_folder}/{_PAIRS}"), not isinstance(pairs, str | Path)
     first = first_config(placed, "pairs" if in_memory else "")
-    given, raw = settings_of_call(settings), first.raw
-    if in_memory and not first.trains and "train_split" not in given.get("data", {}):
-        raise DataError("pairs has no training split: name a split train, or leave the column of splits out")
+    raw = first.raw
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)
@@ -79,7 +77,10 @@ def call_config(
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
-    return RunConfig.parse(merged(merged(raw, sections or {}), given), "settings")
+    config = RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+    if in_memory and not first.trains and "train_split" not in config.data.model_fields_set:
+        raise DataError("pairs has no training split: name a split train, or leave the column of splits out")
+    return config
 
 
 @contextmanager

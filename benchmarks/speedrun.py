@@ -27,7 +27,7 @@ from raydr.pipeline.session import open_session
 from raydr.store.folder import Folder
 
 SYSTEM = "trained"
-MEASURE = "recall@20 (qrels)"
+MEASURE = "recall@20"
 #: What has to be reached on dev.
 GOAL = 0.80
 #: Seconds between two looks at what has run.

@@ -51,6 +51,8 @@ class _SafeConsole(Console):
 
 
 console = _SafeConsole(stderr=True, highlight=False, soft_wrap=True)
+#: Prints warnings while ``console`` is quiet.
+_warnings = _SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def output() -> Console:
@@ -115,8 +117,21 @@ def be_verbose() -> None:
     _Verbosity.details = True
 
 
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Print nothing but warnings inside the block, in all threads of the process."""
+    _Verbosity.quiet_blocks += 1
+    console.quiet = True
+    try:
+        yield
+    finally:
+        _Verbosity.quiet_blocks -= 1
+        console.quiet = _Verbosity.quiet_blocks > 0
+
+
 class _Verbosity:
     details = False
+    quiet_blocks = 0
 
 
 def detail(message: str) -> None:
@@ -125,16 +140,16 @@ def detail(message: str) -> None:
         say(message)
 
 
-def prose(message: str, style: str = "") -> None:
+def prose(message: str, style: str = "", out: Console | None = None) -> None:
     """Print sentences, wrapped between words on a terminal, else unwrapped; paths are never cut."""
     width = console.width if console.is_terminal else _WHOLE_LINE
     for line in message.split("\n"):
         whole = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-        console.print(whole, style=style, markup=False)
+        (out or console).print(whole, style=style, markup=False)
 
 
 def warn(message: str) -> None:
-    prose(f"warning: {message}", "yellow")
+    prose(f"warning: {message}", "yellow", _warnings if console.quiet else None)
 
 
 def show_table(title: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
@@ -222,7 +237,7 @@ class ProgressBar:
 @contextmanager
 def progress_bar(description: str, total: float, unit: str) -> Iterator[ProgressBar]:
     """Show a bar with rate and ETA on a terminal; otherwise print two lines a minute."""
-    quiet = bool(os.environ.get("CI")) or not sys.stderr.isatty()
+    quiet = console.quiet or bool(os.environ.get("CI")) or not sys.stderr.isatty()
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

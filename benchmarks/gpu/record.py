@@ -73,6 +73,7 @@ class Record:
             figures = measure()
         except torch.OutOfMemoryError as error:
             figures = {"outcome": f"out of memory: {str(error).splitlines()[0][:90]}"}
+        # Whatever a row raises: the next rows use the rented GPU, and the command fails at its end.
         except Exception as error:
             self.failures[f"{part}: {name}"] = traceback.format_exc()
             figures = {"outcome": f"{type(error).__name__}: {error}"[:120]}
@@ -87,6 +88,7 @@ class Record:
         """Measure the rows of a part; the next one follows also if this one cannot begin."""
         try:
             measure()
+        # As for a row.
         except Exception:
             self.failures[name] = traceback.format_exc()
             self.write()

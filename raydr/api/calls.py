@@ -10,7 +10,8 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -18,8 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from raydr.config.files import merged
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
-from raydr.data.pairs_in_memory import place_pairs
-from raydr.errors import ConfigError
+from raydr.console import only_warnings
+from raydr.data.pairs_in_memory import check_rows, place_pairs
+from raydr.data.readers.pairs import PairsReader
+from raydr.errors import ConfigError, DataError
+from raydr.pipeline.session import Session, open_session
 
 if TYPE_CHECKING:
     from raydr.data.pairs_in_memory import Pairs
@@ -59,11 +63,13 @@ def call_config(
     place = str(workdir) if workdir is not None else _temporary_folder()
     # A call computes on this machine, so it reads local files.
     local_folder = place if "://" not in place else _temporary_folder()
-    raw = first_config(place_pairs(pairs, f"{local_folder}/{_PAIRS}")).raw
+    placed, in_memory = place_pairs(pairs, f"{local_folder}/{_PAIRS}"), not isinstance(pairs, str | Path)
+    first = first_config(placed, "pairs" if in_memory else "")
+    raw = first.raw
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)
-        raw["data"]["dev_split"] = ""
+        raw["data"] |= {"dev_split": "", "test_splits": []}
     raw |= {
         "workdir": place,
         "seed": seed,
@@ -71,7 +77,28 @@ def call_config(
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
-    return RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+    config = RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+    if in_memory and not first.trains and "train_split" not in config.data.model_fields_set:
+        raise DataError("pairs has no training split: name a split train, or leave the column of splits out")
+    return config
+
+
+@contextmanager
+def call_session(config: RunConfig, verbose: bool, pairs: Pairs = "") -> Iterator[Session]:
+    """Open the session of a call, which prints warnings alone unless it is verbose.
+
+    Args:
+        config: config of the call.
+        verbose: print progress and tables too.
+        pairs: of the call. If they are in memory, an error names rows of this argument, not of the placed file.
+    """
+    try:
+        with nullcontext() if verbose else only_warnings(), open_session(config) as session:
+            yield session
+    except DataError:
+        if not isinstance(pairs, str | Path) and isinstance(config.data.reader, PairsReader):
+            check_rows(config.data.reader, config.data.max_bad_rows)
+        raise
 
 
 def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -101,7 +128,7 @@ def is_config(argument: object) -> TypeGuard[RunConfig]:
     return path.suffix in (".yaml", ".yml") or not (path.suffix or "://" in str(argument) or path.expanduser().exists())
 
 
-def refuse_options(function: str, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+def refuse_options(function: str, options: Mapping[str, Any], arguments: tuple[Any, ...] = ()) -> None:
     """Reject options of configs in a call with pairs.
 
     Raises:
@@ -110,6 +137,17 @@ def refuse_options(function: str, arguments: tuple[Any, ...], options: Mapping[s
     if arguments or options:
         named = ", ".join(options) or f"{len(arguments)} further arguments"
         raise ConfigError(f"raydr.{function} with pairs does not take {named}; pass a RunConfig to use these")
+
+
+def refuse_pair_options(function: str, options: Mapping[str, Any]) -> None:
+    """Reject options of pairs in a call with a config.
+
+    Raises:
+        ConfigError: an option differs from its default.
+    """
+    defaults = {"loss": "npc", "seed": 0}
+    if changed := [name for name, value in options.items() if value != defaults.get(name)]:
+        raise ConfigError(f"raydr.{function} with a config does not take {', '.join(changed)}: change the config")
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from raydr.api.calls import call_config, settings_of_call
+from raydr.api.calls import call_config, call_session, settings_of_call
 from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
@@ -18,7 +18,6 @@ from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
 from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import Judge, judge_class
 from raydr.pipeline.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
-from raydr.pipeline.session import open_session
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +34,7 @@ def find_noise(
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    verbose: bool = False,
 ) -> Noise:
     """Detect the pairs whose passage does not belong to the query.
 
@@ -51,6 +51,7 @@ def find_noise(
         seed: seed of folds, batches and random passages.
         workdir: folder of the artefacts; None: a temporary folder of the process.
         settings: further settings of a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.
+        verbose: print progress and tables; False: only warnings.
 
     Raises:
         DataError: a row or column is invalid; the message names it.
@@ -58,7 +59,7 @@ def find_noise(
     """
     sections = {} if cross_fit is None else {"cross_fit": {"num_epochs": 2 if cross_fit else 0}}
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
-    with open_session(config) as session:
+    with call_session(config, verbose, pairs) as session:
         return find_mismatched(session, config.data.train_split)
 
 
@@ -72,6 +73,7 @@ def find_false_negatives(
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    verbose: bool = False,
 ) -> FalseNegatives:
     """Detect candidate negatives that answer their query.
 
@@ -82,7 +84,7 @@ def find_false_negatives(
         judge: judge of negatives: ``near_duplicate``, ``margin``, ``guide``, ``sieve``, ... (docs/methods.md).
         num_candidates: candidates of each query, at most.
         model: model of the judge; None: a MiniLM from an installed package.
-        seed, workdir, settings: as in :func:`find_noise`.
+        seed, workdir, settings, verbose: as in :func:`find_noise`.
 
     Raises:
         DataError: a row or column is invalid, or a candidate's query is unknown.
@@ -93,7 +95,7 @@ def find_false_negatives(
     _check_judge(judge)
     sections = _mining(candidates, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
-    with open_session(config) as session:
+    with call_session(config, verbose, pairs) as session:
         return find_false_candidates(session, config.data.train_split, judge, candidates)
 
 
@@ -108,6 +110,7 @@ def mine_hard_negatives(
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    verbose: bool = False,
 ) -> pd.DataFrame:
     """Mine hard negatives, without those that a judge takes for positives.
 
@@ -118,7 +121,7 @@ def mine_hard_negatives(
         num_candidates: judged candidates of each query.
         judge: as in :func:`find_false_negatives`; None: keep all.
         model: as in :func:`find_false_negatives`.
-        seed, workdir, settings: as in :func:`find_noise`.
+        seed, workdir, settings, verbose: as in :func:`find_noise`.
 
     Returns:
         A row for each negative: ``query``, ``positive``, ``negative``, and its ``rank`` among the candidates, from 1.
@@ -138,7 +141,7 @@ def mine_hard_negatives(
     name = miners[miner]
     sections = _mining(name, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
-    with open_session(config) as session:
+    with call_session(config, verbose, pairs) as session:
         split, recipe = config.data.train_split, session.recipe
         mined = recipe.candidates(split, name)
         if judge is not None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from raydr.api.calls import call_config, is_config, refuse_options
+from raydr.api.calls import call_config, call_session, is_config, refuse_options, refuse_pair_options
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places
-from raydr.config.run import RunConfig
+from raydr.config.run import AnyConfig, RunConfig
+from raydr.console import only_warnings
 from raydr.data.pairs_in_memory import Pairs
+from raydr.errors import ConfigError
 from raydr.ops.export import export_model
-from raydr.pipeline.session import Session, open_session
+from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.verbs import evaluation as evaluate_verb
@@ -31,10 +33,12 @@ class Model:
     Args:
         config: config of its run; ``config.to_yaml()`` repeats it on the command line.
         artifact: files of the model.
+        name: name of the model in the working folder.
     """
 
     config: RunConfig
     artifact: Artifact = field(repr=False)
+    name: str = TRAINED
 
     @property
     def folder(self) -> str:
@@ -42,7 +46,12 @@ class Model:
         return str(self.artifact.local_folder())
 
     def sentence_transformer(self) -> SentenceTransformer:
-        """The model as a ``SentenceTransformer``."""
+        """The model as a ``SentenceTransformer``.
+
+        Raises:
+            ConfigError: the model is a ranker.
+        """
+        self._check_retriever()
         from sentence_transformers import SentenceTransformer
 
         return SentenceTransformer(self.folder)
@@ -52,30 +61,54 @@ class Model:
 
         Returns:
             Path of the folder.
-        """
-        places = Places.of(self.config.workdir)
-        places.point(f"models/{TRAINED}", self.artifact.manifest.identity.kind, self.artifact.fingerprint)
-        return str(export_model(places, TRAINED, Folder(str(folder)).absolute(), again=True).folder)
 
-    def evaluate(self, pairs: Pairs | None = None, *, workdir: str | Path | None = None) -> pd.DataFrame:
+        Raises:
+            ConfigError: the model is a ranker.
+        """
+        self._check_retriever()
+        places = Places.of(self.config.workdir)
+        places.point(f"models/{self.name}", self.artifact.manifest.identity.kind, self.artifact.fingerprint)
+        with only_warnings():
+            return str(export_model(places, self.name, Folder(str(folder)).absolute(), again=True).folder)
+
+    def evaluate(
+        self, pairs: Pairs | None = None, *, workdir: str | Path | None = None, verbose: bool = False
+    ) -> pd.DataFrame:
         """Evaluate BM25, the untrained checkpoint and the model, with intervals.
 
         Args:
             pairs: queries and passages, as in :func:`evaluate`. None: the held-out split, searched in the whole
                 training corpus.
-            workdir: as in :func:`evaluate`.
+            workdir, verbose: as in :func:`evaluate`.
 
         Returns:
             A row for each split, system and measure: ``mean``, interval ``low`` and ``high``, and ``num_queries``.
+
+        Raises:
+            ConfigError: the model is a ranker.
         """
+        self._check_retriever()
         if pairs is not None:
-            return evaluate(pairs, model=self.folder, workdir=workdir)
-        with open_session(self.config) as session:
-            return _measured(session, self.config.data.test_splits, [BM25, UNTRAINED, TRAINED])
+            return evaluate(pairs, model=self.folder, workdir=workdir, verbose=verbose)
+        with call_session(self.config, verbose) as session:
+            return _measured(session, self.config.data.test_splits, [BM25, UNTRAINED, self.name])
+
+    def _check_retriever(self) -> None:
+        if self.artifact.kind != "model":
+            raise ConfigError(
+                f"{self.name} is a ranker, no retriever: open {self.artifact.folder} as a CrossEncoder of "
+                "sentence_transformers; raydr.rerank and raydr.evaluate use it in its run"
+            )
 
 
 @overload
-def train(pairs: RunConfig, /, *arguments: Any, **options: Any) -> list[Artifact]: ...
+def train(
+    pairs: AnyConfig, *, name: str = ..., negatives: str = ..., dataset: str = ..., again: bool = ...
+) -> Model: ...
+@overload
+def train(
+    pairs: AnyConfig, *, name: str = ..., negatives: str = ..., dataset: str = ..., again: bool = ..., dry_run: bool
+) -> Model | None: ...
 @overload
 def train(
     pairs: Pairs,
@@ -88,10 +121,11 @@ def train(
     seed: int = ...,
     workdir: str | Path | None = ...,
     settings: Mapping[str, Any] | None = ...,
+    verbose: bool = ...,
 ) -> Model: ...
 def train(
-    pairs: Pairs | RunConfig,
-    *arguments: Any,
+    pairs: Pairs | AnyConfig,
+    *,
     loss: str | Mapping[str, Any] = "npc",
     model: str | Path | None = None,
     num_epochs: int | None = None,
@@ -100,37 +134,45 @@ def train(
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    verbose: bool = False,
     **options: Any,
-) -> Model | list[Artifact]:
-    """Train a retriever on noisy pairs.
+) -> Model | None:
+    """Train a retriever on noisy pairs, or the model of a config.
 
     Args:
         pairs: as in :func:`find_noise`; several splits as a mapping (``train``, ``dev``, ``test``) or
-            ``datasets.DatasetDict``. Missing dev and test splits are held out, a tenth of the queries each. A
-            :class:`RunConfig` runs ``raydr train`` with its options.
+            ``datasets.DatasetDict``. Missing dev and test splits are held out, a tenth of the queries each. A config
+            (a :class:`RunConfig`, its path or its content) runs ``raydr train`` with its options, for example
+            ``name="ranker"``, and prints what the command prints.
         loss: ``npc`` detects and corrects mismatched pairs; ``nce`` trusts all; for others, with settings as a mapping,
             see docs/methods.md.
         model: checkpoint to start from, as in :func:`find_noise`.
         num_epochs, batch_size, learning_rate: training settings; None: those of ``raydr prepare FILE``.
-        seed, workdir, settings: as in :func:`find_noise`.
+        seed, workdir, settings, verbose: as in :func:`find_noise`.
+
+    Returns:
+        The model; None in a dry run of a config.
 
     Raises:
         DataError: a row or column is invalid; the message names it.
-        ConfigError: a setting is invalid.
+        ConfigError: a setting is invalid, or an option is of pairs alone, or of configs alone.
     """
-    if is_config(pairs):
-        return train_verb.train(pairs, *arguments, **options)
-    refuse_options("train", arguments, options)
     changed = {"num_epochs": num_epochs, "batch_size": batch_size}
+    common = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
+    if is_config(pairs):
+        refuse_pair_options("train", {"loss": loss, "learning_rate": learning_rate, **changed, **common})
+        config = RunConfig.of(pairs)
+        made = train_verb.train(config, **options)
+        return Model(config, made[0], str(options.get("name", TRAINED))) if made else None
+    refuse_options("train", options)
     section: dict[str, Any] = {"loss": loss, **{key: value for key, value in changed.items() if value is not None}}
     if learning_rate is not None:
         section["optimizer"] = {"learning_rate": learning_rate}
     sections = {"train": section}
-    common = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
     config = call_config(cast("Pairs", pairs), sections=sections, hold_out=True, **common)  # type: ignore[arg-type]
-    with open_session(config) as session:
-        [made] = session.make(session.recipe.trained(), moving=True)
-        return Model(config, made)
+    with call_session(config, verbose, cast("Pairs", pairs)) as session:
+        [trained] = session.make(session.recipe.trained(), moving=True)
+        return Model(config, trained)
 
 
 @overload
@@ -143,6 +185,7 @@ def evaluate(
     seed: int = ...,
     workdir: str | Path | None = ...,
     settings: Mapping[str, Any] | None = ...,
+    verbose: bool = ...,
 ) -> pd.DataFrame: ...
 def evaluate(
     pairs: Pairs | RunConfig,
@@ -151,6 +194,7 @@ def evaluate(
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    verbose: bool = False,
     **options: Any,
 ) -> pd.DataFrame | Evaluations:
     """Evaluate an untrained model and BM25: each query is searched among the passages of all pairs.
@@ -158,16 +202,17 @@ def evaluate(
     Args:
         pairs: as in :func:`find_noise`. A :class:`RunConfig` runs ``raydr evaluate`` with its options.
         model: as in :func:`find_noise`.
-        seed, workdir, settings: as in :func:`find_noise`.
+        seed, workdir, settings, verbose: as in :func:`find_noise`.
 
     Returns:
         As in :meth:`Model.evaluate`; the model is the system ``untrained``.
     """
     if is_config(pairs):
+        refuse_pair_options("evaluate", {"model": model, "seed": seed, "workdir": workdir, "settings": settings})
         return evaluate_verb.evaluate(pairs, *arguments, **options)
-    refuse_options("evaluate", arguments, options)
+    refuse_options("evaluate", options, arguments)
     config = call_config(cast("Pairs", pairs), model=model, seed=seed, workdir=workdir, settings=settings)
-    with open_session(config) as session:
+    with call_session(config, verbose, cast("Pairs", pairs)) as session:
         return _measured(session, [config.data.train_split], [BM25, UNTRAINED])
 
 

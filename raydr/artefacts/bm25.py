@@ -160,9 +160,7 @@ def search_bm25(
     Raises:
         DataError: the data set has no such split.
     """
-    queries = Dataset(dataset)
-    if split not in queries.splits:
-        queries.queries(split)
+    Dataset(dataset).require_split(split)
     sizes = dataset.sizes(f"queries/{split}")
     of_split = set(map(partition_of, sizes))
 

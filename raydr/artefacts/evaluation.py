@@ -105,7 +105,7 @@ def evaluation(
     )
 
 
-@artefact("evaluation", version=4, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
+@artefact("evaluation", version=5, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
 def evaluate(
     making: Building,
     pool: Pool,

@@ -41,7 +41,7 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
-from raydr.noise.verdict_report import summarize_verdicts
+from raydr.noise.verdict_report import reason_for_doubt, summarize_verdicts
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
@@ -321,6 +321,11 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
         warn(f"{judge.name} repeats the verdicts of {info['after']}: no verdict is doubtful")
     elif reason:
         warn(inconclusive(judge.name, reason))
+    elif doubt := reason_for_doubt(type(judge), info):
+        warn(
+            f"flags of {judge.name} are likely to be false: {doubt}. Use a stronger model "
+            "(judge.guide, judge.model), or look for mismatched pairs first (raydr audit)"
+        )
     if info.get("unjudged"):
         warn(
             f"{info['unjudged']:,} candidates have no verdict and stay unchanged: their queries have no positive, or "

@@ -59,15 +59,19 @@ class FirstConfig:
         return path
 
 
-def first_config(data: str) -> FirstConfig:
+def first_config(data: str, called: str = "") -> FirstConfig:
     """Make a config for a file or a folder, local or an fsspec URL.
+
+    Args:
+        data: path or URL.
+        called: name of the data in warnings; the path if empty.
 
     Raises:
         DataError: the format of the data is unknown.
     """
     recognised = recognise(data)
     if recognised.remark:
-        warn(recognised.remark)
+        warn(recognised.remark.replace(data, called or data))
     stem = data.rstrip("/").rpartition("/")[2].removesuffix(".gz")
     name = re.sub(r"[^A-Za-z0-9-]+", "-", stem.rpartition(".")[0] or stem).strip("-") or "data"
     splits = _splits(recognised.splits)

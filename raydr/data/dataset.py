@@ -55,6 +55,16 @@ class Dataset(ArtifactView):
     def splits(self) -> list[str]:
         return sorted({name.split("/")[1] for name in self.artifact.parts("queries")})
 
+    def require_split(self, split: str) -> None:
+        """
+        Raises:
+            DataError: the data set has no such split.
+        """
+        if split not in self.splits:
+            raise DataError(
+                f"the data set at {self.artifact.folder} has no split {split!r}; it has {', '.join(self.splits)}"
+            )
+
     def queries(self, split: str) -> pa.Table:
         return self._table("queries", split)
 
@@ -106,10 +116,7 @@ class Dataset(ArtifactView):
         return self.queries(split), self.qrels(split), pa.concat_tables([candidates, self.dropped(split)])
 
     def _table(self, name: str, split: str) -> pa.Table:
-        if split not in self.splits:
-            raise DataError(
-                f"the data set at {self.artifact.folder} has no split {split!r}; it has {', '.join(self.splits)}"
-            )
+        self.require_split(split)
         return read_split(self.artifact, name, split)
 
 

@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import ijson
@@ -49,7 +50,8 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
             yield text.encode()
 
     try:
-        for record, item in enumerate(ijson.items(ijson.from_iter(chunks()), "item", use_float=True), start=1):
+        for record, parsed in enumerate(ijson.items(ijson.from_iter(chunks()), "item"), start=1):
+            item = _with_floats(parsed)
             if not isinstance(item, dict):
                 bad_rows.add(record, f"record {record}: expected a JSON object, found {type(item).__name__}", item)
             elif is_damaged and _NOT_UTF8 in json.dumps(item, ensure_ascii=False):
@@ -57,11 +59,21 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
             else:
                 yield record, item
         return
-    except (ijson.JSONError, UnicodeDecodeError) as error:
+    # Python converts integers of at most 4,300 digits.
+    except (ijson.JSONError, ValueError) as error:
         problem = f"record {record + 1}: broken JSON: {str(error).splitlines()[0]}"
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         problem = f"the file is truncated or damaged ({error})"
     raise DataError(f"{path}: {problem}; the last good record is number {record}. Mend or fetch the file.")
+
+
+def _with_floats(value: Any) -> Any:
+    """Return the value as :mod:`json` reads it; ijson's own floats come with integers of 64 bits at most."""
+    if isinstance(value, dict):
+        return {key: _with_floats(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(entry) for entry in value]
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _opened(text: str) -> int:

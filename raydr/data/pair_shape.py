@@ -62,12 +62,13 @@ class PairShape:
     remark: str = ""
 
 
-def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
+def pair_shape(records: Sequence[Mapping[str, Any]], where: str, in_memory: bool = False) -> PairShape:
     """Recognise the shape of some records of a file.
 
     Args:
         records: the first ones, not none.
         where: they were read, for messages.
+        in_memory: whether they are an argument of a function, for which no config names the columns.
 
     Raises:
         DataError: no column is a query's, or a positive's; names the columns and what to set.
@@ -96,10 +97,13 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str) -> PairShape:
         positive = positive or next(name for name in texts if name != query)
     if query is None or positive is None:
         lacking = "queries" if query is None else "positives"
+        config = (
+            ", or write a config with reader: {name: pairs, files: {train: FILE}, columns: {query: ..., positive: "
+            "...}} (docs/data.md)"
+        )
         raise DataError(
             f"{where} has the columns {', '.join(map(repr, names))}, and none whose name says that it holds the "
-            f"{lacking}. Rename them to 'query' and 'positive', or write a config with reader: {{name: pairs, files: "
-            "{train: FILE}, columns: {query: ..., positive: ...}} (docs/data.md)"
+            f"{lacking}. Rename them to 'query' and 'positive'{'' if in_memory else config}"
         )
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
     # A column that some rows have otherwise is still that column: the reader names these rows.

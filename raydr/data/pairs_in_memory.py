@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 
 from raydr.data.inputs import absolute
 from raydr.data.pair_shape import pair_shape
+from raydr.data.quarantine import BadRows
+from raydr.data.readers.pairs import PairsReader
 from raydr.data.recognition import split_in
 from raydr.data.schema import write_parquet
 from raydr.errors import DataError
@@ -78,6 +80,32 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
     return str(place)
 
 
+def check_rows(reader: PairsReader, max_bad_rows: int) -> None:
+    """Read placed pairs, and refuse those in memory by their argument and row if more are bad than allowed.
+
+    Args:
+        reader: reads what :func:`place_pairs` has written.
+        max_bad_rows: rows that may be bad.
+
+    Raises:
+        DataError: too many rows are bad.
+    """
+    bad: list[tuple[str, BadRows]] = []
+    for source in reader.sources():
+        where = "pairs" if len(reader.files) == 1 else f"pairs[{source.split!r}]"
+        bad.append((where, BadRows(source.path, keep=1)))
+        for _ in reader.read(source, bad[-1][1]):
+            pass
+    count = sum(rows.count for _, rows in bad)
+    if count > max_bad_rows:
+        where, first = next((where, rows.kept[0]) for where, rows in bad if rows.count)
+        others = f" ({count:,} such rows)" if count > 1 else ""
+        raise DataError(
+            f"{where}, row {first.line - 1}: {first.reason}{others}. Change or leave out the row, or allow bad rows: "
+            f"settings={{'data': {{'max_bad_rows': {count}}}}}"
+        )
+
+
 def pair_table(pairs: PairTable, where: str) -> pa.Table:
     """Return the pairs of a split as an Arrow table, whose queries and positives are texts.
 
@@ -94,9 +122,9 @@ def pair_table(pairs: PairTable, where: str) -> pa.Table:
     table = _as_table(pairs, where)
     if not table.num_rows:
         raise DataError(f"{where} has no rows: give at least some (query, passage) pairs")
-    shape = pair_shape(table.slice(0, _LOOKED_AT).to_pylist(), where)
+    shape = pair_shape(table.slice(0, _LOOKED_AT).to_pylist(), where, in_memory=True)
     columns = shape.settings.get("columns", {})
-    for name in (columns.get("query"), columns.get("positive")):
+    for name in map(columns.get, ("query", "positive", "split")):
         if name is not None:
             _check_texts(table[name], name, where)
     return table

@@ -38,7 +38,7 @@ def parse_measures(names: Sequence[str], setting: str = "evaluate.measures") -> 
         ConfigError: a name is no measure; the message names it.
 
     >>> list(parse_measures(["R@20", "nDCG@10", "AP"]))
-    ['recall@20 (qrels)', 'nDCG@10', 'AP']
+    ['recall@20', 'nDCG@10', 'AP']
     """
     parsed: dict[str, Any] = {}
     for name in names:
@@ -86,13 +86,13 @@ def label(measure: str) -> str:
     """Return the display name of a measure; a recall always names its kind.
 
     >>> label("R@20"), label("Success@5"), label("RR@10")
-    ('recall@20 (qrels)', 'success@5 (qrels)', 'RR@10')
+    ('recall@20', 'success@5', 'RR@10')
     """
     match = _CUT_OFF.fullmatch(measure)
     if match is None:
         return measure
     extra = re.search(r"\([^)]*\)", measure)
-    return f"{_LONG_NAMES[match['name']]}{extra.group() if extra else ''}@{match['k']} (qrels)"
+    return f"{_LONG_NAMES[match['name']]}{extra.group() if extra else ''}@{match['k']}"
 
 
 def deepest_cutoff(measures: Iterable[Any]) -> int:
@@ -120,7 +120,7 @@ def score_queries(measures: Mapping[str, Any], qrels: Qrels, ranking: Ranking) -
 
     >>> values = score_queries(parse_measures(["RR@10", "R@1"]), {"q": {"a": 1}, "r": {"a": 1}}, {"q": ["b", "a"]})
     >>> values
-    {'RR@10': {'q': 0.5, 'r': 0.0}, 'recall@1 (qrels)': {'q': 0.0, 'r': 0.0}}
+    {'RR@10': {'q': 0.5, 'r': 0.0}, 'recall@1': {'q': 0.0, 'r': 0.0}}
     """
     run: dict[str, dict[str, float]] = {}
     for query_id, passage_ids in ranking.items():

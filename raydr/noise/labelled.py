@@ -105,7 +105,7 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
             f"{path}, taken as {subject}: all {len(labelled.wrong_N)} labels are alike; expected right and wrong ones"
         )
     if len(set(labelled.queries)) < 2:
-        raise DataError(f"{path}, taken as {subject}: there is one query; expected two or more, which are resampled")
+        raise DataError(f"{path}, taken as {subject}: there is one query; expected two or more to resample")
     return labelled
 
 

@@ -21,7 +21,7 @@ from raydr.data.dataset import Dataset, positives_of, query_texts
 from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries
 from raydr.pages.evaluation import telling_measure
-from raydr.pages.html import BrowsedQuery, QueryBrowser, measure_name, number
+from raydr.pages.html import BrowsedQuery, QueryBrowser, number
 from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.ranker import RankerRecord
 from raydr.pages.run import ModelRecord, RunRecord, run_page
@@ -173,7 +173,7 @@ def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
         passage_id: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
         for passage_id, title, text in zip(passages, texts.titles, texts.texts, strict=True)
     }
-    return QueryBrowser(systems, measure_name(measure), queries, len(table), shown)
+    return QueryBrowser(systems, measure, queries, len(table), shown)
 
 
 def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:

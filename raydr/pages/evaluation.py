@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset
 from raydr.evaluation.linking import GroupMean
 from raydr.pages.figure import metric_bars
-from raydr.pages.html import Page, measure_name, number
+from raydr.pages.html import Page, number
 
 _RECALL = "recall@k is the share of a query's judged positives among the first k passages."
 _ANSWER = (
@@ -61,7 +61,7 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
     rows = []
     for measure, summaries in _by_measure(result).items():
         best = max(summary.mean for summary in summaries)
-        row = [measure_name(measure), number(summaries[0].num_queries)]
+        row = [measure, number(summaries[0].num_queries)]
         for summary in summaries:
             star = "*" if len(summaries) > 1 and summary.mean == best else ""
             mark = star + ("" if len(letters) <= 26 else " ").join(ahead.get((measure, summary.system), ()))
@@ -99,7 +99,7 @@ def mean_with_interval(summary: MeasureSummary, interval: bool = True) -> str:
 def telling_measure(measures: Sequence[str]) -> str:
     """Return the measure by which a sentence compares systems.
 
-    >>> telling_measure(["recall@1 (qrels)", "RR@10"])
+    >>> telling_measure(["recall@1", "RR@10"])
     'RR@10'
     """
     return next((name for start in TELLING for name in measures if name.startswith(start)), measures[0])
@@ -114,7 +114,7 @@ def headline(result: EvaluationResult) -> str:
         (summary for summary in result.summaries if summary.measure == measure), key=lambda summary: -summary.mean
     )
     best = summaries[0]
-    figure = f"{measure_name(measure)} {mean_with_interval(best)}"
+    figure = f"{measure} {mean_with_interval(best)}"
     if len(summaries) == 1:
         return f"{best.system} has {figure} on {result.split}.{_without_flagged(result, measure)}"
     sure = {
@@ -140,7 +140,7 @@ def _without_flagged(result: EvaluationResult, measure: str) -> str:
             best = max(means, key=lambda summary: summary.mean)
             num_all = result.counts[best.system]["judged"]
             flagged = f"{num_all - subset.num_queries:,} of {num_all:,} queries"
-            figure = f"{best.system} has {measure_name(measure)} {mean_with_interval(best)}"
+            figure = f"{best.system} has {measure} {mean_with_interval(best)}"
             return f" {flagged} have a label that is probably wrong; without them {figure}."
     return ""
 
@@ -165,7 +165,7 @@ def comparison_rows(result: EvaluationResult) -> Table:
     rows = []
     for comparison in result.comparisons:
         difference = f"{comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}]"
-        row = [measure_name(comparison.measure), comparison.system, comparison.baseline, difference]
+        row = [comparison.measure, comparison.system, comparison.baseline, difference]
         row += map(p_text, (comparison.p, comparison.p_holm))
         rows.append([*row, *map(number, (comparison.wins, comparison.losses, comparison.ties))])
     return columns, rows
@@ -193,7 +193,7 @@ def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Ta
     for (_, group), by_measure in sorted(groups.items(), key=lambda item: order.index(item[0][0])):
         means = [f"{by_measure[measure].mean:.3f}" if measure in by_measure else "" for measure in measures]
         rows.append([group, number(max(mean.num_queries for mean in by_measure.values())), *means])
-    return ["queries of", "queries", *map(measure_name, measures)], rows
+    return ["queries of", "queries", *measures], rows
 
 
 def transposed(table: Table) -> Table:

@@ -44,15 +44,6 @@ def number(value: float | None, form: str = ",") -> str:
     return ABSENT if value is None else format(value, form)
 
 
-def measure_name(label: str) -> str:
-    """Return a measure's name without the mark of judgments, by which measures are computed unless they say otherwise.
-
-    >>> measure_name("recall@1 (qrels)"), measure_name("accuracy@1 (answer)")
-    ('recall@1', 'accuracy@1 (answer)')
-    """
-    return label.removesuffix(" (qrels)")
-
-
 @dataclass(frozen=True)
 class BrowsedQuery:
     """One query of a split.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from raydr.noise.detectors.base import Axis, MixtureFit, to_axis
-from raydr.pages.figure import COLORS, legend, png
+from raydr.pages.figure import COLORS, INK, legend, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +99,7 @@ class DetectedPairs:
                 axes.plot(x, np.exp(log_density), color=color, label=name)
         if self.boundary is not None:
             label = f"threshold {self.boundary:.3g}"
-            axes.axvline(self.boundary, color="#333333", linestyle="--", linewidth=1, label=label)
+            axes.axvline(self.boundary, color=INK, linestyle="--", linewidth=1, label=label)
 
 
 def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:

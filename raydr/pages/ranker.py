@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.pages.evaluation import EvaluationResult, comparison_rows
 from raydr.pages.figure import curves
-from raydr.pages.html import ABSENT, Page, measure_name, number
+from raydr.pages.html import ABSENT, Page, number
 
 _COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
 _LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."
@@ -77,8 +77,8 @@ def _trainings(page: Page, rankers: Sequence[RankerRecord]) -> None:
         page.picture(curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps"), "loss by epoch")
     for measure in dict.fromkeys(name for ranker in trained for name in ranker.info["dev"]):
         points = {ranker.name: ranker.points(measure) for ranker in trained if measure in ranker.info["dev"]}
-        title = f"{measure_name(measure)}, reranked"
-        picture = curves(points, title, "epoch", measure_name(measure), mark_best=True, top=1.0)
+        title = f"{measure}, reranked"
+        picture = curves(points, title, "epoch", measure, mark_best=True, top=1.0)
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
 
 
@@ -89,10 +89,7 @@ def _row(ranker: RankerRecord) -> list[str]:
     metrics = info["history"][chosen]["metrics"]
     drawn = ((info["num_hard_negatives"], "mined"), (info["num_random_negatives"], "random"))
     lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
-    dev = [
-        f"{measure_name(name.removeprefix('dev '))} {old:.3f} → {metrics[name]:.3f}"
-        for name, old in info["dev"].items()
-    ]
+    dev = [f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items()]
     # Non-breaking spaces keep the epochs in a line.
     row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}", f"{metrics['loss']:.4f}"]
     row += [", ".join(dev) or ABSENT, info["loss"], info.get("mined_by") or ABSENT, lists]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.evaluation import mean_with_interval, narrow, telling_measure
 from raydr.pages.figure import grid, look_of_line, looks_of
-from raydr.pages.html import ABSENT, Page, measure_name, number
+from raydr.pages.html import ABSENT, Page, number
 from raydr.pages.ranker import RankerRecord, ranker_section
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def refresh_rows(
             summary = round_.measure(split, measure)
             row.append(ABSENT if summary is None else mean_with_interval(summary, intervals))
         rows.append(row)
-    return ["arm", "round", *map(measure_name, measures)], rows
+    return ["arm", "round", *measures], rows
 
 
 def candidate_rows(rounds: Sequence[RoundResult]) -> tuple[list[str], list[list[str]]]:
@@ -168,7 +168,7 @@ def _headlines(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[
             measure = telling_measure(_measures(rounds, split))
             shown = {at: of_arm[at].measure(split, measure) for at in (min(of_arm), chosen) if at in of_arm}
             values = [f"{mean_with_interval(mean)} in round {at}" for at, mean in shown.items() if mean is not None]
-            line += f"; {measure_name(measure)} on {split} is {', '.join(values)}"
+            line += f"; {measure} on {split} is {', '.join(values)}"
         lines.append(f"{line}.")
     return lines or ["No round is finished."]
 
@@ -191,5 +191,5 @@ def _curves(rounds: Sequence[RoundResult], split: str) -> bytes:
         axes.set_xticks(sorted({round_.number for round_ in rounds}))
         axes.set(xlabel="round", ylim=(0, 1))
 
-    panels = [(measure_name(measure), partial(draw, measure)) for measure in _measures(rounds, split)]
+    panels = [(measure, partial(draw, measure)) for measure in _measures(rounds, split)]
     return grid(panels, f"{split}, by round")

@@ -10,7 +10,7 @@ from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
 from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, evaluation_section, headline
 from raydr.pages.figure import curves
-from raydr.pages.html import Page, QueryBrowser, measure_name, number
+from raydr.pages.html import Page, QueryBrowser, number
 from raydr.pages.ranker import RankerRecord, ranker_section
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
@@ -139,7 +139,7 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
     for model in models:
         best = model.info.get("best_epoch")
         metrics = next((row for row in model.history if row["epoch"] == best), model.history[-1])["metrics"]
-        dev = ", ".join(f"{measure_name(name)} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
+        dev = ", ".join(f"{name} {metrics[name]:.3f}" for name in model.dev_measures if name in metrics)
         last = model.history[-1]["metrics"].get("loss")
         row = [model.name, model.settings, number(model.info["num_examples"]), number(len(model.history))]
         row += [number(None if best is None else best + 1), dev, number(last, ".4f"), model.info["dtype"]]
@@ -150,9 +150,8 @@ def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequen
     page.picture(picture, "training loss by epoch")
     for measure in sorted({name for model in models for name in model.dev_measures}):
         points = {model.name: model.points(measure) for model in models if model.points(measure)}
-        name = measure_name(measure)
-        picture = curves(points, name, "epoch", name, mark_best=True, top=1.0, systems=systems)
-        page.picture(picture, f"{name} by epoch; the best epoch of each training is ringed, its value in the legend")
+        picture = curves(points, measure, "epoch", measure, mark_best=True, top=1.0, systems=systems)
+        page.picture(picture, f"{measure} by epoch; the best epoch of each training is ringed, its value in the legend")
 
 
 def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict[str, Any]]) -> None:

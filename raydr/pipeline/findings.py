@@ -19,6 +19,7 @@ from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_fla
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
+from raydr.noise.verdict_report import reason_for_doubt
 from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 
@@ -154,12 +155,14 @@ class FalseNegatives:
         table: a row for each judged candidate, the most suspicious first: ``query``, ``passage`` (the candidate),
             ``positive``, ``score`` (the judge's), ``flagged``, and ``why``.
         judge: name of the judge.
+        reason: why the flags are likely to be false; empty if nothing speaks for it.
         config: config of the run.
         verdicts: artefact behind the table.
     """
 
     table: pd.DataFrame
     judge: str
+    reason: str
     config: RunConfig = field(repr=False)
     verdicts: Artifact = field(repr=False)
 
@@ -176,6 +179,13 @@ class FalseNegatives:
     def summary(self) -> str:
         """Return the flagged share, the meaning of a flag, and the next step."""
         queries, flags = self.flagged["query"].nunique(), judge_class({"name": self.judge}).flags
+        if self.reason:
+            return (
+                f"The judge {self.judge} cannot tell which of {counted(len(self.table), 'candidate')} answer their "
+                f"query: {self.reason}.\n"
+                "Next: pass a stronger model: raydr.find_false_negatives(pairs, model=...); or look for mismatched "
+                "pairs: raydr.find_noise(pairs)."
+            )
         return (
             f"The judge {self.judge} flags {len(self.flagged):,} of {counted(len(self.table), 'candidate')} "
             f"({self.share:.1%}), of {counted(queries, 'query', 'queries')}.\n"
@@ -228,14 +238,15 @@ def find_false_candidates(session: Session, split: str, judge: str, miner: str) 
     frame = _verdict_frame(made, split).sort_values(["score", *_IDS], ascending=[False, True, True])
     query_ids = frame["query_id"].tolist()
     first = {query_id: passages[0] for query_id, passages in positives_of(dataset, split, query_ids).items()}
-    name = judge_class({"name": judge}).score_name
+    rule = judge_class({"name": judge})
     table = frame.assign(
         query=query_texts(dataset, split, query_ids),
         passage=_passages(corpus, frame["passage_id"].tolist()),
         positive=_passages(corpus, [first[query_id] for query_id in query_ids]),
-        why=[f"{name} {score:.3g}" for score in frame["score"]],
+        why=[f"{rule.score_name} {score:.3g}" for score in frame["score"]],
     )
-    return FalseNegatives(table[CANDIDATE_COLUMNS].reset_index(drop=True), judge, session.config, made)
+    table, reason = table[CANDIDATE_COLUMNS].reset_index(drop=True), reason_for_doubt(rule, made.info)
+    return FalseNegatives(table, judge, reason, session.config, made)
 
 
 def mined_triplets(mined: Artifact, dataset: Dataset, corpus: Corpus, split: str, num_negatives: int) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
@@ -109,13 +109,15 @@ class Recipe:
             split: the split.
             miner: whose candidates.
             model: the retriever that is asked; ``judge.model`` if empty.
-            label: ends the name in the working folder; by default a model that is not ``judge.model``.
+            label: ends the label, and the name in the working folder; the name by default ends with a model that is
+                not ``judge.model``.
         """
         self.dataset()
         own = self.config.judge.model
         asked = model or own
-        label = label or (asked if asked != own else "")
-        return RunJudging(self.context, split, self, miner or self.miner(), asked, label).verdicts(judge)
+        ending = label or (asked if asked != own else "")
+        made = RunJudging(self.context, split, self, miner or self.miner(), asked, ending).verdicts(judge)
+        return replace(made, label=f"{made.label}-{label}") if label else made
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
         """Declare the pairs and the candidates of a split that judges leave."""
@@ -336,4 +338,6 @@ class Recipe:
 
         verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
-        return self.named(f"audits/{label or model}-{split}", audit(self.context, model, verdicts, negatives, split))
+        made = audit(self.context, model, verdicts, negatives, split)
+        made = replace(made, label=f"{made.label}-{label}") if label else made
+        return self.named(f"audits/{label or model}-{split}", made)

@@ -174,13 +174,26 @@ def check_splits(inventory: Inventory, nodes: Sequence[Node]) -> None:
             split = node.arguments.get("split")
             if split is None or dataset.kind != "dataset" or inventory.manifest(dataset) is None:
                 continue
-            data = Dataset(inventory.open(dataset))
-            if split not in data.splits:
-                raise ConfigError(
-                    f"{node.label}: the data set at {data.artifact.folder} has no split {split!r}; it has "
-                    f"{', '.join(data.splits)}: name one of these with --split, or in data.train_split, data.dev_split "
-                    "('' for none) and data.test_splits"
-                )
+            check_split(inventory.open(dataset), split, node.label)
+
+
+def check_split(dataset: Artifact, split: str, label: str) -> None:
+    """Check that a data set has a split, without reading it.
+
+    Args:
+        dataset: the data set.
+        split: name of the split.
+        label: what needs the split, for the message.
+
+    Raises:
+        ConfigError: the split is missing.
+    """
+    splits = Dataset(dataset).splits
+    if split not in splits:
+        raise ConfigError(
+            f"{label}: the data set at {dataset.folder} has no split {split!r}; it has {', '.join(splits)}: name one "
+            "of these with --split, or in data.train_split, data.dev_split ('' for none) and data.test_splits"
+        )
 
 
 def log_made(tracker: Tracker, artifact: Artifact) -> None:

@@ -22,6 +22,7 @@ from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import Runner, check_splits, read_by, repair
 from raydr.store.artifact import Artifact
+from raydr.store.building import remove_remains
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker, open_run
 
@@ -129,6 +130,7 @@ class Session:
         new = self._claims.add(map(self.inventory.folder, nodes))
         for node in nodes:
             if self.inventory.folder(node) in new:
+                remove_remains(self.inventory.folder(node), node.kind)
                 self.inventory.forget(node)
 
     def prune(self, nodes: Iterable[Node]) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from raydr.errors import ArtifactError, DamagedError, FingerprintError
+from raydr.errors import ArtifactError, BusyError, DamagedError, FingerprintError
 from raydr.store.artifact import Artifact
 from raydr.store.contents import note_content
 from raydr.store.folder import Folder, side_by_side, write_part
@@ -68,9 +68,10 @@ class Building:
         )
         self.folder.write_sealed(MANIFEST, manifest.model_dump(mode="json"))
         self.folder.remove(DONE)
-        self.folder.remove(PLAN)
         for folder in self.scratch:
             folder.remove()
+        # Last: while it is there, the next session looks for what a kill has left.
+        self.folder.remove(PLAN)
         return Artifact(self.folder, manifest)
 
     def _versions(self) -> dict[str, str]:
@@ -153,6 +154,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
             if not overwrite:
                 there = Artifact.open(folder, identity.kind)
                 _check_same(folder, identity, there.manifest.identity)
+                _remove_remains(there)
                 yield there
                 return
             _refuse_files_of_others(folder)
@@ -172,6 +174,29 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
         folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
         yield Building(folder, identity, finished_parts(folder))
+
+
+def remove_remains(folder: Folder, kind: str) -> None:
+    """Remove what a process left that was killed behind the manifest; nothing while another process writes there.
+
+    Args:
+        folder: of an artefact, which may not exist.
+        kind: of the artefact.
+    """
+    if folder.exists(PLAN) and folder.exists(MANIFEST):
+        # A damaged artefact is set aside as a whole.
+        with suppress(BusyError, DamagedError), only_writer(folder):
+            _remove_remains(Artifact.open(folder, kind))
+
+
+def _remove_remains(made: Artifact) -> None:
+    folder, kept = made.folder, {MANIFEST, PLAN, *(name.split("/")[0] for name in made.manifest.parts)}
+    if folder.exists(PLAN):
+        folder.remove(DONE)
+        folder.remove_leftovers()
+        for name in {file.split("/")[0] for file in folder.files()} - kept:
+            folder.remove(name)
+        folder.remove(PLAN)
 
 
 def _refuse_files_of_others(folder: Folder) -> None:

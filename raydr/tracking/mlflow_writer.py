@@ -10,15 +10,14 @@ import fcntl
 import json
 import logging
 import os
-import pickle
 import shutil
 import sqlite3
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, redirect_stderr, suppress
 from io import StringIO
 from pathlib import Path
 from queue import Empty, Queue
@@ -77,15 +76,22 @@ class Log:
                 # What goes wrong is raised, and told once; MLflow would print a traceback at each metric.
                 logging.getLogger(logger).setLevel(logging.CRITICAL)
             with self._alone():
-                if not self.store.uri:
-                    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-                    # With a place for files that is a URI: MLflow writes a path as it is into an SQL command.
-                    SqlAlchemyStore(self.uri, self._files)
+                if not self.store.uri and not os.path.exists(self.store.workdir.path(DATABASE)):
+                    self._create_database()
                 client = MlflowClient(tracking_uri=self.uri)
                 client.search_experiments(max_results=1)
             self._client = client
         return self._client
+
+    def _create_database(self) -> None:
+        """Create the database in memory, then publish it whole: on a disk, MLflow's migrations wait for it each."""
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        # With a place for files that is a URI: MLflow writes a path as it is into an SQL command.
+        engine = SqlAlchemyStore("sqlite://", self._files).engine
+        with self.store.workdir.publish(DATABASE) as path, closing(sqlite3.connect(path)) as database:
+            engine.raw_connection().driver_connection.backup(database)
+        engine.dispose()
 
     @property
     def connected(self) -> bool:
@@ -191,12 +197,12 @@ class Log:
             metrics = [Metric(name, value, now, 0, model_id) for name, value in values.items()]
             client.log_batch(run.info.run_id, metrics=metrics)
 
-    def model(self, address: RunAddress, folder: Folder, name: str, registered: str) -> None:
+    def model(self, address: RunAddress, url: str, name: str, registered: str) -> None:
         """Log the files of a model as a model of MLflow 3, an output of the run: ``models:/ID`` and ``runs:/RUN/NAME``.
 
         MLflow's own function wants the model in memory, and opens sentence-transformers for it.
         """
-        local = Path(folder.localize_all())
+        local = Path(Folder(url).localize_all())
         if not (local / "modules.json").is_file() or not (local / "1_Pooling").is_dir():
             # Not one vector a text by one tower: sentence-transformers does not open it.
             return
@@ -308,16 +314,25 @@ def probe_tracking(store: Store) -> str:
     return ""
 
 
-def _receive(commands: Queue[_Command | None]) -> None:
+def _address(store: Store, raw: Mapping[str, Any]) -> RunAddress:
+    """Return the address whose fields ``raw`` has, as :func:`dataclasses.asdict` writes them."""
+    parent = raw["parent"] and _address(store, raw["parent"])
+    return RunAddress(store, raw["name"], raw["tags"], parent)
+
+
+def _receive(store: Store, commands: Queue[_Command | None]) -> None:
     """Take what comes in at once: who sends it must not wait."""
-    with suppress(EOFError, pickle.UnpicklingError):
-        while True:
-            commands.put(pickle.load(sys.stdin.buffer))
+    for line in sys.stdin.buffer:
+        # A verb that was killed may have left the last line incomplete.
+        with suppress(json.JSONDecodeError):
+            name, address, *details = json.loads(line)
+            commands.put((name, _address(store, address), tuple(details)))
     commands.put(None)
 
 
 def main() -> None:
-    """Entry point of the process: its input is the store, then commands."""
-    log, commands = Log(pickle.load(sys.stdin.buffer)), Queue[_Command | None]()
-    threading.Thread(target=_receive, args=[commands], daemon=True).start()
-    write_all(commands, log)
+    """Entry point of the process: its input is the store, then commands, each a line of JSON."""
+    raw, commands = json.loads(sys.stdin.buffer.readline()), Queue[_Command | None]()
+    store = Store(raw["uri"], raw["experiment"], Folder(**raw["workdir"]))
+    threading.Thread(target=_receive, args=[store, commands], daemon=True).start()
+    write_all(commands, Log(store))

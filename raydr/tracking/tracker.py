@@ -7,7 +7,7 @@ stops the work: what goes wrong leads to one warning.
 
 from __future__ import annotations
 
-import pickle
+import json
 import re
 import socket
 import subprocess
@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -115,10 +115,10 @@ class RunAddress:
 def metric_name(name: str) -> str:
     """A name that MLflow accepts, without spaces: it makes groups of what is before a slash.
 
-    >>> metric_name("test/bm25/recall@20 (qrels)"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
+    >>> metric_name("test/bm25/recall@20"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
     ('test/bm25/recall_20', 'accuracy_5_answer', 'dev_RR_10')
     """
-    return re.sub(r"[^\w\-.:/]+", "_", name.removesuffix(" (qrels)"), flags=re.ASCII).rstrip("_")
+    return re.sub(r"[^\w\-.:/]+", "_", name, flags=re.ASCII).rstrip("_")
 
 
 class _Writer:
@@ -155,7 +155,7 @@ class _Writer:
             try:
                 if self.process is None and not self.broken:
                     self._start()
-                self._write((command, address, details))
+                self._write([command, asdict(address), *details])
             # Whatever it is, the work goes on.
             except Exception as error:
                 self.broken = True
@@ -168,11 +168,11 @@ class _Writer:
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
         )
-        self._write(self.store)
+        self._write(asdict(self.store))
 
     def _write(self, message: Any) -> None:
         if self.process is not None and self.process.stdin is not None and not self.broken:
-            self.process.stdin.write(pickle.dumps(message))
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class Tracker:
             name: what it is called.
             registered: the registered model that it becomes a version of; none if empty.
         """
-        self._send("model", folder.absolute(), re.sub(r"[^\w-]+", "-", name), registered)
+        self._send("model", folder.absolute().url, re.sub(r"[^\w-]+", "-", name), registered)
 
     def log_measures(self, key: str, values: Mapping[str, float]) -> None:
         """Log measures of a model into the run that made it, so that runs of models are compared under one name.

@@ -139,11 +139,12 @@ class UncheckedSteps:
         self._losses.append(loss.detach())
 
     def first_bad(self) -> tuple[int, float] | None:
-        """Look at the steps, on all ranks, and forget them.
+        """Return the first step since the last check whose gradients are not finite; all ranks call it.
+
+        Gradients that only the loss scaling of float16 made infinite do not count.
 
         Returns:
-            How many steps ago the first was that nothing can be learnt from, 0 for the last step, and its loss; None if
-            there is none.
+            The number of steps after it, and its loss, averaged over ranks; None if there is none.
         """
         norms, losses = torch.stack(self._norms).tolist(), self._losses
         self._norms, self._losses = [], []

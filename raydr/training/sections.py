@@ -51,7 +51,7 @@ class TeacherConfig(Config):
         """Return the settings with ``auto`` written out.
 
         Args:
-            is_read: whether the loss reads a teacher; else the settings mean nothing, and have the momentum 0.99.
+            is_read: whether the loss reads a teacher. Without a teacher all settings resolve to the same value.
         """
         if not is_read:
             return TeacherConfig(momentum=_UNASKED_MOMENTUM)

@@ -9,12 +9,12 @@ from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.config.run import RunConfig
 from raydr.console import say, show_summary, show_table
-from raydr.data.dataset import Dataset
 from raydr.distributed.resources import cluster_capacity
 from raydr.errors import ConfigError
 from raydr.pipeline.compare import Compared, compare_models
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.refresh import finish_rounds
+from raydr.pipeline.running import check_split
 from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
@@ -43,8 +43,7 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
         None in a dry run, which says what is searched and what would be made before the trials.
 
     Raises:
-        ConfigError: a trial does not fit into Ray's resources.
-        DataError: the data have no dev split.
+        ConfigError: a trial does not fit into Ray's resources, or the data have no dev split.
         TuningError: no trial was trained to its end.
     """
     space, recipe = plan.space, session.recipe
@@ -61,8 +60,7 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
         # The data are what trials start from: only the search is done anew.
         _, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
         for split in _splits(plan):
-            # Refuses a split that is missing.
-            Dataset(dataset).queries(split)
+            check_split(dataset, split, node.label)
     if not plan.refreshes:
         # Most trials train on what the default trains on.
         session.make(*trained(objective.config).inputs.values(), anew=[])

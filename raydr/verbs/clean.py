@@ -109,7 +109,9 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
     flagged = {ids for ids, is_flagged in zip(noise.pair_ids, noise.table["flagged"], strict=True) if is_flagged}
     kept: _Rows = []
     dropped: _Rows = []
+    columns: dict[str, None] = {}
     for _, record in records_of(path, BadRows(path)):
+        columns |= dict.fromkeys(record)
         left = without_flagged(record, flagged, reader.layout, reader.columns)
         if left is not None:
             kept.append(left)
@@ -118,11 +120,12 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
             dropped.append({**record, P_WRONG: round(float(p), 4)})
     dropped.sort(key=lambda row: -float(row[P_WRONG]))
     tables = {_beside(path, KEPT): kept, _beside(path, DROPPED): dropped}
+    headers = {_beside(path, KEPT): [*columns], _beside(path, DROPPED): [*columns, P_WRONG]}
     with tempfile.TemporaryDirectory() as scratch:
         made = {place: Path(scratch) / str(at) for at, place in enumerate(tables)}
         for place, rows in tables.items():
             with writing(str(made[place])):
-                _write(rows, str(made[place]), path)
+                _write(rows, headers[place], str(made[place]), path)
         for place, begun in made.items():
             if os.path.exists(place) and not filecmp.cmp(begun, place, shallow=False):
                 raise ConfigError(
@@ -146,12 +149,12 @@ def _beside(path: str, word: str) -> str:
     return f"{stem}.{word}.{end}{packed}"
 
 
-def _write(rows: _Rows, path: str, like: str) -> None:
-    """Write rows in the format of the file ``like``."""
+def _write(rows: _Rows, columns: list[str], path: str, like: str) -> None:
+    """Write rows in the format of the file ``like``; a table has its header also without rows."""
     kind = format_of(like)
     if kind == "parquet":
         schema = pq.read_schema(like)
-        schema = schema.append(pa.field(P_WRONG, pa.float64())) if any(P_WRONG in row for row in rows[:1]) else schema
+        schema = schema.append(pa.field(P_WRONG, pa.float64())) if P_WRONG in columns else schema
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
         return
     with ExitStack() as stack:
@@ -160,15 +163,13 @@ def _write(rows: _Rows, path: str, like: str) -> None:
             # Equal rows give equal bytes.
             content = stack.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
         file = stack.enter_context(io.TextIOWrapper(content, encoding="utf-8", newline=""))
-        file.writelines(_lines(rows, kind, file))
+        file.writelines(_lines(rows, columns, kind, file))
 
 
-def _lines(rows: _Rows, kind: str, file: Any) -> Iterator[str]:
+def _lines(rows: _Rows, columns: list[str], kind: str, file: Any) -> Iterator[str]:
     if kind in ("csv", "tsv"):
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        table = csv.DictWriter(file, names, delimiter="," if kind == "csv" else "\t", lineterminator="\n")
-        if names:
-            table.writeheader()
+        table = csv.DictWriter(file, columns, delimiter="," if kind == "csv" else "\t", lineterminator="\n")
+        table.writeheader()
         table.writerows(rows)
     elif kind == "json":
         yield json.dumps(rows, ensure_ascii=False, indent=1) + "\n"

@@ -144,16 +144,20 @@ def audit(
         if quick:
             if model not in ("", UNTRAINED):
                 raise ConfigError(f"--quick asks the untrained checkpoint, got --model {model}: leave one out")
-            target = _quick_audit(recipe, asked, split)
+            targets = [_quick_audit(recipe, asked, split)]
         else:
-            target = recipe.audit(asked, split, model or _default_model(session, asked))
+            targets = [recipe.audit(asked, split, model or _default_model(session, asked))]
             slow = [judge for judge in asked if isinstance(judge.asks(config.judge), CrossFitted)]
             margins = cross_fitting.margins(recipe.context, split)
             trains = config.cross_fit.resolved(config.model).num_epochs and session.inventory.state(margins) != "done"
-            if slow and trains and not dry_run:
-                _show_quick_answer(session, _quick_audit(recipe, slow, split))
+            if slow and trains:
+                first = _quick_audit(recipe, slow, split)
+                if dry_run:
+                    targets.insert(0, first)
+                else:
+                    _show_quick_answer(session, first)
         verdicts = [node for name, node in recipe.names.items() if name.startswith("verdicts/")]
-        made = session.make(target, anew=[*verdicts, target])
+        made = session.make(*targets, anew=[*verdicts, *targets])
         for artifact in made:
             print_audit(artifact)
             if doubt := _doubt(config, load_result(artifact), quick):

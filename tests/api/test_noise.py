@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,11 +146,24 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         (pd.DataFrame({"x": ["a"], "y": ["b"], "z": ["c"]}), "pairs has the columns 'x', 'y', 'z'"),
         ({"train": [("a", "b")], "more": [("c", "d")]}, "pairs has a split 'more'"),
         (7, "pairs is a int; expected a list of"),
+        # What only the reader refuses.
+        (
+            pd.DataFrame({"query": ["a", "b"], "passage": ["c", "d"], "label": [1, float("nan")]}),
+            "^pairs, row 1: 'label' must be a number, found None. Change or leave out the row",
+        ),
+        ([{"query": "a", "positive": "b", "answers": [1]}] * 2, r"^pairs, row 0: answers must be .* \(2 such rows\)"),
+        (
+            {"train": [("a", "b")] * 3, "dev": [{"question": "a", "answer": "b"}]},
+            r"^pairs\['dev'\], row 0: no 'query' \(it has question, answer\)",
+        ),
+        ([{"query": "a", "positive": "b", "split": ["train", ""][at]} for at in range(2)], "row 1, column .split.: "),
+        ([{"query": "a", "positive": "b", "split": "foo"}], "pairs has no training split: name a split train"),
     ],
 )
 def test_what_cannot_be_used_is_named_with_its_row_and_column(pairs: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as raised:
         raydr.find_noise(pairs, workdir=tmp_path)
+    assert not {"reader", "parquet", "--set"} & set(re.findall(r"[\w-]+", str(raised.value)))
 
 
 def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
@@ -166,6 +180,26 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
     assert f"flags {negatives.flagged.shape[0]} of 2 candidates" in negatives.summary()
     with pytest.raises(DataError, match="candidates, row 1: the query is not among the pairs: 'who'"):
         raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
+
+
+def test_flags_of_a_weak_model_are_doubted_with_the_share_that_shows_it(
+    tiny_checkpoint: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An untrained checkpoint scores all passages alike."""
+    doubtful = raydr.find_false_negatives(
+        make_pairs(20), judge="margin", model=tiny_checkpoint, workdir=tmp_path, settings=SMALL
+    )
+    assert doubtful.share > 0.2
+    assert f"it flags {doubtful.share:.0%} of the candidates, more than 20%" in doubtful.reason
+    assert f"cannot tell which of {len(doubtful.table)} candidates answer their query: {doubtful.reason}" in (
+        doubtful.summary()
+    )
+    assert f"warning: flags of margin are likely to be false: {doubtful.reason}" in capfd.readouterr().err
+    sure = raydr.find_false_negatives(
+        make_pairs(20), judge="margin", model=tiny_checkpoint, workdir=tmp_path,
+        settings=SMALL | {"judge": {"judges": [{"name": "margin", "margin": -1.0}]}},
+    )  # fmt: skip
+    assert not sure.reason
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 import raydr
 from api.made_pairs import SMALL, make_pairs
 from raydr.artefacts.places import Places
+from raydr.console import warn
 from raydr.errors import ConfigError
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.training.sections import PairDetectionConfig
@@ -82,6 +84,33 @@ def test_a_config_in_place_of_pairs_is_the_verb(tmp_path: Path) -> None:
     for config in (raydr.RunConfig.parse(raw), raw, tmp_path / "run.yaml"):
         with pytest.raises(raydr.errors.RaydrError, match="nowhere"):
             raydr.train(config, name="other", dry_run=True)
+    with pytest.raises(ConfigError, match="raydr.train with a config does not take loss, seed: change the config"):
+        raydr.train(raw, loss="nce", seed=1)
     with pytest.raises(ConfigError, match="raydr.train with pairs does not take name"):
         raydr.train(make_pairs(), name="other")
     assert not Places.of(str(tmp_path)).names()
+
+
+def test_a_config_gives_the_same_model_as_pairs(model: raydr.Model, tmp_path: Path) -> None:
+    """Under its name; a dry run gives none, and a ranker is no retriever."""
+    assert raydr.train(model.config, dry_run=True) is None
+    again = raydr.train(model.config, name="mine")
+    assert (again.name, again.artifact.fingerprint) == ("mine", model.artifact.fingerprint)
+    assert set(again.evaluate()["system"]) == {"bm25", "untrained", "mine"}
+    assert Path(again.save(tmp_path / "saved"), "modules.json").exists()
+    ranker = replace(again, name="ranker", artifact=Places.of(model.config.workdir).open("corpus", "corpus"))
+    with pytest.raises(ConfigError, match="ranker is a ranker, no retriever"):
+        ranker.sentence_transformer()
+
+
+def test_a_call_prints_warnings_alone_unless_it_is_verbose(
+    model: raydr.Model, arguments: dict[str, Any], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warned(*arguments: Any, **options: Any) -> None:
+        warn("beware")
+
+    monkeypatch.setattr("raydr.pipeline.session.check_splits", warned)
+    model.evaluate()
+    assert capfd.readouterr() == ("", "warning: beware\n")
+    model.evaluate(verbose=True)
+    assert "nothing to make" in capfd.readouterr().err

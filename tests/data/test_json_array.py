@@ -10,6 +10,7 @@ import pytest
 
 from raydr.data.json_array import read_json_array
 from raydr.data.quarantine import BadRows
+from raydr.data.readers.pairs import records_of
 from raydr.errors import DataError
 
 
@@ -85,3 +86,17 @@ def test_an_array_that_is_nested_too_deeply_is_refused(text: str, tmp_path: Path
     (tmp_path / "a.json").write_text('[{"a": 1}, ' + text)
     with pytest.raises(DataError, match=r"a\.json is nested too deeply, after record 0"):
         list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
+
+
+@pytest.mark.parametrize("number", ["9223372036854775808", "-18446744073709551617", "1" + "0" * 30, "1e400", "0.1"])
+def test_a_number_is_the_same_in_an_array_in_lines_and_in_a_table(number: str, tmp_path: Path) -> None:
+    """Also beyond 64 bits: ids of that length are common."""
+    row = f'{{"id": {number}, "in": [{{"x": {number}}}]}}'
+    (tmp_path / "a.json").write_text(f"[{row}]")
+    (tmp_path / "a.jsonl").write_text(row)
+    (tmp_path / "a.csv").write_text(f"id\n{number}\n")
+    files = (str(tmp_path / f"a.{end}") for end in ("json", "jsonl", "csv"))
+    array, lines, table = ([record for _, record in records_of(file, BadRows(file))] for file in files)
+    assert array == lines
+    assert [type(record["id"]) for record in array] == [type(record["id"]) for record in lines]
+    assert table == [{"id": number}]

@@ -64,12 +64,12 @@ def test_equal_to_trec_eval_on_runs_with_ties(seed: int) -> None:
     theirs = pytrec_eval.RelevanceEvaluator(qrels, {"recall", "map", "recip_rank", "ndcg_cut", "success"}).evaluate(run)
     ours = score_queries(parse_measures(NAMES), qrels, as_ranking(run))
     pairs = {
-        "recall@20 (qrels)": "recall_20",
-        "recall@5 (qrels)": "recall_5",
+        "recall@20": "recall_20",
+        "recall@5": "recall_5",
         "AP": "map",
         "RR": "recip_rank",
         "nDCG@10": "ndcg_cut_10",
-        "success@5 (qrels)": "success_5",
+        "success@5": "success_5",
     }
     for mine, other in pairs.items():
         assert ours[mine] == pytest.approx({query_id: values[other] for query_id, values in theirs.items()}), mine
@@ -105,7 +105,7 @@ def test_the_given_order_counts_and_not_the_ids() -> None:
 
 def test_judged_query_without_results_scores_zero_and_unjudged_is_left_out() -> None:
     values = score_queries(parse_measures(["R@5"]), {"q": {"a": 1}, "r": {"a": 1}}, {"q": ["a"], "r": [], "x": ["a"]})
-    assert values == {"recall@5 (qrels)": {"q": 1.0, "r": 0.0}}
+    assert values == {"recall@5": {"q": 1.0, "r": 0.0}}
 
 
 def test_passage_ranked_twice_is_an_error() -> None:
@@ -121,8 +121,8 @@ def test_unknown_measure_names_itself(name: str) -> None:
 
 def test_labels_say_what_a_recall_is_of() -> None:
     assert list(parse_measures(["R@20", "R(rel=2)@20", "nDCG@10"])) == [
-        "recall@20 (qrels)",
-        "recall(rel=2)@20 (qrels)",
+        "recall@20",
+        "recall(rel=2)@20",
         "nDCG@10",
     ]
 

@@ -29,10 +29,10 @@ RESULT = EvaluationResult(
     summaries=[
         MeasureSummary(system, measure, mean, mean - 0.1, mean + 0.05, 7)
         for system, mean in (("bm25", 0.4), ("<trained>", 0.6))
-        for measure in ("recall@20 (qrels)", "accuracy@20 (answer)")
+        for measure in ("recall@20", "accuracy@20 (answer)")
     ],
     comparisons=[
-        Comparison("recall@20 (qrels)", "bm25", "<trained>", 0.2, 0.1, 0.3, 0.0001, 0.0002, 5, 1, 1),
+        Comparison("recall@20", "bm25", "<trained>", 0.2, 0.1, 0.3, 0.0001, 0.0002, 5, 1, 1),
     ],
     counts={"bm25": {"judged": 7, "without_results": 1}, "<trained>": {"judged": 7, "without_results": 0}},
 )
@@ -64,7 +64,7 @@ def test_equal_data_give_equal_bytes_and_other_data_others() -> None:
 
 def test_many_bars_stay_readable_in_width() -> None:
     bars = [
-        MeasureSummary(f"s{system}", f"measure {at} (qrels)", 0.5, 0.4, 0.6, 7)
+        MeasureSummary(f"s{system}", f"measure {at} (answer)", 0.5, 0.4, 0.6, 7)
         for at in range(12)
         for system in range(6)
     ]
@@ -150,7 +150,7 @@ def test_an_interval_may_go_below_its_mean_and_is_not_broken_itself() -> None:
 @pytest.mark.parametrize(("num_rounds", "columns"), [(2, 2), (6, 4), (12, 4)])
 def test_the_table_of_a_refresh_fits_on_a_page(num_rounds: int, columns: int) -> None:
     """Eleven measures with intervals beside each other were wider than the page."""
-    measures = ["RR@10", "nDCG@10", "AP", "recall@1 (qrels)"]
+    measures = ["RR@10", "nDCG@10", "AP", "recall@1"]
 
     def measured(at: int) -> RoundResult:
         summaries = [MeasureSummary("a", measure, 0.1 * at, 0.0, 1.0, 9) for measure in measures]

@@ -176,7 +176,7 @@ def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
     loss = {"name": "npc", "warmup_epochs": 1}
     train = {"loss": loss, "pair_detection": DETECTION, "num_epochs": 2, "num_hard_negatives": 0, "keep": "last"}
     config = configure(judge={"judges": []}, train=train)
-    [soft] = raydr.train(config)
+    soft = raydr.train(config).artifact
     node = recipe_of(config).trained()
     places = Places.of(config.workdir)
     assert node.inputs["margins"].key == margins_node(configure(train=train)).key
@@ -194,7 +194,7 @@ def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
 
 def test_the_audit_of_a_trained_model_flags_what_that_of_an_untrained_one_flags(configure: Any) -> None:
     config = configure()
-    [trained] = raydr.train(configure(judge={"judges": []}))
+    trained = raydr.train(configure(judge={"judges": []})).artifact
     assert trained.info["num_examples"] == NUM_QUERIES
     pages = {name: raydr.audit(config, name)[0] for name in ("untrained", "trained")}
     inputs = {name: page.manifest.identity.inputs for name, page in pages.items()}

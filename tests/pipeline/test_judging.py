@@ -83,7 +83,7 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     weights = [DualEncoder.load(artifact.folder.root).state_dict() for artifact in (untrained, model)]
     assert any(not torch.equal(value, weights[1][key]) for key, value in weights[0].items())
     # The YAML is the run: a training takes what its judges leave, without being told.
-    [result] = raydr.train(config)
+    result = raydr.train(config).artifact
     assert result.manifest.identity.inputs["negatives"] == judged.fingerprint
     assert result.manifest.identity.inputs["dataset"] == pairs.fingerprint
 

@@ -75,7 +75,7 @@ def changed(settings: dict[str, Any], at: int, **changes: Any) -> RunConfig:
 
 def test_a_training_obeys_it_in_place_of_the_judge_before(settings: dict[str, Any], stub: ChatStub) -> None:
     config = RunConfig.parse(settings)
-    [model] = raydr.train(config)
+    model = raydr.train(config).artifact
     places = Places.of(config.workdir)
     assert len(places.names("verdicts")) == 4
     # npc flags half of the pairs; the model knows which fourth is wrong.

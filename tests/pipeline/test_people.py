@@ -89,7 +89,7 @@ def test_a_training_obeys_people_whatever_judges_and_detectors_say(config: RunCo
     decide(config, "pairs", *kept[1], "wrong")
     decide(config, "pairs", *kept[2], "unsure")
     decide(config, "negatives", *clean, "wrong")
-    [model] = raydr.train(config, again=True)
+    model = raydr.train(config, again=True).artifact
     inputs = model.manifest.identity.inputs
     pairs = Dataset(Artifact.open(places.folder("dataset", inputs["dataset"]), "dataset"))
     left = {(row["query_id"], row["passage_id"]) for row in pairs.qrels("train").to_pylist()}

@@ -38,7 +38,7 @@ def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
 def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(configure: Any) -> None:
     judge = {"judges": ["consistency", {"name": "margin", "margin": 0.01}], "model": "untrained"}
     config = configure(judge=judge)
-    [ranker] = raydr.train(config, name="ranker")
+    ranker = raydr.train(config, name="ranker").artifact
     places = Places.of(config.workdir)
     assert places.open("models/ranker", "cross_encoder").fingerprint == ranker.fingerprint
     inputs = ranker.manifest.identity.inputs
@@ -96,7 +96,7 @@ def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path)
     with pytest.raises(ConfigError, match=message):
         raydr.train(config, name="ranker")
     raydr.import_run(config, str(file), system="lucene", split="dev")
-    assert raydr.train(config, name="ranker", dry_run=True) == []
+    assert raydr.train(config, name="ranker", dry_run=True) is None
 
 
 def test_what_cannot_be_a_ranker_is_refused(configure: Any) -> None:
@@ -180,7 +180,7 @@ def test_a_model_that_cannot_rerank_is_refused(configure: Any, tmp_path: Path) -
 def test_a_variant_learns_from_the_ranker_of_the_same_candidates(configure: Any) -> None:
     distilled = {"loss": {"name": "ranker_kl", "nce_weight": 0.5}, "num_hard_negatives": 3}
     config = configure(variants={"distilled": distilled})
-    [model] = raydr.train(config, name="distilled")
+    model = raydr.train(config, name="distilled").artifact
     places = Places.of(config.workdir)
     mined, ranker = places.open("negatives/bm25-train", "negatives"), places.open("models/ranker", "cross_encoder")
     key = model.manifest.identity.inputs["ranker_scores"]

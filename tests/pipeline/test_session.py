@@ -53,5 +53,19 @@ def test_no_more_workers_than_gpus_are_proposed(
     assert f"{IDLE} --set train.num_workers=1 --set encode.min_actors=1" in _flat(capsys.readouterr().err)
 
 
+def test_a_session_removes_what_a_kill_left_in_what_it_reads(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    config = RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, negatives=None))
+    for _ in range(2):
+        raydr.prepare(config)
+        [folder] = {path.parent for path in tmp_path.glob("store/corpus/*/manifest.json")}
+        left = folder / "plan.json", folder / ".done.tmp-01234567" / "a.json"
+        assert not any(file.exists() for file in left)
+        for file in left:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("{}")
+
+
 def _flat(text: str) -> str:
     return " ".join(text.split())

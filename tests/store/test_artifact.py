@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from patience import PATIENCE_S
 
 from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.artifact import Artifact
-from raydr.store.building import Building, begin, finished_parts, record_part
+from raydr.store.building import Building, begin, finished_parts, record_part, remove_remains
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.store.manifest import MANIFEST
@@ -220,6 +221,37 @@ def test_a_kill_before_the_manifest_costs_no_part(folder, monkeypatch):
     with begin(folder, IDENTITY) as making:
         assert isinstance(making, Building)
         assert sorted(making.done) == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("opens", ["begin", "session"])
+def test_a_kill_behind_the_manifest_leaves_nothing_in_the_artefact(folder, opens, monkeypatch):
+    """Whoever begins the artefact next, or reads it in a session, removes what only a resume needs."""
+    killed = iter([False, True, True])
+    whole = Folder.remove
+
+    def remove(self, name=""):
+        # The first removal is half done; those behind it never come.
+        if next(killed):
+            raise RuntimeError("power cut")
+        whole(self, name)
+        write(self, ".done.tmp-01234567/a.txt.json", "{}")
+
+    with begin(folder, IDENTITY) as making:
+        write(making.folder, "a.txt", "a.txt")
+        making.done.update(finished_parts(making.folder))
+        write(making.folder / "scratch", "b.txt", "b.txt")
+        making.scratch.append(making.folder / "scratch")
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="power cut"):
+            patched.setattr(Folder, "remove", remove)
+            making.finish()
+    assert len(folder.files()) > 2
+    if opens == "begin":
+        with begin(folder, IDENTITY) as made:
+            assert isinstance(made, Artifact)
+    else:
+        remove_remains(folder, IDENTITY.kind)
+    assert sorted(folder.files()) == ["a.txt", "manifest.json"]
+    assert not folder.is_local or sorted(os.listdir(folder.root)) == ["a.txt", "manifest.json"]
 
 
 def test_an_object_stores_parts_are_listed_once_and_read_side_by_side(monkeypatch, tmp_path):

@@ -13,6 +13,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from queue import Queue
 from typing import Any, cast
@@ -89,7 +91,7 @@ def test_parent_stages_params_metrics_and_files(tmp_path: Path) -> None:
     with open_run(CONFIG, "trial", Folder(str(tmp_path)), {"config": "f1"}) as run:
         run.log_params({"train": {"loss": {"name": "rcl", "beta": 0.3}}, "seed": 1})
         with run.stage("train", {"dataset": "f2"}) as stage:
-            stage.log_metrics({"loss": 2.0, "recall@20 (qrels)": 0.5}, step=1)
+            stage.log_metrics({"loss": 2.0, "recall@20": 0.5}, step=1)
             stage.log_metrics({"loss": 1.0}, step=2)
             stage.log_artifact(picture, "plots")
             stage.log_text("hello", "notes/a.txt")
@@ -270,6 +272,29 @@ def test_a_writer_that_cannot_start_or_dies_does_not_end_the_work(
             for step in range(1000):
                 stage.log_text("x" * 1000, f"{step}.txt")
         assert capsys.readouterr().err.count("The work goes on without it") == 1
+
+
+def test_a_database_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb that is killed while it is made leaves a folder in which the next verb makes it."""
+    monkeypatch.chdir(tmp_path)
+    log = mlflow_writer.Log(Store("", "raydr", Folder(str(tmp_path))))
+    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
+        patched.setattr(os, "replace", lambda *_: 1 / 0)
+        log.client()
+    assert not [path.name for path in tmp_path.iterdir() if "mlflow.db" in path.name]
+    log.client()
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        assert database.execute("SELECT name, artifact_location FROM experiments").fetchall() == [
+            ("Default", f"{tmp_path.as_uri()}/mlflow-artifacts/0")
+        ]
+
+
+def test_the_last_line_of_a_killed_verb_may_be_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    address, received = RunAddress(STORE, "trial", {"a": "b"}, RunAddress(STORE, "parent")), Queue[Any]()
+    line = json.dumps(["text", asdict(address), "é", "a.txt"]).encode()
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(line + b"\n" + line[:-3])))
+    mlflow_writer._receive(STORE, received)
+    assert [received.get_nowait() for _ in range(2)] == [("text", address, ("é", "a.txt")), None]
 
 
 def test_verbs_at_once_on_a_fresh_folder_make_one_database(tmp_path: Path) -> None:

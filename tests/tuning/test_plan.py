@@ -44,6 +44,17 @@ def test_trials_find_in_folders_of_their_own_what_is_named_from_here(
         assert trial.config.workdir == f"{beir_folder.parent}/work"
 
 
+def test_a_missing_split_is_refused_before_any_trial_by_the_names_of_those_there(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table is read for it."""
+    monkeypatch.setattr("raydr.data.dataset.read_split", lambda *_: pytest.fail("a table was read"))
+    splits = {"dev_split": "dev", "test_splits": ["nix"]}
+    raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 4}, data=splits)
+    with pytest.raises(ConfigError, match=r"tune-mine: the data set at .* has no split 'nix'; it has dev, test, train"):
+        raydr.tune(raydr.RunConfig.parse(raw), SPACE | {"confirm": {"num_seeds": 1}}, name="mine")
+
+
 @pytest.mark.parametrize(
     ("train", "key", "values"),
     [

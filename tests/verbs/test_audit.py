@@ -119,9 +119,16 @@ def test_a_quick_audit_trains_nothing_and_ends_with_the_command_that_acts_on_it(
     assert last.endswith("run.yaml --set variants.npc.loss=npc") == bool(pairs.num_flagged)
 
 
+def _listed(output: str) -> list[str]:
+    """Return the labels of the artefacts that a verb lists before it makes them."""
+    return re.findall(r"(\S+): new", output)
+
+
 def test_a_quick_answer_comes_first_and_stands_beside_the_better_one(config: RunConfig) -> None:
     small = ("--judges", "npc", "--set", "cross_fit.num_random=10", "--set", "cross_fit.num_epochs=1")
+    announced = _listed(invoke(config, "audit", *small, "--dry-run"))
     both = invoke(config, "audit", *small)
+    assert set(announced) == set(_listed(both))
     places = Places.of(config.workdir)
     quick, better = (load_result(places.open(f"audits/{name}-train", "audit")) for name in ("quick", "untrained"))
     words = " ".join(both.split())

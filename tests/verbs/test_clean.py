@@ -91,6 +91,32 @@ def test_a_file_is_cleaned_in_its_own_shape(
     assert not list(tmp_path.glob("*.yaml"))
 
 
+@pytest.mark.parametrize(("end", "separator"), [("csv", ","), ("tsv", "\t"), ("parquet", ""), ("jsonl", "")])
+def test_without_flags_the_file_of_dropped_rows_has_the_columns_and_no_row(
+    end: str, separator: str, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"Question": query, "Answer": text} for query, text in make_pairs(20)]
+    if end == "parquet":
+        pq.write_table(pair_table(rows, "rows"), "mine.parquet")
+    else:
+        header = [separator.join(rows[0])] if separator else []
+        lines = [separator.join(row.values()) if separator else json.dumps(row) for row in rows]
+        Path(f"mine.{end}").write_text("\n".join([*header, *lines]) + "\n")
+    monkeypatch.setattr(AboveMedian, "detect", lambda self, values_N, *_: self.keep_all(values_N, None, "none"))
+    judge = {"name": "npc", "margins": "model", "num_random": 5, "detector": AboveMedian().name}
+    settings = SMALL | {"judge.judges": [judge], "model.checkpoint": tiny_checkpoint, "tracking.enabled": False}
+    options = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    result = CliRunner().invoke(app, ["clean", f"mine.{end}", *options])
+    assert result.exit_code == 0, result.output
+    dropped = Path(f"mine.dropped.{end}")
+    if end == "parquet":
+        table = pq.read_table(dropped)
+        assert (table.num_rows, table.column_names) == (0, ["Question", "Answer", "p_wrong"])
+    else:
+        assert dropped.read_text() == (separator.join(["Question", "Answer", "p_wrong"]) + "\n" if separator else "")
+
+
 def test_what_is_no_file_of_pairs_is_refused(beir_folder: Path, tmp_path: Path) -> None:
     raw = {"data": {"reader": {"name": "beir", "path": str(beir_folder)}}, "workdir": str(tmp_path / "w")}
     with pytest.raises(ConfigError, match="data.reader is 'beir': use raydr judge"):

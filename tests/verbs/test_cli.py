@@ -169,7 +169,7 @@ def test_a_config_is_the_same_in_every_form(tmp_path, monkeypatch):
     monkeypatch.setattr("raydr.verbs.training.open_session", lambda config, *_: nullcontext(_Asked(config)))
     config = raydr.RunConfig.parse(raw)
     for form in (config, raw, tmp_path / "run.yaml", str(tmp_path / "run.yaml")):
-        assert raydr.train(form) == config
+        assert raydr.verbs.training.train(form) == config
 
 
 class _Asked:

@@ -13,12 +13,12 @@ from raydr.console import console, duration, prose
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.distributed.resources import cluster_capacity
-from raydr.errors import ConfigError
 from raydr.ops.plan.estimate import Estimator
 from raydr.ops.plan.trials import Trials
 from raydr.pipeline.forecast import FORECAST_FILE, GIB, Forecast
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.running import check_split
 from raydr.pipeline.session import Session
 
 
@@ -35,12 +35,8 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     config, recipe = session.config, session.recipe
     corpus, dataset = session.make(recipe.corpus(), recipe.dataset())
     data = Dataset(dataset)
+    check_split(dataset, config.data.train_split, "plan")
     num_queries = {split: dataset.rows(f"queries/{split}") for split in data.splits}
-    if config.data.train_split not in num_queries:
-        raise ConfigError(
-            f"the data set at {dataset.folder} has no split {config.data.train_split!r}; it has "
-            f"{', '.join(num_queries)}"
-        )
     num_passages = config.plan.num_passages or corpus.rows("passages")
     stated, rates = config.ray.capacity, Trials(config, Corpus(corpus), data)
     # On this machine `ray.capacity` is that of a cluster elsewhere.

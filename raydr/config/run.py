@@ -162,15 +162,6 @@ class RunConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _tokens_are_there(self) -> RunConfig:
-        if self.encode.token_pooling > 1 and self.model.vectors("passage").kind != "tokens":
-            raise ValueError(
-                f"encode.token_pooling is {self.encode.token_pooling}, and with model.score {self.model.score.name!r} "
-                "passages have no vector for each token: set it to 1, or take sum_of_max"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _variants_are_valid(self) -> RunConfig:
         for name in self.variants:
             if not NAME.fullmatch(name):

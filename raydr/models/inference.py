@@ -18,7 +18,6 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
 from raydr.models.int8 import load_int8_tower
-from raydr.models.packed_tower import PackedTower
 from raydr.models.precision import torch_dtype, torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
@@ -121,10 +120,7 @@ class InferenceEncoder:
             self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
-        self.packed: PackedTower | None = None
-        if batching == "packed":
-            self.packed = PackedTower(self.tower, side, device, torch_dtype(dtype))
-        elif batching == "compiled":
+        if batching == "compiled":
             compile_backbone(self.tower)
 
     @torch.inference_mode()
@@ -134,10 +130,7 @@ class InferenceEncoder:
         An array (N, dim) of one vector a text; of several, what is there of each.
         """
         with torch_threads(self.num_threads):
-            if self.packed is not None:
-                batches = self.packed.encode(tokens, self.token_budget)
-            else:
-                batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
+            batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
             if self.tower.reduction(self.side).vectors.several:
                 return _as_sets(tokens.num_rows, self.dim, _with_lookahead(batches))
             vectors_ND = np.zeros((tokens.num_rows, self.dim), dtype=np.float16)

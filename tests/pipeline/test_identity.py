@@ -97,8 +97,6 @@ CONTENT = {
     "encode.dtype": "embeddings verdicts diagnosis margins run ranker_scores",
     "encode.token_budget": "embeddings verdicts diagnosis margins run ranker_scores",
     "encode.batching": "embeddings",
-    # Not without a score function of tokens, which makes the model anew.
-    "encode.token_pooling": "embeddings model",
     "index.factory": "index",
     "index.shard_rows": "index",
     "index.train_rows": "index",
@@ -177,7 +175,6 @@ CHANGES = {
     "train.loss": ["train.loss=nce"],
     "train.matryoshka_dims": ["train.matryoshka_dims=[8, 32]"],
     "train.ranker": ["train.ranker=untrained"],
-    "encode.token_pooling": ["encode.token_pooling=2", "model.score=sum_of_max"],
     "ranker.dev.measure": ["ranker.dev.measure=R@5"],
     "train.loss.beta.initial": ["train.loss.beta.initial=0.1", "train.loss.beta.ramp_epochs=1"],
     "train.pair_detection": ["train.pair_detection=null"],

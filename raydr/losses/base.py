@@ -40,8 +40,6 @@ class Candidates:
         positive_Q: int64, the column of each query's annotated positive.
         excluded_QC: bool, True where the candidate must not count for the query. Never True at the positive.
         hard_QC: bool, True where the candidate is one of the query's own hard negatives.
-        further_QC: bool, True where the candidate is a further positive of the query in this step, for a loss that
-            reads several. Such cells are excluded, as all known positives are. None: each query has one positive.
         log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
         signals: what else is known of queries and cells, by name. A signal that this step lacks is not in it.
     """
@@ -50,7 +48,6 @@ class Candidates:
     positive_Q: Tensor
     excluded_QC: Tensor
     hard_QC: Tensor | None = None
-    further_QC: Tensor | None = None
     log_weight_QC: Tensor | None = None
     signals: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -109,11 +106,6 @@ class Loss(Component):
         return 1
 
     @property
-    def num_positives_at_once(self) -> int:
-        """Positives of a query in a step, at most."""
-        return 1
-
-    @property
     def num_warmup_epochs(self) -> int:
         """Epochs of ordinary training before noise detection and the teacher start."""
         return 0
@@ -143,6 +135,14 @@ class Loss(Component):
 def log_softmax_QC(logits_QC: Tensor) -> Tensor:
     """Compute the row-wise log-softmax in float32; excluded cells stay at −inf."""
     return logits_QC.float().log_softmax(dim=1)
+
+
+def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
+    """Compute KL(p ‖ r) = Σ_c p_c · (log p_c − log r_c) of each row, shape (Q,); cells with p_c = 0 add nothing."""
+    dead_QC = log_probs_QC.isneginf()
+    # Both logs are −inf at excluded cells: filled before they meet, so that no pass sees −inf − (−inf).
+    log_ratio_QC = log_probs_QC.masked_fill(dead_QC, 0.0) - log_reference_QC.masked_fill(dead_QC, 0.0)
+    return (log_probs_QC.exp() * log_ratio_QC).sum(dim=1)
 
 
 def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:

@@ -6,8 +6,15 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from raydr.losses.base import Candidates, Loss, LossOutput, beside_nce, log_softmax_QC, with_ranker_scores
-from raydr.losses.distillation import kl_divergence
+from raydr.losses.base import (
+    Candidates,
+    Loss,
+    LossOutput,
+    beside_nce,
+    kl_divergence,
+    log_softmax_QC,
+    with_ranker_scores,
+)
 
 
 class RankerKL(Loss):

@@ -83,8 +83,7 @@ class TrainConfig(Config):
     """Count the passages of other queries (and workers) as negatives."""
 
     positive: Literal["drawn", "first"] = "drawn"
-    """Which positive is used where a query has several: drawn for each epoch, or the first. The loss
-    ``multi_positive_nce`` uses several, drawn or the first."""
+    """Which positive is used where a query has several: drawn for each epoch, or the first."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"
@@ -232,8 +231,8 @@ class TrainConfig(Config):
 
     @property
     def passages_per_query(self) -> int:
-        """Places of passages that each query of a batch has: of its positives, then of its hard negatives."""
-        return self.loss.num_positives_at_once + self.num_hard_negatives
+        """Places of passages that each query of a batch has: of its positive, then of its hard negatives."""
+        return 1 + self.num_hard_negatives
 
     @property
     def threads_per_worker(self) -> int | None:

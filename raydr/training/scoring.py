@@ -20,7 +20,7 @@ class Encodings:
 
     Args:
         query_QD: vectors of this rank's queries.
-        passage_CD: vectors of the passages of all ranks, as many for each query, positives first.
+        passage_CD: vectors of the passages of all ranks, as many for each query, its positive first.
         config: the model's, with the score function.
     """
 
@@ -97,18 +97,14 @@ class BatchView:
         first_Q = rank() * num_places + torch.arange(num_queries, device=device)[rows] * group
         own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=device)
         # No matrix of columns: in batches of ten thousands it would be the largest of all.
-        hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, batch.num_positives :], True)
-        further_QC = None
-        if batch.num_positives > 1:
-            further_QG = own_QG[:, 1 : batch.num_positives]
-            further_QC = torch.zeros_like(hard_QC).scatter_(1, further_QG, self.hash_C[further_QG] != ABSENT)
+        hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, 1:], True)
         excluded_QC = (self.hash_C == ABSENT).expand_as(hard_QC).clone()
         for forbidden_Q in batch.forbidden_QF[rows].unbind(dim=1):
             excluded_QC |= forbidden_Q.unsqueeze(1) == self.hash_C.unsqueeze(0)
         if not self.in_batch_negatives:
             excluded_QC |= ~hard_QC
         excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
-        candidates = Candidates(scores_QC, first_Q, excluded_QC, hard_QC, further_QC)
+        candidates = Candidates(scores_QC, first_Q, excluded_QC, hard_QC)
         if self.teacher is not None:
             with torch.no_grad():
                 candidates = candidates.with_signals(**{TEACHER_SCORES: self.teacher.scores_QC(rows)})

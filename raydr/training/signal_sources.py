@@ -29,7 +29,7 @@ class DrawProbabilities:
     """Log-probabilities with which hard negatives were drawn, where the sampler knows all of them."""
 
     def of(self, drawn: DrawnBatch) -> PlaceSignal | None:
-        negatives_QN = drawn.log_draw_prob[:, drawn.num_positives :]
+        negatives_QN = drawn.log_draw_prob[:, 1:]
         if not negatives_QN.size or np.isnan(negatives_QN).any():
             return None
         return PlaceSignal(LOG_DRAW_PROB, torch.from_numpy(drawn.log_draw_prob))

@@ -30,22 +30,20 @@ BatchSignalT = TypeVar("BatchSignalT", bound="BatchSignal")
 
 @dataclass(frozen=True)
 class DrawnBatch:
-    """The queries of a batch and the passages drawn for them, G for each query, positives first.
+    """The queries of a batch and the passages drawn for them, G for each query, the positive first.
 
     Args:
         query_rows: int64, (Q,): positions of the queries in the examples.
         passage_rows: int64, (Q, G): rows of the passages in the corpus.
         is_listed: bool, (Q, G): True at the annotated positive and at negatives from the query's candidate list. False
-            at further positives, random passages and empty places.
+            at random passages and empty places.
         log_draw_prob: float32, (Q, G): log-probability with which a negative was drawn; NaN where it is unknown.
-        num_positives: places of positives that each query has.
     """
 
     query_rows: NDArray[np.int64]
     passage_rows: NDArray[np.int64]
     is_listed: NDArray[np.bool_]
     log_draw_prob: NDArray[np.float32]
-    num_positives: int
 
 
 @dataclass(frozen=True)

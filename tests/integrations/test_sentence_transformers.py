@@ -27,8 +27,7 @@ from raydr.integrations.sentence_transformers import (
 from raydr.losses.ar2 import AR2
 from raydr.losses.base import Loss
 from raydr.losses.npc import NPC
-from raydr.losses.rcl import RCL
-from raydr.losses.schedule import BetaSchedule
+from raydr.losses.rcl import RCL, BetaSchedule
 from raydr.pipeline.findings import Noise
 from raydr.training.trainer import Trainer
 

@@ -134,9 +134,6 @@ def test_simans_survives_weights_that_underflow():
 def test_simans_without_positive_score():
     unscored = CandidateList(SCORES)
     assert_drawn_with(first_draws(SimANS(), unscored), np.ones(6))
-    assert SimANS(without_positive="top").sample(unscored, 2, np.random.default_rng(0)).indices.tolist() == [0, 1]
-    with pytest.raises(DataError, match="positive has no score"):
-        SimANS(without_positive="error").sample(unscored, 2, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

@@ -59,16 +59,6 @@ def test_own_passages_come_after_those_of_the_first_worker() -> None:
     assert places(candidates.hard_QC) == [[5], [7]]
 
 
-def test_further_positives_are_no_hard_negatives_and_known_as_such() -> None:
-    """Two places of positives and no negative: the second query has one positive, and its other place is empty."""
-    candidates = scored([[5, 6], [7, 7]], [5, 6, 7, ABSENT], num_positives=2)
-    assert candidates.hard_QC is not None
-    assert candidates.further_QC is not None
-    assert places(candidates.hard_QC) == [[], []]
-    assert places(candidates.further_QC) == [[5], []]
-    assert places(candidates.excluded_QC) == [[5, 7], [7]]
-
-
 def test_a_forbidden_content_is_masked_whoever_brings_it_and_for_its_query_alone() -> None:
     """Of the other worker, of the other query here, and of the query itself; but never at its own positive."""
     candidates = scored([[5, 2, 7, 6], [7, 7, 7, 7]])

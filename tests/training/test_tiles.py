@@ -16,7 +16,6 @@ from raydr.training.tiles import loss_in_tiles
 
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: LOSSES[name] for name in ("nce", "rcl", "npc")},
-    "several positives": {"loss": "multi_positive_nce"},
     "bce": {"loss": "bce"},
     "in pieces too": SMALL,
     "nested dimensions": {"matryoshka_dims": [8, 32], **LOSSES["npc"]},

@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.errors import DataError
 from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler, draw_without_replacement, require_scores
 
 
@@ -15,7 +14,8 @@ class SimANS(RankedSampler):
     """Draws without replacement with weight w_i = exp(−a · (s_i − s₊ + b)²).
 
     The weight peaks at s_i = s₊ − b, with b > 0 *below* the positive. This is the sign of the authors' code; their
-    paper prints −b. The sharper the peak, the larger a.
+    paper prints −b. The sharper the peak, the larger a. Where the positive has no score all draws are equally likely,
+    as in their code.
 
     Source: Zhou et al., SimANS (EMNLP Industry 2022) (a 0.5, b 0; NQ b 1). Their code draws with replacement, takes the
     union and keeps 15 of it at random: by .05 to .08 in total variation another distribution.
@@ -34,21 +34,10 @@ class SimANS(RankedSampler):
     b: float = 0.0
     """How far below the positive's score the peak lies."""
 
-    without_positive: Literal["uniform", "top", "error"] = "uniform"
-    """What to do for a query whose positive has no score. ``uniform`` draws uniformly from the window (as the authors
-    do), ``top`` takes the top, ``error`` stops."""
-
     def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
         if positive_score is not None or not np.isfinite(scores).any():
             require_scores(self.name, scores)
         if positive_score is not None:
             log_weights = -self.a * (scores - positive_score + self.b) ** 2
             return draw_without_replacement(log_weights, num, rng), None
-        if self.without_positive == "error":
-            raise DataError(
-                "sampler simans: the annotated positive has no score; score it when mining, "
-                "or set without_positive to uniform or top"
-            )
-        if self.without_positive == "top":
-            return np.arange(min(num, scores.size), dtype=np.int64), None
         return rng.permutation(scores.size)[:num].astype(np.int64), None

@@ -159,7 +159,7 @@ class Step:
         view = self.learner.encode(batch)
         tile = self.train.tile_queries
         loss = loss_in_tiles(view, self.train.loss, 0, len(batch.query_rows), tile).per_query_Q.mean()
-        self.learner.backward(loss, quiet=False)
+        self.learner.optimization.backward(loss)
         self.learner.optimization.clip()
         self.learner.step()
         # Waits for the device.

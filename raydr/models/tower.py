@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from raydr.errors import ModelError
 from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
@@ -157,16 +158,29 @@ class Tower(nn.Module):
         vectors = nn.functional.normalize(states, dim=-1) if self.normalize else states
         return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)
 
-    def encode_groups(self, texts: PaddedGroups, side: Side) -> Tensor:
+    def encode_groups(self, texts: PaddedGroups, side: Side, cached: bool = False) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
         The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, the words of all
         groups are therefore looked up at once.
+
+        Args:
+            texts: the batch.
+            side: whose texts they are.
+            cached: keep the vectors alone, and encode a group again, with the same dropout, when it receives its
+                gradients: the activations of a single group are held at a time. It is gradient caching of Gao et al.
+                (RepL4NLP 2021).
         """
         groups = texts.groups
-        if not groups:
-            shape = (0, 0, self.dim) if self.reduction(side).vectors.several else (0, self.dim)
-            return torch.zeros(shape, device=next(self.parameters()).device)
+        if cached:
+            vectors = []
+            for group in groups:
+                # Autocast's copy of a weight would add up the gradients of all groups in its own arithmetic.
+                torch.clear_autocast_cache()
+                # The state of a device's generator is kept for tensors that are given by place.
+                padded = group["input_ids"], group["attention_mask"], group["token_type_ids"]
+                vectors.append(checkpoint(self, *padded, side, use_reentrant=False))
+            return concatenate(vectors)[texts.places_N]
         words: Sequence[Tensor | None] = [None] * len(groups)
         if len(groups) > 1 and self.takes_embeddings and torch.is_grad_enabled():
             ids = [group["input_ids"] for group in groups]

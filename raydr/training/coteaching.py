@@ -59,7 +59,7 @@ class CoTeachingTrainer(Trainer):
             losses, masks = exchange((first.per_query_Q, second.per_query_Q), keep_share)
             with self.clock.part("backward"):
                 for learner, loss in zip(both, losses, strict=True):
-                    learner.backward(loss / self.config.accumulation_steps, quiet)
+                    learner.optimization.backward(loss / self.config.accumulation_steps)
         figures: Figures = {**first.metrics, "keep_share": torch.tensor(keep_share)}
         if self.batches.examples.is_noise.any():
             kept = masks[0].cpu().numpy()

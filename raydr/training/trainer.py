@@ -202,7 +202,7 @@ class Trainer:
             output = self.forward(self.learner, batch, step)
             loss = output.per_query_Q.mean() * batch.weight
             with self.clock.part("backward"):
-                self.learner.backward(loss / self.config.accumulation_steps, quiet)
+                self.learner.optimization.backward(loss / self.config.accumulation_steps)
         return loss, {name: value * batch.weight for name, value in output.metrics.items()}
 
     def clip(self) -> Tensor:

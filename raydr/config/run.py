@@ -35,7 +35,7 @@ from raydr.data.inputs import absolute
 from raydr.data.partitions import PartitionConfig, Scope
 from raydr.distributed.cluster import RayConfig
 from raydr.errors import ConfigError
-from raydr.evaluation.benchmark import BenchmarkConfig
+from raydr.evaluation.comparison import BenchmarkConfig
 from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
 from raydr.indexing.faiss_backend import check_factory

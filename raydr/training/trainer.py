@@ -16,22 +16,20 @@ from torch import Tensor, nn
 
 from raydr.errors import ConfigError, TrainingError
 from raydr.losses.base import CLEAN, LossOutput
+from raydr.models.backbone import merge_adapters
 from raydr.models.dual_encoder import DualEncoder
-from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
 from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
 from raydr.training.collectives import num_ranks, rank
 from raydr.training.config import TrainConfig
-from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector, describe_detection, keep_trusted
+from raydr.training.detection import CrossFittedDetector, PairDetector, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures, StepClock, add_figures, as_numbers, numbers_over_ranks
 from raydr.training.optimization import UncheckedSteps, seed_step
 from raydr.training.reports import Listener
-from raydr.training.scoring import BatchView
+from raydr.training.scoring import BatchView, loss_in_tiles
 from raydr.training.signals import QuerySignal
-from raydr.training.tiles import loss_in_tiles
 
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
 _SINCE = "since_checkpoint"

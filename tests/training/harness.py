@@ -42,8 +42,7 @@ from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_dev import RankerDev
 from raydr.training.run import TrainingInputs, build_trainer
 from raydr.training.sections import GuideConfig
-from raydr.training.signal_sources import Guide, RankerScores
-from raydr.training.signals import Signal
+from raydr.training.signals import Guide, RankerScores, Signal
 from raydr.training.trainer import Trainer
 
 

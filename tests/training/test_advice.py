@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from raydr.training.advice import training_advice
-from raydr.training.training import Training
+from raydr.training.training import Training, training_advice
 
 
 def advice(miner: str | None = None, **sections: Any) -> list[str]:

@@ -23,8 +23,7 @@ from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress, Save
-from raydr.training.cross_encoder import CrossEncoderTrainer
-from raydr.training.lists import draw_lists
+from raydr.training.cross_encoder import CrossEncoderTrainer, draw_lists
 from raydr.training.ranker_config import RankerConfig
 
 

@@ -14,7 +14,7 @@ from raydr.models.config import ModelConfig
 from raydr.training.batches import ABSENT, Batch
 from raydr.training.scoring import BatchView, Encodings
 from raydr.training.sections import GuideConfig
-from raydr.training.signal_sources import BatchGuide, BatchPassageWeights
+from raydr.training.signals import BatchGuide, BatchPassageWeights
 
 pytestmark = pytest.mark.invariant
 
@@ -31,7 +31,7 @@ def _second_of_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raydr.training.scoring.rank", lambda: 1)
     monkeypatch.setattr("raydr.training.scoring.gather", gathered)
     monkeypatch.setattr("raydr.training.scoring.gather_with_grad", gathered)
-    monkeypatch.setattr("raydr.training.signal_sources.gather", gathered)
+    monkeypatch.setattr("raydr.training.signals.gather", gathered)
 
 
 def scored(forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: bool = True, **further: Any) -> Candidates:

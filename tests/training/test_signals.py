@@ -21,8 +21,7 @@ from raydr.errors import DataError
 from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive
 from raydr.losses.nce import NCE
 from raydr.training.sections import GuideConfig
-from raydr.training.signal_sources import Guide, RankerScores
-from raydr.training.signals import DrawnBatch, PlaceSignal
+from raydr.training.signals import DrawnBatch, Guide, PlaceSignal, RankerScores
 
 
 @pytest.fixture

@@ -32,12 +32,12 @@ from raydr.distributed.failures import worker_errors
 from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.build import write_index
 from raydr.indexing.faiss_backend import load_faiss, make_index
+from raydr.models.backbone import choose_what_learns, num_learning
 from raydr.models.config import CrossEncoderConfig, ModelConfig, Side
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
 from raydr.models.inference import InferenceEncoder
 from raydr.models.int8 import quantize
-from raydr.models.learning import choose_what_learns, num_learning
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.negatives.bm25 import CorpusStatistics, build_shard

@@ -38,7 +38,7 @@ from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4

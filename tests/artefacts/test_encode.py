@@ -24,7 +24,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder, publish_files
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 from tests.artefacts import stub
 from tests.conftest import make_sentence
 from tests.made import make_corpus, make_dataset, make_model

@@ -56,6 +56,13 @@ def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: 
 def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Yield the encodings in memory, each after the next batch has started: the device always has work."""
     pending: list[tuple[NDArray[np.int64], torch.Tensor, torch.cuda.Event | None]] = []
+
+    def arrived() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        rows, vectors, copied = pending.pop(0)
+        if copied is not None:
+            copied.synchronize()
+        return rows, vectors.numpy()
+
     for rows, vectors in batches:
         copied = None
         # The copy is started here: later it would wait for what was started meanwhile.
@@ -65,17 +72,9 @@ def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDAr
             copied.record()
         pending.append((rows, here, copied))
         if len(pending) > _BATCHES_AHEAD:
-            yield _arrived(*pending.pop(0))
-    for batch in pending:
-        yield _arrived(*batch)
-
-
-def _arrived(
-    rows: NDArray[np.int64], vectors: torch.Tensor, copied: torch.cuda.Event | None
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    if copied is not None:
-        copied.synchronize()
-    return rows, vectors.numpy()
+            yield arrived()
+    while pending:
+        yield arrived()
 
 
 def compile_backbone(tower: Tower) -> None:

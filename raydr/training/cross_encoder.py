@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.data.corpus import Corpus
@@ -23,9 +22,9 @@ from raydr.models.precision import autocast
 from raydr.models.training_config import CrossEncoderTraining
 from raydr.seeding import query_rng
 from raydr.training.batches import epoch_order, positive_row, random_rows, steps_per_epoch
-from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
+from raydr.training.checkpoint import EpochRow, Progress, Save
 from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without_sync
-from raydr.training.optimization import Optimization, UncheckedSteps, seed_step
+from raydr.training.optimization import Optimization, UncheckedSteps, load_progress, seed_step, with_progress
 from raydr.training.ranker_dev import RankerDev
 
 #: Steps after which the program looks whether gradients were finite, at the latest.
@@ -135,10 +134,8 @@ class CrossEncoderTrainer:
 
     def resume(self, folder: Path) -> None:
         """Resume from a saved state."""
-        self.progress = load_progress(folder)
+        self.progress, self.best = load_progress(folder)
         self.optimization.load(folder)
-        if (folder / BEST).exists():
-            self.best = load_file(folder / BEST)
 
     def run(self) -> Progress:
         """Train to the end.
@@ -227,12 +224,4 @@ class CrossEncoderTrainer:
         return self.config.loss.compute(lists.candidates(scores_P.float().view(num_queries, width)), epoch)
 
     def _copy(self) -> Save:
-        own, progress, best = self.optimization.copy(), self.progress, self.best
-
-        def save(folder: Path) -> None:
-            own(folder)
-            save_progress(folder, progress)
-            if best is not None:
-                save_file(best, folder / BEST)
-
-        return save
+        return with_progress(self.optimization.copy(), self.progress, self.best)

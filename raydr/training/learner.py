@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import autocast
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import TEACHER, Save, load_trainable, trainable_state
-from raydr.training.collectives import without_sync
 from raydr.training.config import TrainConfig
 from raydr.training.metrics import StepClock
 from raydr.training.optimization import Optimization
@@ -82,10 +80,6 @@ class Learner:
         momentum = self.config.teacher.momentum_of(self.num_steps / self.config.num_epochs)
         self.teacher = Teacher(self.model, momentum)
         return self.teacher
-
-    def without_sync(self, quiet: bool) -> AbstractContextManager[None]:
-        """Add up gradients inside the block and, if ``quiet``, exchange none between ranks."""
-        return without_sync(self.wrapped, quiet)
 
     def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
         """Encode this rank's queries and all candidates, by the network and, if ``ask_teacher``, by its teacher."""

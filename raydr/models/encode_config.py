@@ -49,10 +49,7 @@ class EncodeConfig(Config):
     """CPUs of an encoder on Ray, which computes with as many threads; in this process it has all that there are."""
 
     gpus_per_actor: Annotated[float, Neutral] = Field(default=0, ge=0)
-    """GPUs of an encoder; may be a fraction."""
-
-    device: Annotated[Literal["auto", "cpu", "cuda"], Neutral] = "auto"
-    """``auto``: the GPU if the actor was given one, else the CPU (said in the log)."""
+    """GPUs of an encoder, which computes on them; may be a fraction. With 0 it computes on CPUs."""
 
     cpus_per_tokenizer: Annotated[float, Neutral] = Field(default=0.5, gt=0)
     """CPUs of each tokenising task."""
@@ -61,7 +58,7 @@ class EncodeConfig(Config):
     def _int8_is_for_processors(self) -> Self:
         if self.dtype != "int8":
             return self
-        if self.device == "cuda" or self.gpus_per_actor > 0:
+        if self.gpus_per_actor > 0:
             raise ValueError("dtype is int8, which is for processors: on a GPU bfloat16 is quicker, set dtype auto")
         if self.batching != "padded":
             raise ValueError(

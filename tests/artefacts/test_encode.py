@@ -209,17 +209,9 @@ def test_one_vector_a_text(model: Artifact, corpus: Artifact, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("ray_local")
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"device": "cuda"}, "gpus_per_actor is 0"),
-        ({"device": "cpu", "gpus_per_actor": 1}, "device is cpu"),
-        ({"gpus_per_actor": 0.5}, "the cluster has 0 GPUs"),
-    ],
-)
-def test_no_silent_fallback_to_the_cpu(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        choose_device(EncodeConfig(**settings))
+def test_no_silent_fallback_to_the_cpu() -> None:
+    with pytest.raises(ConfigError, match="the cluster has 0 GPUs"):
+        choose_device(EncodeConfig(gpus_per_actor=0.5))
 
 
 @pytest.mark.usefixtures("ray_local")

@@ -190,7 +190,6 @@ CHANGES = {
     "ray.node_labels": ["ray.node_labels={market: spot}"],
     "cross_fit.batch_size": ["cross_fit.batch_size=16"],
     "encode.token_budget": ["encode.token_budget=2048"],
-    "encode.device": ["encode.device=cuda", "encode.gpus_per_actor=1"],
     "index.factory": ["index.factory=SQfp16"],
     "rerank.model": ["rerank.model=untrained"],
     "fuse": ["fuse=null"],

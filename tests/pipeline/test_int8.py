@@ -79,7 +79,6 @@ def test_what_is_missing_is_said_before_anything_is_made(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"device": "cuda", "gpus_per_actor": 1}, "which is for processors"),
         ({"gpus_per_actor": 0.5}, "which is for processors"),
         ({"batching": "compiled"}, "batching is compiled, set padded"),
     ],

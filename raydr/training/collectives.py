@@ -125,10 +125,6 @@ def without_sync(module: nn.Module, quiet: bool) -> AbstractContextManager[None]
     return nullcontext()
 
 
-#: How modules are made data-parallel: the buckets that are sent are the gradients themselves, not copies of them.
-DDP_SETTINGS: dict[str, Any] = {"gradient_as_bucket_view": True}
-
-
 def send_gradients(wrapped: nn.Module, gradients: Gradients) -> nn.Module:
     """Set the type in which a data-parallel module sends its gradients; a module that is alone sends none.
 

@@ -22,6 +22,8 @@ PRESETS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 #: The type in which workers send each other gradients.
 Gradients = Literal["float32", "bfloat16"]
+#: How modules are made data-parallel: the buckets that are sent are the gradients themselves, not copies of them.
+DDP_SETTINGS: Final[dict[str, Any]] = {"gradient_as_bucket_view": True}
 
 
 class TrainConfig(Config):

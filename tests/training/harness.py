@@ -33,8 +33,8 @@ from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
-from raydr.training.collectives import DDP_SETTINGS, send_gradients
-from raydr.training.config import Gradients, TrainConfig
+from raydr.training.collectives import send_gradients
+from raydr.training.config import DDP_SETTINGS, Gradients, TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags

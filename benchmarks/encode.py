@@ -144,7 +144,6 @@ def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str,
             theirs = sentence_transformers(arguments, texts, model, dtype)
             candidates[f"sentence-transformers {dtype}"] = Candidate(dtype, theirs)
         candidates[f"raydr {dtype}"] = Candidate(dtype, raydr(arguments, texts, model, dtype))
-    candidates[f"raydr packed {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "packed"))
     if arguments.compiled:
         candidates[f"raydr compiled {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "compiled"))
     lacking = ("a device other than a CPU", "") if arguments.device != "cpu" else missing_for_int8()

@@ -33,12 +33,10 @@ from raydr.artefacts.index import build_index
 from raydr.artefacts.places import Places, vectors_name
 from raydr.component import build
 from raydr.data.embeddings import Embeddings, VectorSets
-from raydr.data.parts import offsets_of
 from raydr.distributed.pool import ThisProcess
 from raydr.indexing.config import IndexConfig, SearchConfig
 from raydr.indexing.search import ShardSearcher
 from raydr.indexing.shards import IndexShards
-from raydr.models.pooling import pool_tokens
 from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
@@ -84,7 +82,6 @@ def main() -> None:
     parser.add_argument("--train-rows", type=int, default=IndexConfig().train_rows)
     parser.add_argument("--indexes", nargs="+", default=["auto:codes"], help="FACTORY:VECTORS")
     parser.add_argument("--settings", nargs="+", default=[""], help="NPROBE/NUM_NEAREST/NUM_CANDIDATES; the defaults")
-    parser.add_argument("--pooling", type=int, nargs="*", default=[], help="times fewer vectors, by token pooling")
     parser.add_argument("--pylate", default="", help="Python of an environment with PyLate")
     parser.add_argument("--pylate-bits", type=int, default=4, help="of a dimension's residual")
     parser.add_argument("--pylate-settings", nargs="+", default=["8/8192"], help="N_IVF_PROBE/N_FULL_SCORES")
@@ -237,12 +234,8 @@ def processor_seconds(searched: Searched, queries: list[VectorSets]) -> float:
 
 def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) -> Iterator[Contender]:
     """Scoring all passages first."""
-    made = [(name, embeddings) for name in (_EXACT, *arguments.indexes)]
-    for factor in arguments.pooling:
-        fewer = pooled(scratch / f"pooled-{factor}", embeddings, factor)
-        made += [(f"{name}:pooled {factor}", fewer) for name in (_EXACT, *arguments.indexes)]
-    for at, (name, indexed) in enumerate(made):
-        factory, vectors, *_ = name.split(":")
+    for at, name in enumerate((_EXACT, *arguments.indexes)):
+        factory, _, vectors = name.partition(":")
         config = IndexConfig(
             factory=factory, vectors=vectors, train_rows=arguments.train_rows, cpus_per_task=arguments.cpus,
             train_cpus=arguments.cpus, shard_rows=10**8,
@@ -251,7 +244,7 @@ def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) 
         with begin(str(scratch / f"index-{at}"), Identity(kind="index")) as making:
             assert isinstance(making, Building)
             score = build(ScoreFunction, "sum_of_max")
-            index = making.finish(build_index(making, ThisProcess(), indexed, settings=config, score=score))
+            index = making.finish(build_index(making, ThisProcess(), embeddings, settings=config, score=score))
         built = time.perf_counter() - started
         num_bytes, shards = sum(part.bytes for part in index.manifest.parts.values()), IndexShards(index)
         for settings in [""] if name.startswith(_EXACT) else arguments.settings:
@@ -267,15 +260,6 @@ def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) 
             probes, scores = map(int, settings.split("/"))
             theirs = pylate.searched(probes, scores, arguments.top_k)
             yield Contender(f"PyLate {arguments.pylate_bits} bits {settings}", theirs, pylate.num_bytes, built)
-
-
-def pooled(path: Path, embeddings: Artifact, factor: int) -> Artifact:
-    """The same passages with so many times fewer vectors."""
-    vectors, lengths = every(Embeddings(embeddings))
-    started = time.perf_counter()
-    fewer = pool_tokens(VectorSets(vectors, offsets_of(lengths)), factor)
-    print(f"pooled by {factor} in {time.perf_counter() - started:.0f} s: {len(fewer.vectors_TD):,} vectors")
-    return make_embeddings(path, fewer, "passage")
 
 
 def every(embeddings: Embeddings) -> tuple[NDArray[np.float16], NDArray[np.int64]]:

@@ -38,7 +38,7 @@ from raydr.training.batches import GROUP_OVERHEAD, Batch
 from raydr.training.config import TrainConfig
 from raydr.training.learner import Learner
 from raydr.training.metrics import StepClock
-from raydr.training.tiles import loss_in_tiles
+from raydr.training.scoring import loss_in_tiles
 
 #: An overhead that no group is worth: all texts are padded to the longest.
 ONE_GROUP = 10**9
@@ -159,7 +159,7 @@ class Step:
         view = self.learner.encode(batch)
         tile = self.train.tile_queries
         loss = loss_in_tiles(view, self.train.loss, 0, len(batch.query_rows), tile).per_query_Q.mean()
-        self.learner.backward(loss, quiet=False)
+        self.learner.optimization.backward(loss)
         self.learner.optimization.clip()
         self.learner.step()
         # Waits for the device.

@@ -6,7 +6,7 @@ import shutil
 
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 
 
 def copy_artifact(made: Artifact, target: Folder) -> None:

@@ -14,8 +14,7 @@ from raydr.data.staging import STAGING
 from raydr.distributed.pool import ThisProcess
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part
-from raydr.store.identity import Identity
-from raydr.store.manifest import Part
+from raydr.store.identity import Identity, Part
 
 
 def make_corpus(path: Path | Folder, passages: list[dict[str, Any]], part_rows: int = 50) -> Corpus:

@@ -7,7 +7,7 @@ from typing import Any
 
 import fsspec
 
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 
 
 def store_contents(workdir: str) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
     model = save_model(shape, folder)
     peak = peak_flops(torch_dtype(dtype), record.device, size=256 if record.dry else 0)
     record.row("encoding", f"one matrix product, {dtype}", lambda: {"share of it": 1.0, "TFLOP/s": peak / 1e12})
-    ways: list[Batching] = ["padded", "packed"]
+    ways: list[Batching] = ["padded"]
     if not record.dry and shutil.which(os.environ.get("CXX", "g++")):
         ways.append("compiled")
     lengths = {length: make_tokens(record.size(3_000_000, 2_000) // length, length) for length in LENGTHS}
@@ -65,15 +65,12 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
 
 
 def _kind(record: Record, folder: Path, kind: str, dtype: str, peak: float) -> None:
-    """Padded and packed texts of 150 tokens by another architecture."""
+    """Texts of 150 tokens by another architecture."""
     shape = save_kind(kind, folder, record.dry)
     tokens = make_tokens(record.size(1_500_000, 2_000) // LENGTHS[1], LENGTHS[1])
-    for way in ("padded", "packed"):
-        encoder = InferenceEncoder(
-            folder / "model", "passage", dtype, record.device, TOKEN_BUDGET[record.device], batching=way
-        )
-        row = partial(_rate, partial(encoder.encode, tokens), tokens, shape, peak)
-        record.row("encoding", f"{kind} {way}, {LENGTHS[1]} tokens", row, wanted_s=20)
+    encoder = InferenceEncoder(folder / "model", "passage", dtype, record.device, TOKEN_BUDGET[record.device])
+    row = partial(_rate, partial(encoder.encode, tokens), tokens, shape, peak)
+    record.row("encoding", f"{kind}, {LENGTHS[1]} tokens", row, wanted_s=20)
 
 
 def save_model(shape: Shape, folder: Path) -> Path:
@@ -133,9 +130,8 @@ def from_strings(record: Record, folder: Path, dtype: str) -> None:
     texts = make_texts(record.size(60_000, 80), LENGTHS[1] - 2)
     before = os.environ.get("TOKENIZERS_PARALLELISM", "")
     for part_rows in (record.size(2_500, 10), record.size(10_000, 20)):
-        for way in ("packed", "padded"):
-            row = partial(_stage, folder, str(model), texts, part_rows, dtype, record.device, way)
-            record.row("strings to vectors", f"raydr {way}, parts of {part_rows:,}", row, wanted_s=30)
+        row = partial(_stage, folder, str(model), texts, part_rows, dtype, record.device)
+        record.row("strings to vectors", f"raydr, parts of {part_rows:,}", row, wanted_s=30)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     some = texts[: record.size(8_000, 8)]
     tokenizer = load_tokenizer(str(model), "passage")
@@ -155,13 +151,11 @@ def from_strings(record: Record, folder: Path, dtype: str) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def _stage(
-    folder: Path, model: str, texts: list[str], part_rows: int, dtype: str, device: str, way: Batching
-) -> dict[str, Any]:
-    """The clock starts when two parts are written: passes are recorded, and the tokenizer is ahead."""
-    corpus = make_corpus(folder / f"corpus-{part_rows}-{way}", texts, part_rows)
+def _stage(folder: Path, model: str, texts: list[str], part_rows: int, dtype: str, device: str) -> dict[str, Any]:
+    """The clock starts when two parts are written: kernels are chosen then."""
+    corpus = make_corpus(folder / f"corpus-{part_rows}", texts, part_rows)
     arithmetic = Arithmetic(dtype, device, TOKEN_BUDGET[device])
-    settings = EncodeConfig(batching=way, gpus_per_actor=float(device == "cuda"))
+    settings = EncodeConfig(gpus_per_actor=float(device == "cuda"))
     done = make_in(
         ThisProcess(), folder / "written", "embeddings", encode_texts, Artifact.open(model, "model"), corpus,
         settings=settings, arithmetic=arithmetic,

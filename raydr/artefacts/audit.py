@@ -52,7 +52,7 @@ from raydr.pages.noise_plots import perplexity_histogram
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
 #: Folder of the plots.

@@ -43,7 +43,7 @@ from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, joi
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder, side_by_side
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000

@@ -22,7 +22,7 @@ from raydr.data.readers.base import Reader
 from raydr.data.staging import Finished
 from raydr.distributed.pool import Pool
 from raydr.store.building import Building
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 #: Passages of one group, at least. Each task costs the driver some 30 KB, so there is not one a part.

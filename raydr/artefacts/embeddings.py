@@ -59,7 +59,6 @@ class Job:
     arithmetic: Arithmetic
     num_threads: int | None
     batching: Batching
-    token_pooling: int
     tokenizer: str
     encoder: str
     #: The model's encoder in int8; None if the model is asked as it is.
@@ -153,11 +152,6 @@ class EncodeParts:
                 f"model at {job.model.folder} is broken, or its scores overflow float16: try encode.dtype=float32 or "
                 "similarity cosine"
             )
-        if isinstance(vectors, VectorSets) and self.job.token_pooling > 1:
-            # PyTorch takes seconds to import, and most verbs need none.
-            from raydr.models.pooling import pool_tokens
-
-            vectors = pool_tokens(vectors, self.job.token_pooling)
         name = output_name(part)
         made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
         counts = {"tokens": tokens.num_tokens, "truncated": tokens.num_truncated}
@@ -196,8 +190,7 @@ def queries(run: Context, model: Node, name: str, split: str) -> Node:
         model=model,
         dataset=declare_dataset(run),
         split=split,
-        # Only vectors of passages are pooled.
-        settings=settings.model_copy(update={"token_pooling": 1}),
+        settings=settings,
         arithmetic=run.facts.encoding(settings),
         demand=encoders(run.config),
     )
@@ -281,15 +274,12 @@ def encode_texts(
     )
     job = Job(
         model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
-        settings.batching, 1 if split else settings.token_pooling, tokenizer, encoder, quantized,
+        settings.batching, tokenizer, encoder, quantized,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))
     unit = "queries" if split else "passages"
-    feed = Feed(
-        EncodeParts, job, settings, before=tokenize_part, calls_at_once=EncodeParts.calls_at_once,
-        beside=arithmetic.device == "cuda" and settings.batching == "packed",
-    )  # fmt: skip
+    feed = Feed(EncodeParts, job, settings, before=tokenize_part, calls_at_once=EncodeParts.calls_at_once)
     started = time.perf_counter()
     reports = feed_parts(making, pool, feed, items, f"encode {unit}", unit)
     if reports:

@@ -62,7 +62,7 @@ from raydr.pages.evaluation import (
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: Smallest subset of queries whose means are shown.
 MIN_SUBSET = 30

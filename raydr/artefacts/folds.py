@@ -26,7 +26,7 @@ from raydr.seeding import stable_hash64
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 
 @dataclass(frozen=True)

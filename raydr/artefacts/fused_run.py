@@ -31,7 +31,7 @@ from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 WEIGHTS = "fusion_weights"
 #: Queries in a part of the run, whose rows of all runs are held at once.

@@ -35,7 +35,7 @@ from raydr.models.scores.dual import Dual
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: More threads than these hardly shorten k-means, and more nodes have so many CPUs.
 MOST_TRAIN_CPUS = 16

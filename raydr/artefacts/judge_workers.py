@@ -28,7 +28,7 @@ from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 
 @dataclass(frozen=True)

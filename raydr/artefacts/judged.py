@@ -22,7 +22,7 @@ from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 _PAIR = ["query_id", "passage_id"]
 #: Further judgments of a data set.

@@ -36,9 +36,8 @@ from raydr.store.building import Building
 from raydr.store.folder import Folder, publish_files
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
-from raydr.training.advice import training_advice
 from raydr.training.reports import Watcher
-from raydr.training.training import OptionalInputs, Training, check_inputs
+from raydr.training.training import OptionalInputs, Training, check_inputs, training_advice
 
 
 def trained(

@@ -38,7 +38,7 @@ from raydr.negatives.mining import MiningCounts, keep_negatives
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: What :class:`MiningCounts` counts, in the words of people.
 _WORDS = {

@@ -28,7 +28,7 @@ from raydr.negatives.terms import join_passage
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: What becomes of judgments that are not replaced.
 _CHANGES = {"judged": "taken as right", "false_negatives": "planted as negatives"}

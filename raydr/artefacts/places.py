@@ -19,8 +19,7 @@ from raydr.evaluation.config import FUSED
 from raydr.store.artifact import Artifact
 from raydr.store.filesystems import require_reachable
 from raydr.store.folder import Folder
-from raydr.store.identity import COMMANDS
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import COMMANDS, MANIFEST
 
 #: Names of systems that are compared, beside those a user gives.
 TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"

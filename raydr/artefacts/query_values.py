@@ -20,7 +20,7 @@ from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.noise.verdict_report import flagged_queries, read_actions
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: measure → query id → value.
 Values = dict[str, dict[str, float]]

@@ -32,14 +32,13 @@ from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import EXACT, make_index, uses
-from raydr.indexing.merge import TopRows, merge, rank_top_rows
-from raydr.indexing.search import ShardSearcher
+from raydr.indexing.search import ShardSearcher, TopRows, merge, rank_top_rows
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4

@@ -35,7 +35,7 @@ from raydr.data.inputs import absolute
 from raydr.data.partitions import PartitionConfig, Scope
 from raydr.distributed.cluster import RayConfig
 from raydr.errors import ConfigError
-from raydr.evaluation.benchmark import BenchmarkConfig
+from raydr.evaluation.comparison import BenchmarkConfig
 from raydr.evaluation.config import FUSED, EvaluateConfig, FuseConfig
 from raydr.indexing.config import IndexConfig, RerankConfig, SearchConfig
 from raydr.indexing.faiss_backend import check_factory
@@ -159,15 +159,6 @@ class RunConfig(Config):
             check_factory(self.index, self.model.score)
         except ConfigError as error:
             raise ValueError(str(error)) from None
-        return self
-
-    @model_validator(mode="after")
-    def _tokens_are_there(self) -> RunConfig:
-        if self.encode.token_pooling > 1 and self.model.vectors("passage").kind != "tokens":
-            raise ValueError(
-                f"encode.token_pooling is {self.encode.token_pooling}, and with model.score {self.model.score.name!r} "
-                "passages have no vector for each token: set it to 1, or take sum_of_max"
-            )
         return self
 
     @model_validator(mode="after")

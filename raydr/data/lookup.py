@@ -22,7 +22,7 @@ from raydr.data.schema import read_arrow, write_arrow
 from raydr.data.staging import STAGING, Finished, write_bad_rows
 from raydr.store.building import forget_part, write_and_record
 from raydr.store.folder import Folder, side_by_side
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: A row on its way: hash of its id, its number as it was read, hash of its content.
 _HASHED = np.dtype([("id_hash", "<u8"), ("row", "<i8"), ("content_hash", "<u8")])

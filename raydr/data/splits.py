@@ -19,7 +19,7 @@ from raydr.data.staging import Finished, write_bad_rows
 from raydr.data.tables import choose_queries
 from raydr.store.building import write_and_record
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000

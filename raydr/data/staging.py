@@ -26,7 +26,7 @@ from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.schema import TableName, to_table, write_arrow
 from raydr.store.building import write_and_record
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.

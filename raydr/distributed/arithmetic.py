@@ -49,7 +49,7 @@ def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
     int8 resolves as ``auto`` does: only passages are encoded in int8.
 
     Raises:
-        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+        ConfigError: the cluster has no GPU.
         ModelError: the device does not know that arithmetic.
     """
     device = choose_device(settings)
@@ -111,13 +111,9 @@ def choose_device(settings: EncodeConfig) -> str:
     """Return ``cuda`` if every actor has (a share of) a GPU, else ``cpu``.
 
     Raises:
-        ConfigError: device and gpus_per_actor contradict each other, or the cluster has no GPU.
+        ConfigError: the cluster has no GPU.
     """
     gpus = settings.gpus_per_actor
-    if settings.device == "cuda" and gpus == 0:
-        raise ConfigError("encode.device is cuda but encode.gpus_per_actor is 0: set it to 1, or to a share of a GPU")
-    if settings.device == "cpu" and gpus > 0:
-        raise ConfigError(f"encode.device is cpu but encode.gpus_per_actor is {gpus:g}: set one of them otherwise")
     if gpus > 0 and cluster_capacity()["GPU"] < gpus:
         raise ConfigError(
             f"encode.gpus_per_actor is {gpus:g}, but the cluster has {cluster_capacity()['GPU']:g} GPUs: "

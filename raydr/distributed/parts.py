@@ -20,7 +20,7 @@ from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, finished_parts, write_and_record
 from raydr.store.folder import Folder
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 T = TypeVar("T")
 #: Makes parts and records them: ``make(folder, name, *arguments)`` returns them by name, the named one among them.

@@ -7,9 +7,7 @@ the bytes are the same.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +53,6 @@ class Feed:
         job: read by every worker; small and picklable.
         before: prepares an item without the model, such as a tokeniser: ``before(batch, job)``.
         calls_at_once: threads of a process that may call the worker at once.
-        beside: run ``before`` and the worker in threads ahead of the caller, in one process. It pays where a GPU does
-            the worker's computation.
         settings: number and size of the workers; ``before`` has tasks of its own.
     """
 
@@ -65,7 +61,6 @@ class Feed:
     settings: EncodeConfig
     before: Callable[[Batch, Any], Batch] | None = None
     calls_at_once: int = 1
-    beside: bool = False
 
 
 class Pool(ABC):
@@ -148,34 +143,10 @@ class ThisProcess(Pool):
             yield from function(*arguments)
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        batches: Iterator[Batch] = ({name: np.array([value]) for name, value in item.items()} for item in items)
-        num_before, num_calls = (1, feed.calls_at_once) if feed.beside else (0, 0)
-        if feed.before is not None:
-            before = feed.before
-            batches = _ahead(lambda batch: before(batch, feed.job), batches, num_before)
-        if items:
-            for made in _ahead(feed.worker(feed.job), batches, num_calls):
-                yield {name: column[0] for name, column in made.items()}
-
-
-def _ahead(function: Callable[[Batch], Batch], batches: Iterator[Batch], num_threads: int) -> Iterator[Batch]:
-    """Yield what a function makes of batches, in their order.
-
-    Threads compute ahead, at most one batch more than there are threads. Without threads each batch is computed when
-    the caller asks for it.
-    """
-    if not num_threads:
-        yield from map(function, batches)
-        return
-    with ThreadPoolExecutor(num_threads) as pool:
-        pending: deque[Future[Batch]] = deque()
-        try:
-            for batch in batches:
-                pending.append(pool.submit(function, batch))
-                if len(pending) > num_threads:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        if not items:
+            return
+        work = feed.worker(feed.job)
+        for item in items:
+            batch: Batch = {name: np.array([value]) for name, value in item.items()}
+            made = work(batch if feed.before is None else feed.before(batch, feed.job))
+            yield {name: column[0] for name, column in made.items()}

@@ -28,7 +28,7 @@ from raydr.training.checkpoint import (
     drop_all_but_last,
     state_name,
 )
-from raydr.training.config import TrainConfig
+from raydr.training.config import DDP_SETTINGS, TrainConfig
 
 # A verb must not take the seconds that importing PyTorch and Ray Train does.
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ class RayTrainProcess:
 
     def wrap(self, module: nn.Module) -> nn.Module:
         from ray.train.torch import prepare_model
-
-        from raydr.training.collectives import DDP_SETTINGS
 
         wrapped: nn.Module = prepare_model(module, parallel_strategy_kwargs=DDP_SETTINGS)
         return wrapped

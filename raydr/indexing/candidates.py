@@ -14,8 +14,7 @@ from raydr.data.parts import offsets_of
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import EXACT, configure_search, load_faiss
 from raydr.indexing.shards import IndexShards
-from raydr.indexing.torch_search import TorchSets
-from raydr.indexing.vector_stores import HalfVectors, VectorStore, coded_vectors
+from raydr.indexing.torch_search import HalfVectors, TorchSets, VectorStore, coded_vectors
 from raydr.models.precision import torch_threads
 
 

@@ -96,7 +96,7 @@ class ContrastiveLoss(nn.Module):
         name = similarity or model.similarity_fn_name
         if name not in ("cosine", "dot"):
             raise ConfigError(f"the model's similarity is {name!r}; set similarity to cosine or dot")
-        if loss.reads_ranker_scores or loss.reads_draw_probabilities or loss.num_positives_at_once > 1:
+        if loss.reads_ranker_scores or loss.reads_draw_probabilities:
             raise ConfigError(f"the loss {loss.name!r} needs more than pairs and negatives: use raydr.train")
         if steps_per_epoch < 1:
             raise ConfigError(

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
-from raydr.errors import ConfigError
 
 # Configs name losses, and reading a config must not take the seconds that importing PyTorch does.
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: Signals, by their names in :attr:`Candidates.signals`. They come from :mod:`raydr.training.signal_sources`; the
+#: Signals, by their names in :attr:`Candidates.signals`. They come from :mod:`raydr.training.signals`; the
 #: teacher's scores from :mod:`raydr.training.scoring`, ŷ from :mod:`raydr.training.trainer`.
 #: float32, (Q, C): log q(passage | query) with which a hard negative was drawn; NaN elsewhere.
 LOG_DRAW_PROB = "log_draw_prob_QC"
@@ -40,8 +39,6 @@ class Candidates:
         positive_Q: int64, the column of each query's annotated positive.
         excluded_QC: bool, True where the candidate must not count for the query. Never True at the positive.
         hard_QC: bool, True where the candidate is one of the query's own hard negatives.
-        further_QC: bool, True where the candidate is a further positive of the query in this step, for a loss that
-            reads several. Such cells are excluded, as all known positives are. None: each query has one positive.
         log_weight_QC: float32, log of the weight of exp(score) in the denominator (0 = full weight), or None.
         signals: what else is known of queries and cells, by name. A signal that this step lacks is not in it.
     """
@@ -50,7 +47,6 @@ class Candidates:
     positive_Q: Tensor
     excluded_QC: Tensor
     hard_QC: Tensor | None = None
-    further_QC: Tensor | None = None
     log_weight_QC: Tensor | None = None
     signals: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -109,11 +105,6 @@ class Loss(Component):
         return 1
 
     @property
-    def num_positives_at_once(self) -> int:
-        """Positives of a query in a step, at most."""
-        return 1
-
-    @property
     def num_warmup_epochs(self) -> int:
         """Epochs of ordinary training before noise detection and the teacher start."""
         return 0
@@ -145,33 +136,14 @@ def log_softmax_QC(logits_QC: Tensor) -> Tensor:
     return logits_QC.float().log_softmax(dim=1)
 
 
+def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
+    """Compute KL(p ‖ r) = Σ_c p_c · (log p_c − log r_c) of each row, shape (Q,); cells with p_c = 0 add nothing."""
+    dead_QC = log_probs_QC.isneginf()
+    # Both logs are −inf at excluded cells: filled before they meet, so that no pass sees −inf − (−inf).
+    log_ratio_QC = log_probs_QC.masked_fill(dead_QC, 0.0) - log_reference_QC.masked_fill(dead_QC, 0.0)
+    return (log_probs_QC.exp() * log_ratio_QC).sum(dim=1)
+
+
 def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:
     """Return the value at each query's positive, shape (Q,)."""
     return values_QC.gather(1, positive_Q.unsqueeze(1)).squeeze(1)
-
-
-def beside_nce(own_Q: Tensor, name: str, candidates: Candidates, nce_weight: float) -> LossOutput:
-    """Add ``nce_weight`` · NCE over all candidates to a loss of each query, which the figures call ``name``."""
-    metrics = {name: own_Q.detach().mean()}
-    if not nce_weight:
-        return LossOutput(own_Q, metrics)
-    nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
-    return LossOutput(own_Q + nce_weight * nce_Q, metrics | {"nce": nce_Q.detach().mean()})
-
-
-def with_ranker_scores(candidates: Candidates, temperature: float) -> tuple[Candidates, Candidates]:
-    """Return the candidates with a ranker's score, all others excluded: by the student's scores, and by the ranker's.
-
-    Args:
-        candidates: the step's scores.
-        temperature: divisor of the ranker's scores.
-
-    Raises:
-        ConfigError: the candidates have no scores of a ranker.
-    """
-    scores_QC = candidates.signal(RANKER_SCORES)
-    if scores_QC is None:
-        raise ConfigError("the loss reads a ranker's scores, and the step has none: score the candidates first")
-    unknown_QC = scores_QC.isnan()
-    student = replace(candidates, excluded_QC=candidates.excluded_QC | unknown_QC)
-    return student, replace(student, scores_QC=scores_QC.float().masked_fill(unknown_QC, 0.0) / temperature)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from raydr.errors import ConfigError
 from raydr.losses.base import (
     CLEAN,
     TEACHER_SCORES,
@@ -13,9 +15,35 @@ from raydr.losses.base import (
     Loss,
     LossOutput,
     gather_positive,
+    kl_divergence,
     log_softmax_QC,
 )
-from raydr.losses.distillation import Direction, student_teacher_divergence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: ``student_teacher`` is KL(student ‖ teacher), ``teacher_student`` is KL(teacher ‖ student).
+Direction = Literal["student_teacher", "teacher_student"]
+
+
+def student_teacher_divergence(log_student_QC: Tensor, candidates: Candidates, direction: Direction) -> Tensor:
+    """Compute KL between the student's and the teacher's softmax over each query's candidates, shape (Q,).
+
+    Masks and weights apply to both alike; no gradient flows into the teacher.
+
+    Args:
+        log_student_QC: the student's log-softmax.
+        candidates: where the teacher's scores are.
+        direction: which distribution comes first.
+    """
+    teacher_scores_QC = candidates.signal(TEACHER_SCORES)
+    if teacher_scores_QC is None:
+        raise ConfigError("the loss reads a teacher, and the step has no teacher scores: keep a teacher, or use nce")
+    teacher = replace(candidates, scores_QC=teacher_scores_QC.detach())
+    log_teacher_QC = log_softmax_QC(teacher.logits_QC())
+    if direction == "student_teacher":
+        return kl_divergence(log_student_QC, log_teacher_QC)
+    return kl_divergence(log_teacher_QC, log_student_QC)
 
 
 class NPC(Loss):

@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field, model_validator
+
+from raydr.component import Config
 from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log_softmax_QC
-from raydr.losses.schedule import BetaSchedule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 #: With dot products the paper uses 1e-4 to 1e-3; ten times that is where advice starts.
 LARGE_BETA_FOR_DOT = 1e-2
+
+
+class BetaSchedule(Config):
+    """β of the robust contrastive loss by epoch: nothing, then a constant or a linear ramp to it.
+
+    β(e) = 0                                                            for e < start_epoch
+    β(e) = final · min((e − start_epoch + 1) / ramp_epochs, 1)          from then on;
+    with ``ramp_epochs`` 0 it is ``final`` at once. In a config a bare number stands for ``{final: number}``.
+
+    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 by default.
+        Set it to 0 only where training starts from a trained retriever, as the passage sieve does.
+
+    >>> [BetaSchedule(final=0.4, start_epoch=1, ramp_epochs=2).value(epoch) for epoch in range(4)]
+    [0.0, 0.2, 0.4, 0.4]
+    """
+
+    final: float = Field(ge=0.0, le=1.0)
+    """β at the end, 0 (plain NCE) to 1."""
+
+    start_epoch: int = Field(default=1, ge=0)
+    """Finished epochs before β is switched on."""
+
+    ramp_epochs: int = Field(default=0, ge=0)
+    """Epochs until ``final`` is reached, in equal steps."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_number(cls, value: Any) -> Any:
+        return {"final": value} if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    def value(self, epoch: int) -> float:
+        """Return β after ``epoch`` finished epochs."""
+        if epoch < self.start_epoch:
+            return 0.0
+        if self.ramp_epochs == 0:
+            return self.final
+        return self.final * min((epoch - self.start_epoch + 1) / self.ramp_epochs, 1.0)
 
 
 def mean_candidate_loss(log_probs_QC: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
@@ -85,10 +124,9 @@ class RCL(Loss):
 
     def check(self, similarity: Literal["cosine", "dot"]) -> list[str]:
         advice = []
-        largest = max(self.beta.final, self.beta.initial or 0.0)
-        if similarity == "dot" and largest > LARGE_BETA_FOR_DOT:
+        if similarity == "dot" and self.beta.final > LARGE_BETA_FOR_DOT:
             advice.append(
-                f"beta {largest} with an unbounded similarity (dot): the loss has no lower bound and may "
+                f"beta {self.beta.final} with an unbounded similarity (dot): the loss has no lower bound and may "
                 "diverge; use cosine, or beta 1e-4 to 1e-3 in the last epochs"
             )
         if self.reduction == "reference" and self.beta.final > 0:

@@ -78,15 +78,6 @@ class PaddedGroups:
     groups: tuple[dict[str, Tensor], ...]
     places_N: Tensor
 
-    @classmethod
-    def nothing(cls) -> PaddedGroups:
-        """Return groups without texts."""
-        return cls((), torch.zeros(0, dtype=torch.int64))
-
-    def pieces(self) -> list[PaddedGroups]:
-        """Return each group alone; their vectors, put together, are in the order of ``groups``."""
-        return [PaddedGroups((group,), torch.arange(len(group["input_ids"]))) for group in self.groups]
-
     def to(self, device: torch.device) -> PaddedGroups:
         """Move the groups to a device; copies to it do not block."""
         if device.type == "cpu":

@@ -78,14 +78,15 @@ class DualEncoder(nn.Module):
         assert isinstance(tower, Tower)
         return tower
 
-    def forward(self, queries: PaddedGroups, passages: PaddedGroups) -> tuple[Tensor, Tensor]:
+    def forward(self, queries: PaddedGroups, passages: PaddedGroups, cached: bool = False) -> tuple[Tensor, Tensor]:
         """Encode the queries (Q, D) and the passages (P, D) in one call, as DDP needs it.
 
-        Where the score function reads several of a text they are (Q, M, D), padded with zeros.
+        Where the score function reads several of a text they are (Q, M, D), padded with zeros. ``cached`` is that of
+        :meth:`raydr.models.tower.Tower.encode_groups`.
         """
         return (
-            self.tower("query").encode_groups(queries, "query"),
-            self.tower("passage").encode_groups(passages, "passage"),
+            self.tower("query").encode_groups(queries, "query", cached),
+            self.tower("passage").encode_groups(passages, "passage", cached),
         )
 
     def save(self, folder: str | Path, tokenizers: dict[Side, TextTokenizer]) -> None:

@@ -18,9 +18,9 @@ NUM_CALIBRATING = 200
 
 EncodeDtype = Literal[Dtype, "int8"]
 
-#: ``padded``: texts of similar length, padded to the longest; ``packed``: one after the other, without padding;
-#: ``compiled``: padded, through an encoder that torch.compile has translated.
-Batching = Literal["padded", "packed", "compiled"]
+#: ``padded``: texts of similar length, padded to the longest; ``compiled``: padded, through an encoder that
+#: torch.compile has translated.
+Batching = Literal["padded", "compiled"]
 
 
 class EncodeConfig(Config):
@@ -36,12 +36,8 @@ class EncodeConfig(Config):
     device: on a CPU few enough for its caches."""
 
     batching: Batching = "padded"
-    """All give the same vectors up to rounding. ``packed`` is for BERT-like encoders on GPUs; ``compiled`` takes a C++
-    compiler and half a minute at the start of each actor, and is slower on CPUs (docs/performance.md). Judges pad."""
-
-    token_pooling: int = Field(default=1, ge=1)
-    """Of passages with a vector for each token, so many times fewer are stored: near ones become their mean (Clavié et
-    al., 2024). Search then has other scores than training and judges (docs/scores.md); 1 stores all."""
+    """Both give the same vectors up to rounding. ``compiled`` takes a C++ compiler and half a minute at the start of
+    each actor, and is slower on CPUs (docs/performance.md). Judges compile nothing."""
 
     min_actors: Annotated[int, Neutral] = Field(default=1, ge=1)
     """Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction."""
@@ -53,10 +49,7 @@ class EncodeConfig(Config):
     """CPUs of an encoder on Ray, which computes with as many threads; in this process it has all that there are."""
 
     gpus_per_actor: Annotated[float, Neutral] = Field(default=0, ge=0)
-    """GPUs of an encoder; may be a fraction."""
-
-    device: Annotated[Literal["auto", "cpu", "cuda"], Neutral] = "auto"
-    """``auto``: the GPU if the actor was given one, else the CPU (said in the log)."""
+    """GPUs of an encoder, which computes on them; may be a fraction. With 0 it computes on CPUs."""
 
     cpus_per_tokenizer: Annotated[float, Neutral] = Field(default=0.5, gt=0)
     """CPUs of each tokenising task."""
@@ -65,11 +58,11 @@ class EncodeConfig(Config):
     def _int8_is_for_processors(self) -> Self:
         if self.dtype != "int8":
             return self
-        if self.device == "cuda" or self.gpus_per_actor > 0:
+        if self.gpus_per_actor > 0:
             raise ValueError("dtype is int8, which is for processors: on a GPU bfloat16 is quicker, set dtype auto")
         if self.batching != "padded":
             raise ValueError(
-                f"dtype is int8, whose encoder reads padded texts: batching is {self.batching}, set padded"
+                f"dtype is int8, whose encoder OpenVINO has translated: batching is {self.batching}, set padded"
             )
         return self
 

@@ -18,7 +18,6 @@ from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
 from raydr.models.encode_config import Batching
 from raydr.models.int8 import load_int8_tower
-from raydr.models.packed_tower import PackedTower
 from raydr.models.precision import torch_dtype, torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
@@ -57,6 +56,13 @@ def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: 
 def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Yield the encodings in memory, each after the next batch has started: the device always has work."""
     pending: list[tuple[NDArray[np.int64], torch.Tensor, torch.cuda.Event | None]] = []
+
+    def arrived() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        rows, vectors, copied = pending.pop(0)
+        if copied is not None:
+            copied.synchronize()
+        return rows, vectors.numpy()
+
     for rows, vectors in batches:
         copied = None
         # The copy is started here: later it would wait for what was started meanwhile.
@@ -66,17 +72,9 @@ def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDAr
             copied.record()
         pending.append((rows, here, copied))
         if len(pending) > _BATCHES_AHEAD:
-            yield _arrived(*pending.pop(0))
-    for batch in pending:
-        yield _arrived(*batch)
-
-
-def _arrived(
-    rows: NDArray[np.int64], vectors: torch.Tensor, copied: torch.cuda.Event | None
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    if copied is not None:
-        copied.synchronize()
-    return rows, vectors.numpy()
+            yield arrived()
+    while pending:
+        yield arrived()
 
 
 def compile_backbone(tower: Tower) -> None:
@@ -121,10 +119,7 @@ class InferenceEncoder:
             self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
-        self.packed: PackedTower | None = None
-        if batching == "packed":
-            self.packed = PackedTower(self.tower, side, device, torch_dtype(dtype))
-        elif batching == "compiled":
+        if batching == "compiled":
             compile_backbone(self.tower)
 
     @torch.inference_mode()
@@ -134,10 +129,7 @@ class InferenceEncoder:
         An array (N, dim) of one vector a text; of several, what is there of each.
         """
         with torch_threads(self.num_threads):
-            if self.packed is not None:
-                batches = self.packed.encode(tokens, self.token_budget)
-            else:
-                batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
+            batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
             if self.tower.reduction(self.side).vectors.several:
                 return _as_sets(tokens.num_rows, self.dim, _with_lookahead(batches))
             vectors_ND = np.zeros((tokens.num_rows, self.dim), dtype=np.float16)

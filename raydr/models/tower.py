@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from raydr.errors import ModelError
 from raydr.models.backbone import choose_attention, shape_backbone, without_pooler
 from raydr.models.batching import PaddedGroups, concatenate
 from raydr.models.checkpoint import naming, resolve_checkpoint
 from raydr.models.checkpoint_settings import checkpoint_settings_of
-from raydr.models.config import SIDES, ModelConfig, Side
+from raydr.models.config import SIDES, ModelConfig, Pooling, Side
 from raydr.models.loading import load_encoder, load_head
-from raydr.models.packed_attention import packed_states
-from raydr.models.packing import PackedTexts
-from raydr.models.pooling import Reduction
 from raydr.models.precision import in_arithmetic
+from raydr.models.scores.base import Vectors
 
 #: How the names of a pooler's weights begin.
 POOLER = "pooler."
+
+
+class Reduction(nn.Module):
+    """The mean of all states, the first or the last (``pooled``), the first m', m' learnt codes that attend over all,
+    or all.
+
+    Code c of the states h_1..h_L is Σ_t softmax_t(c·h_t) h_t (Humeau et al., ICLR 2020). Padding is never attended to;
+    where texts have fewer vectors than the longest, the places that are left are zeros.
+    """
+
+    def __init__(self, vectors: Vectors, pooling: Pooling, hidden: int) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.pooling = pooling
+        self.codes: nn.Parameter | None = None
+        if vectors.kind == "codes":
+            self.codes = nn.Parameter(torch.randn(vectors.num, hidden) / math.sqrt(hidden))
+
+    def forward(self, hidden_NLD: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return states (N, D) or (N, M, D) in float32, and the mask of the latter, (N, M); None if all are vectors."""
+        if self.codes is not None:
+            logits_NML = torch.einsum("md,nld->nml", self.codes.float(), hidden_NLD.float())
+            lowest = torch.finfo(logits_NML.dtype).min
+            weights_NML = logits_NML.masked_fill(attention_mask.unsqueeze(1) == 0, lowest).softmax(-1)
+            return weights_NML @ hidden_NLD.float(), None
+        if self.vectors.several:
+            most = self.vectors.most(hidden_NLD.shape[1])
+            return hidden_NLD[:, :most].float(), attention_mask[:, :most] != 0
+        if self.pooling == "cls":
+            return hidden_NLD[:, 0].float(), None
+        if self.pooling == "last":
+            # Padding is at the end.
+            last_N = attention_mask.sum(1).clamp(min=1) - 1
+            return hidden_NLD[torch.arange(len(last_N), device=last_N.device), last_N].float(), None
+        mask_NL1 = attention_mask.unsqueeze(-1).to(torch.float32)
+        return (hidden_NLD.float() * mask_NL1).sum(1) / mask_NL1.sum(1).clamp(min=1), None
 
 
 class Tower(nn.Module):
@@ -115,18 +151,36 @@ class Tower(nn.Module):
         extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
         words = {"input_ids": input_ids} if words_NLD is None else {"inputs_embeds": words_NLD}
         hidden_NLD = self.backbone(attention_mask=attention_mask, **words, **extra).last_hidden_state
-        return self._reduce(hidden_NLD, attention_mask, side)
+        states, mask_NM = self.reduction(side)(hidden_NLD, attention_mask)
+        if self.projection is not None:
+            states = self.projection(states.to(self.projection.weight.dtype)).float()
+        states = states[..., : self.dim]
+        vectors = nn.functional.normalize(states, dim=-1) if self.normalize else states
+        return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)
 
-    def encode_groups(self, texts: PaddedGroups, side: Side) -> Tensor:
+    def encode_groups(self, texts: PaddedGroups, side: Side, cached: bool = False) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
         The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, the words of all
         groups are therefore looked up at once.
+
+        Args:
+            texts: the batch.
+            side: whose texts they are.
+            cached: keep the vectors alone, and encode a group again, with the same dropout, when it receives its
+                gradients: the activations of a single group are held at a time. It is gradient caching of Gao et al.
+                (RepL4NLP 2021).
         """
         groups = texts.groups
-        if not groups:
-            shape = (0, 0, self.dim) if self.reduction(side).vectors.several else (0, self.dim)
-            return torch.zeros(shape, device=next(self.parameters()).device)
+        if cached:
+            vectors = []
+            for group in groups:
+                # Autocast's copy of a weight would add up the gradients of all groups in its own arithmetic.
+                torch.clear_autocast_cache()
+                # The state of a device's generator is kept for tensors that are given by place.
+                padded = group["input_ids"], group["attention_mask"], group["token_type_ids"]
+                vectors.append(checkpoint(self, *padded, side, use_reentrant=False))
+            return concatenate(vectors)[texts.places_N]
         words: Sequence[Tensor | None] = [None] * len(groups)
         if len(groups) > 1 and self.takes_embeddings and torch.is_grad_enabled():
             ids = [group["input_ids"] for group in groups]
@@ -141,35 +195,6 @@ class Tower(nn.Module):
             self(**group, side=side, words_NLD=word_vectors) for group, word_vectors in zip(groups, words, strict=True)
         ]
         return concatenate(vectors)[texts.places_N]
-
-    def encode_packed(self, texts: PackedTexts, side: Side) -> Tensor:
-        """Encode texts without padding as :meth:`forward` does; the backbone must be prepared for them."""
-        extra = {"token_type_ids": texts.token_type_ids_1T} if self.uses_token_types else {}
-        hidden_TD = packed_states(self.backbone, texts, **extra)
-        starts_N1, last = texts.starts_N1.long(), len(hidden_TD) - 1
-        reduction = self.reduction(side)
-        if reduction.vectors.several:
-            place_NL = torch.arange(texts.longest, device=starts_N1.device) + starts_N1[:-1, None]
-            is_token_NL = place_NL < starts_N1[1:, None]
-            return self._reduce(hidden_TD[place_NL.clamp(max=last)], is_token_NL, side)
-        if reduction.pooling != "mean":
-            at_N = starts_N1[:-1] if reduction.pooling == "cls" else starts_N1[1:] - 1
-            return self._finish(hidden_TD[at_N.clamp(max=last)].float())
-        # The same sums each time, which adding up in parallel would not give.
-        means_ND = torch.segment_reduce(hidden_TD.float(), "mean", offsets=starts_N1, axis=0, unsafe=True)
-        return self._finish(means_ND)
-
-    def _reduce(self, hidden_NLD: Tensor, attention_mask: Tensor, side: Side) -> Tensor:
-        states, mask_NM = self.reduction(side)(hidden_NLD, attention_mask)
-        vectors = self._finish(states)
-        return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)
-
-    def _finish(self, states: Tensor) -> Tensor:
-        """Apply projection, truncation and normalisation."""
-        if self.projection is not None:
-            states = self.projection(states.to(self.projection.weight.dtype)).float()
-        states = states[..., : self.dim]
-        return nn.functional.normalize(states, dim=-1) if self.normalize else states
 
 
 def _load_dense(projection: nn.Linear, resolved: str) -> None:

@@ -113,7 +113,6 @@ class CrossEncoderTraining(Config):
         problems = (
             (loss.needs_teacher, "needs an EMA teacher, and a cross-encoder has none: take nce, rcl or bce"),
             (loss.reads_ranker_scores, "reads scores of another ranker: take nce, rcl or bce"),
-            (loss.num_positives_at_once > 1, "wants several positives, and a list has one: take nce"),
             (
                 loss.reads_draw_probabilities,
                 "corrects draws, and negatives are drawn evenly here: take nce, rcl or bce",

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from raydr.component import Config, Resolved
-from raydr.losses.schedule import BetaSchedule
+from raydr.losses.rcl import BetaSchedule
 from raydr.models.training_config import CrossEncoderTraining, OptimizerConfig
 
 

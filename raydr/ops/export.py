@@ -24,8 +24,7 @@ from raydr.pages.model_card import CardFacts, model_card
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin, record_part
 from raydr.store.folder import Folder, write_part
-from raydr.store.identity import Identity
-from raydr.store.manifest import MANIFEST, Part
+from raydr.store.identity import MANIFEST, Identity, Part
 
 
 def export(

@@ -29,8 +29,7 @@ from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
-from raydr.store.identity import COMMANDS
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import COMMANDS, MANIFEST
 
 #: The page, in the working folder.
 PAGE = "report.html"

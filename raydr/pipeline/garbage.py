@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from raydr.artefacts.places import STORE, Places
 from raydr.component import Config
 from raydr.store.folder import ASIDE, Folder
+from raydr.store.identity import MANIFEST, Manifest
 from raydr.store.lock import is_being_written, only_writer
-from raydr.store.manifest import MANIFEST, Manifest
 
 #: Folder of a working folder with a file for each running session: the artefacts that it reads and makes.
 SESSIONS = "sessions"

@@ -20,7 +20,7 @@ from raydr.errors import ConfigError
 from raydr.evaluation.noise_measures import MethodScores, measure_method, share_by_source
 from raydr.models.config import ModelConfig
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.models.scores.sum_of_max import SumOfMax
+from raydr.models.scores.attended import SumOfMax
 from raydr.noise.labelled import LabelledSet, scores_on, unique_texts
 from raydr.noise.vector_rules import PairVectors, judge_by_vectors
 from raydr.pages.noise_benchmark import SetFigures

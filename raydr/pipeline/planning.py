@@ -15,8 +15,7 @@ from raydr.errors import DamagedError, FingerprintError
 from raydr.store.artifact import Artifact
 from raydr.store.building import DONE, PLAN
 from raydr.store.folder import Folder
-from raydr.store.identity import Identity, differences
-from raydr.store.manifest import MANIFEST, Manifest
+from raydr.store.identity import MANIFEST, Identity, Manifest, differences
 
 #: State of a node: finished, finished with changed inputs, partly made, or missing.
 State = Literal["done", "stale", "begun", "to do"]

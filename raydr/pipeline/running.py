@@ -23,7 +23,7 @@ from raydr.pipeline.planning import Inventory, run_nodes
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 from raydr.tracking.tracker import Tracker
 
 #: Serialises work in this process: the thread counts of PyTorch and FAISS are global.

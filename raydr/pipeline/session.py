@@ -144,7 +144,7 @@ class Session:
 
     def _report_idle_gpus(self, num_gpus: int) -> None:
         config = self.config
-        if self._idle_gpus_reported or asks_for_gpus(config) or "cpu" in (config.encode.device, config.search.device):
+        if self._idle_gpus_reported or asks_for_gpus(config) or config.search.device == "cpu":
             return
         self._idle_gpus_reported = True
         wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
@@ -184,8 +184,7 @@ class Session:
 
 def asks_for_gpus(config: RunConfig) -> bool:
     """Return whether a config requests GPUs."""
-    on_cuda = "cuda" in (config.encode.device, config.search.device)
-    return config.train.use_gpu or config.encode.gpus_per_actor > 0 or on_cuda
+    return config.train.use_gpu or config.encode.gpus_per_actor > 0 or config.search.device == "cuda"
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from typing import Any
 from raydr.errors import ArtifactError, DamagedError
 from raydr.store.filesystems import FileDetails
 from raydr.store.folder import Folder, side_by_side
-from raydr.store.identity import COMMANDS, FORMAT_VERSION
-from raydr.store.manifest import MANIFEST, Manifest
+from raydr.store.identity import COMMANDS, FORMAT_VERSION, MANIFEST, Manifest
 from raydr.version import __version__
 
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from raydr.errors import ArtifactError, BusyError, DamagedError, FingerprintError
 from raydr.store.artifact import Artifact
-from raydr.store.contents import note_content
 from raydr.store.folder import Folder, side_by_side, write_part
-from raydr.store.identity import Identity, differences
+from raydr.store.identity import MANIFEST, Identity, Manifest, Part, differences
 from raydr.store.lock import only_writer
-from raydr.store.manifest import MANIFEST, Manifest, Part
+from raydr.store.node_cache import note_content
 from raydr.version import __version__
 
 PLAN = "plan.json"

@@ -26,9 +26,8 @@ from fsspec.implementations.local import LocalFileSystem
 from pydantic import BaseModel, ValidationError
 
 from raydr.errors import DamagedError, first_line
-from raydr.store.contents import has_content, note_content
 from raydr.store.filesystems import FileDetails, resolve_url, writing
-from raydr.store.node_cache import fetched
+from raydr.store.node_cache import fetched, has_content, note_content
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -1,10 +1,11 @@
-"""Identity of an artefact, which determines its content, and its hash."""
+"""Identity of an artefact, which determines its content, its hash, and the manifest that records it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from raydr.component import Config
@@ -82,3 +83,43 @@ COMMANDS = {
     "audit": "raydr audit CONFIG",
     "diagnosis": "raydr diagnose CONFIG",
 }
+
+
+MANIFEST = "manifest.json"
+
+
+class Part(Config):
+    """A file of an artefact."""
+
+    rows: int
+    bytes: int
+    checksum: str
+    counts: dict[str, int] = {}
+    """Counters of the part, so that a resumed stage need not make it again."""
+
+
+class Manifest(Config):
+    """Last file written into an artefact."""
+
+    identity: Identity
+    fingerprint: str
+    raydr_version: str
+    created: str
+    parts: dict[str, Part]
+    made_from: dict[str, str] = {}
+    """Content digests of all direct and indirect inputs, by fingerprint."""
+
+    versions: dict[str, str] = {}
+    """Version of each part on the object store when the manifest was written (an ETag or time): a part with another
+    version was written since. Empty on a file system."""
+
+    info: dict[str, Any] = {}
+    """Counters and resolved settings."""
+
+    run_config: dict[str, Any] = {}
+    """Resolved run config, for provenance only."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Return a digest of the contents, which differs after a repetition with other bytes."""
+        return fingerprint_of({name: part.checksum for name, part in self.parts.items()})

@@ -1,12 +1,14 @@
-"""Cache of a node: fetched files of object stores, evicted by least recent use.
+"""Cache of a node: fetched files of object stores, evicted by least recent use, and marks of verified files.
 
 The key of an entry is a checksum, or a hash of place and version. An entry used within :data:`GRACE_S` is never
-evicted, since its user may not have opened it yet. Open or mapped files stay readable after eviction.
+evicted, since its user may not have opened it yet. Open or mapped files stay readable after eviction. A verified file
+is marked by path, size and modification times: reading a large file twice would cost as much as the work on it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -180,3 +182,43 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+#: Verified files of this process, by path.
+_seen: dict[str, str] = {}
+
+
+def note_content(path: str, checksum: str) -> None:
+    """Record a file's checksum; without effect if the cache is not writable."""
+    absolute = os.path.abspath(path)
+    version = _seen[absolute] = _version(absolute, checksum)
+    mark = _mark(absolute)
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        temporary = mark.with_name(f"{mark.name}.tmp-{os.getpid()}")
+        temporary.write_text(version)
+        os.replace(temporary, mark)
+    except OSError:
+        # The next process reads the file again.
+        return
+
+
+def has_content(path: str, checksum: str) -> bool:
+    """Return whether a file, in its current version, is recorded with a checksum."""
+    absolute = os.path.abspath(path)
+    version = _version(absolute, checksum)
+    if _seen.get(absolute) == version:
+        return True
+    try:
+        return _mark(absolute).read_text() == version
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _version(path: str, checksum: str) -> str:
+    details = os.stat(path)
+    return f"{details.st_size} {details.st_mtime_ns} {details.st_ctime_ns} {checksum}"
+
+
+def _mark(path: str) -> Path:
+    return node_cache() / "verified" / hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest()

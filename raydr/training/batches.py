@@ -38,7 +38,7 @@ class Batch:
     Args:
         query_rows: positions of the queries in the examples; fillers come last and repeat a query.
         queries: query tokens.
-        passages: tokens of the passages, query after query: its positives, then its negatives.
+        passages: tokens of the passages, query after query: its positive, then its negatives.
         passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
         forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
             the query's own positive.
@@ -46,7 +46,6 @@ class Batch:
         signals: what else is known of its queries and passages.
         num_fillers: places at the end that only make the shares of all ranks equally large. They add no loss, and their
             passages are excluded for all queries.
-        num_positives: places of positives that each query has.
         weight: factor of the mean over this share's queries, so that the mean over ranks is that over the global batch.
     """
 
@@ -59,7 +58,6 @@ class Batch:
     signals: tuple[BatchSignal, ...] = ()
     num_fillers: int = 0
     weight: float = 1.0
-    num_positives: int = 1
 
     def to(self, device: torch.device) -> Batch:
         if device.type == "cpu":
@@ -150,7 +148,7 @@ class BatchMaker:
 
     def make(self, query_rows: NDArray[np.int64], epoch: int, num_fillers: int = 0) -> Batch:
         """Make a batch of some queries, drawn for an epoch, and of ``num_fillers`` places that only fill it."""
-        num_queries, num_positives = len(query_rows), self.config.loss.num_positives_at_once
+        num_queries = len(query_rows)
         query_rows = np.concatenate([query_rows, query_rows[:1].repeat(num_fillers)])
         draws = [self._draw(int(at), epoch) for at in query_rows]
         drawn = DrawnBatch(
@@ -158,7 +156,6 @@ class BatchMaker:
             passage_rows=np.stack([draw.rows for draw in draws]),
             is_listed=np.stack([draw.is_listed for draw in draws]),
             log_draw_prob=np.stack([draw.log_probs for draw in draws]),
-            num_positives=num_positives,
         )
         rows = drawn.passage_rows.ravel()
         hashes = self.corpus.content_hashes(rows).view(np.int64).copy()
@@ -180,45 +177,38 @@ class BatchMaker:
             num_filled=sum(draw.num_missing for draw in draws[:num_queries]),
             signals=tuple(signal for signal in signals if signal is not None),
             num_fillers=num_fillers,
-            num_positives=num_positives,
         )
 
     def _pad(self, tokens: Tokens, side: Side) -> PaddedGroups:
         return pad_in_groups(tokens, self.tokenizers[side].pad_id, self.group_overhead, self.config.cache_tokens)
 
     def _draw(self, at: int, epoch: int) -> _Draw:
-        examples, num, first = self.examples, self.config.num_hard_negatives, self.config.loss.num_positives_at_once
-        query_id = examples.query_ids[at]
-        rows = np.full(first + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
-        absent = np.zeros(first + num, np.bool_)
-        further = further_rows(examples, at, epoch, self.seed, self.config.positive, int(rows[0]), first - 1)
-        rows[1 : 1 + len(further)] = further
+        examples, num = self.examples, self.config.num_hard_negatives
         # Something has to be encoded in empty places: they hold the positive.
-        absent[1 + len(further) : first] = True
-        is_listed = np.zeros(first + num, np.bool_)
+        rows = np.full(1 + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
+        absent, is_listed = np.zeros(1 + num, np.bool_), np.zeros(1 + num, np.bool_)
         is_listed[0] = True
-        log_probs = np.full(first + num, np.nan, np.float32)
+        log_probs = np.full(1 + num, np.nan, np.float32)
         if not num:
             return _Draw(rows, absent, is_listed, log_probs, num_missing=0)
-        rng = query_rng(self.seed, epoch, query_id, "negatives")
+        rng = query_rng(self.seed, epoch, examples.query_ids[at], "negatives")
         positive_score = float(examples.positive_scores[at])
         known = CandidateList(examples.scores[at], None if np.isnan(positive_score) else positive_score)
         drawn = self.config.sampler.sample(known, num, rng)
-        end = first + len(drawn.indices)
-        is_listed[first:end] = True
-        rows[first:end] = examples.negatives[at][drawn.indices]
-        last = first + num - drawn.num_absent
+        end, last = 1 + len(drawn.indices), 1 + num - drawn.num_absent
+        is_listed[1:end] = True
+        rows[1:end] = examples.negatives[at][drawn.indices]
         rows[end:last] = random_rows(examples, self.corpus, at, last - end, rng)
         absent[last:] = True
         log_probs[end:] = -np.log(len(examples.pool(at)))
         if drawn.log_draw_prob is not None:
-            log_probs[first:end] = drawn.log_draw_prob
+            log_probs[1:end] = drawn.log_draw_prob
         return _Draw(rows, absent, is_listed, log_probs, drawn.num_missing)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """One query's passages, G of them, positives first.
+    """One query's passages, G of them, the positive first.
 
     Args:
         rows: their rows in the corpus.
@@ -241,17 +231,6 @@ def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) 
     if rule == "first" or len(positives) == 1:
         return int(positives[0])
     return int(positives[query_rng(seed, epoch, examples.query_ids[at], "positive").integers(len(positives))])
-
-
-def further_rows(
-    examples: Examples, at: int, epoch: int, seed: int, rule: str, first: int, num: int
-) -> NDArray[np.int64]:
-    """Return at most ``num`` rows of a query's other positives: the first, or drawn for the epoch."""
-    positives = examples.positives[at]
-    others: NDArray[np.int64] = positives[positives != first]
-    if rule == "drawn" and num and len(others) > num:
-        query_rng(seed, epoch, examples.query_ids[at], "further positives").shuffle(others)
-    return others[:num]
 
 
 #: Draws for a passage, after which the pool counts as empty.

@@ -102,14 +102,6 @@ def load_trainable(model: nn.Module, state: dict[str, Tensor], frozen: frozenset
     model.load_state_dict({**stays, **state})
 
 
-def save_progress(folder: Path, progress: Progress) -> None:
-    (folder / PROGRESS).write_text(progress.model_dump_json(), encoding="utf-8")
-
-
-def load_progress(folder: Path) -> Progress:
-    return Progress.model_validate_json((folder / PROGRESS).read_text(encoding="utf-8"))
-
-
 def checkpoint_folder(output: Folder) -> Folder:
     """Return the folder of the states of a training, beside its output."""
     return Folder(f"{output.url.rstrip('/')}.training")

@@ -81,25 +81,22 @@ def gather(local: Tensor) -> Tensor:
     return torch.cat(gathered)
 
 
-def gather_uneven(local: Tensor) -> list[Tensor]:
-    """Gather one tensor a rank, with any number of rows; several vectors a row are padded to the most."""
+def gather_interleaved(local: Tensor) -> Tensor:
+    """Gather all rows where each rank has every ``num_ranks()``-th of them, from its own rank on.
+
+    Several vectors a row are padded to the most.
+    """
     if num_ranks() == 1:
-        return [local]
+        return local
     local = _equally_wide(local)
     sizes = gather(torch.tensor([local.shape[0]], device=local.device)).tolist()
     padded = local.new_zeros((max(sizes), *local.shape[1:]))
     padded[: local.shape[0]] = local
     gathered = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(gathered, padded)
-    return [rows[:size] for rows, size in zip(gathered, sizes, strict=True)]
-
-
-def gather_interleaved(local: Tensor) -> Tensor:
-    """Gather all rows where each rank has every ``num_ranks()``-th of them, from its own rank on."""
-    shares = gather_uneven(local)
-    merged = local.new_empty((sum(len(share) for share in shares), *local.shape[1:]))
-    for at, share in enumerate(shares):
-        merged[at :: len(shares)] = share
+    merged = local.new_empty((sum(sizes), *local.shape[1:]))
+    for at, (rows, size) in enumerate(zip(gathered, sizes, strict=True)):
+        merged[at :: len(sizes)] = rows[:size]
     return merged
 
 
@@ -126,10 +123,6 @@ def without_sync(module: nn.Module, quiet: bool) -> AbstractContextManager[None]
     if quiet and isinstance(module, DistributedDataParallel):
         return module.no_sync()
     return nullcontext()
-
-
-#: How modules are made data-parallel: the buckets that are sent are the gradients themselves, not copies of them.
-DDP_SETTINGS: dict[str, Any] = {"gradient_as_bucket_view": True}
 
 
 def send_gradients(wrapped: nn.Module, gradients: Gradients) -> nn.Module:

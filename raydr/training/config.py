@@ -13,7 +13,7 @@ from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
 from raydr.models.training_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
-from raydr.negatives.samplers.top import Top
+from raydr.negatives.samplers.ranked import Top
 from raydr.training.sections import CoTeachingConfig, DevConfig, GuideConfig, PairDetectionConfig, TeacherConfig
 
 #: Names of losses that stand for a method of a paper: the loss, and the detection that belongs to it.
@@ -22,6 +22,8 @@ PRESETS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 #: The type in which workers send each other gradients.
 Gradients = Literal["float32", "bfloat16"]
+#: How modules are made data-parallel: the buckets that are sent are the gradients themselves, not copies of them.
+DDP_SETTINGS: Final[dict[str, Any]] = {"gradient_as_bucket_view": True}
 
 
 class TrainConfig(Config):
@@ -83,8 +85,7 @@ class TrainConfig(Config):
     """Count the passages of other queries (and workers) as negatives."""
 
     positive: Literal["drawn", "first"] = "drawn"
-    """Which positive is used where a query has several: drawn for each epoch, or the first. The loss
-    ``multi_positive_nce`` uses several, drawn or the first."""
+    """Which positive is used where a query has several: drawn for each epoch, or the first."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"
@@ -232,8 +233,8 @@ class TrainConfig(Config):
 
     @property
     def passages_per_query(self) -> int:
-        """Places of passages that each query of a batch has: of its positives, then of its hard negatives."""
-        return self.loss.num_positives_at_once + self.num_hard_negatives
+        """Places of passages that each query of a batch has: of its positive, then of its hard negatives."""
+        return 1 + self.num_hard_negatives
 
     @property
     def threads_per_worker(self) -> int | None:

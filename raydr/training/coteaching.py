@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from raydr.errors import ConfigError
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import Save
-from raydr.training.collectives import gather, num_ranks, rank
+from raydr.training.collectives import gather, num_ranks, rank, without_sync
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures
@@ -50,16 +50,15 @@ class CoTeachingTrainer(Trainer):
         self.peer.model.train()
 
     def learn(self, batch: Batch, step: int, quiet: bool) -> tuple[Tensor, Figures]:
-        both, keep_share = (
-            (self.learner, self.peer),
-            self.coteaching.keep_share(self.progress.epoch, self.share_flagged()),
-        )
-        with self.learner.without_sync(quiet), self.peer.without_sync(quiet):
+        both = self.learner, self.peer
+        share_flagged = self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
+        keep_share = self.coteaching.keep_share(self.progress.epoch, share_flagged)
+        with without_sync(self.learner.wrapped, quiet), without_sync(self.peer.wrapped, quiet):
             first, second = (self.forward(learner, batch, step, number) for number, learner in enumerate(both))
             losses, masks = exchange((first.per_query_Q, second.per_query_Q), keep_share)
             with self.clock.part("backward"):
                 for learner, loss in zip(both, losses, strict=True):
-                    learner.backward(loss / self.config.accumulation_steps, quiet)
+                    learner.optimization.backward(loss / self.config.accumulation_steps)
         figures: Figures = {**first.metrics, "keep_share": torch.tensor(keep_share)}
         if self.batches.examples.is_noise.any():
             kept = masks[0].cpu().numpy()

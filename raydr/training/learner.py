@@ -1,26 +1,53 @@
-"""A network with its optimiser: what scores a batch and takes a step."""
+"""A network with its optimiser, which scores a batch and takes a step, and its EMA teacher."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import autocast
 from raydr.training.batches import Batch
 from raydr.training.checkpoint import TEACHER, Save, load_trainable, trainable_state
-from raydr.training.collectives import without_sync
 from raydr.training.config import TrainConfig
-from raydr.training.gradient_cache import CachedEncoding
 from raydr.training.metrics import StepClock
 from raydr.training.optimization import Optimization
 from raydr.training.scoring import BatchView, Encodings
-from raydr.training.teacher import Teacher
+
+
+class Teacher:
+    """An exponential moving average of the student: θ* ← α·θ* + (1−α)·θ after every optimiser step.
+
+    Every rank keeps the same teacher: students are equal after each step, so nothing is sent. Frozen weights are shared
+    with the student.
+    Source: Zhang et al. (EMNLP Findings 2023).
+    """
+
+    def __init__(self, student: DualEncoder, momentum: float) -> None:
+        frozen = {id(weights): weights for weights in student.parameters() if not weights.requires_grad}
+        self.model = copy.deepcopy(student, frozen).eval().requires_grad_(False)
+        self.momentum = momentum
+
+    @torch.no_grad()
+    def update(self, student: DualEncoder) -> None:
+        """Average the student's weights after a step."""
+        both = zip(self.model.parameters(), student.parameters(), strict=True)
+        learning = [(own.detach(), other.detach()) for own, other in both if other.requires_grad]
+        mine, theirs = [list(tensors) for tensors in zip(*learning, strict=True)]
+        torch._foreach_lerp_(mine, theirs, 1.0 - self.momentum)
+        for buffer, source in zip(self.model.buffers(), student.buffers(), strict=True):
+            buffer.copy_(source)
+
+    @torch.no_grad()
+    def encode(self, batch: Batch) -> Encodings:
+        """Encode the student's batch by the teacher."""
+        query_QD, passage_PD = self.model(batch.queries, batch.passages)
+        return Encodings.gathered(query_QD, passage_PD, self.model.config)
 
 
 @dataclass
@@ -47,8 +74,6 @@ class Learner:
         self.device = next(self.model.parameters()).device
         self.optimization = Optimization(self.model, self.config.optimizer, self.num_steps, self.dtype)
         self.teacher: Teacher | None = None
-        #: The batch that gradient caching encodes again, between a forward and its backward pass.
-        self.cached: CachedEncoding | None = None
 
     def start_teacher(self) -> Teacher:
         """Make the teacher, a copy of the network as it is now."""
@@ -56,41 +81,17 @@ class Learner:
         self.teacher = Teacher(self.model, momentum)
         return self.teacher
 
-    def without_sync(self, quiet: bool) -> AbstractContextManager[None]:
-        """Add up gradients inside the block and, if ``quiet``, exchange none between ranks."""
-        return without_sync(self.wrapped, quiet)
-
     def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
         """Encode this rank's queries and all candidates, by the network and, if ``ask_teacher``, by its teacher."""
         with autocast(self.device, self.dtype):
             with self.clock.part("forward"):
-                if self.config.cache_tokens is None:
-                    query_QD, passage_PD = self.wrapped(batch.queries, batch.passages)
-                else:
-                    self.cached = CachedEncoding(self.model, batch.queries, batch.passages)
-                    query_QD, passage_PD = self.cached.query_QD, self.cached.passage_PD
+                cached = self.config.cache_tokens is not None
+                query_QD, passage_PD = self.wrapped(batch.queries, batch.passages, cached)
             with self.clock.part("teacher"):
                 taught = self.teacher.encode(batch) if self.teacher is not None and ask_teacher else None
         with self.clock.part("exchange"):
             mine = Encodings.gathered(query_QD, passage_PD, self.model.config)
             return BatchView.gathered(mine, batch, self.config.in_batch_negatives, taught)
-
-    def backward(self, loss: Tensor, quiet: bool) -> None:
-        """Add the gradients of a loss on the last batch.
-
-        Args:
-            loss: a scalar.
-            quiet: add up only; gradients are exchanged between ranks later.
-        """
-        self.optimization.backward(loss)
-        if self.cached is None:
-            return
-        pieces = self.cached.pieces()
-        for at, piece in enumerate(pieces):
-            with self.without_sync(quiet or at < len(pieces) - 1), autocast(self.device, self.dtype):
-                vectors, gradients = piece.encode(self.wrapped)
-                torch.autograd.backward(vectors, gradients)
-        self.cached = None
 
     def step(self) -> None:
         """Take a step with the gradients, and update the teacher."""

@@ -14,7 +14,17 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from raydr.models.training_config import OptimizerConfig
 from raydr.seeding import stable_hash64
-from raydr.training.checkpoint import OPTIMIZER, WEIGHTS, Save, frozen_weights, load_trainable, trainable_state
+from raydr.training.checkpoint import (
+    BEST,
+    OPTIMIZER,
+    PROGRESS,
+    WEIGHTS,
+    Progress,
+    Save,
+    frozen_weights,
+    load_trainable,
+    trainable_state,
+)
 from raydr.training.collectives import mean_over_ranks
 
 
@@ -34,8 +44,22 @@ class Optimization:
         self.frozen = frozen_weights(model)
         self.config = config
         self.clip_norm = float("inf") if config.clip_norm is None else config.clip_norm
-        self.optimizer = build_optimizer(model, config)
-        self.schedule = build_schedule(self.optimizer, config, num_steps)
+        # Biases and normalisation weights do not decay.
+        decayed, plain = (
+            [weights for weights in model.parameters() if weights.requires_grad and (weights.ndim >= 2) == decays]
+            for decays in (True, False)
+        )
+        self.optimizer = AdamW(
+            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+            lr=config.learning_rate,
+            betas=config.betas,
+            eps=config.eps,
+            fused=True,
+        )
+        warmup = math.ceil(config.warmup_share * num_steps)
+        self.schedule = LambdaLR(
+            self.optimizer, lambda step: learning_rate_factor(step, warmup, num_steps, config.schedule)
+        )
         device = next(model.parameters()).device.type
         self.scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
 
@@ -120,6 +144,24 @@ class Optimization:
         self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
 
 
+def with_progress(own: Save, progress: Progress, best: dict[str, Tensor] | None) -> Save:
+    """Return what writes a state with its progress, and what learns as it was after the best epoch, if there is one."""
+
+    def save(folder: Path) -> None:
+        own(folder)
+        if best is not None:
+            save_file(best, folder / BEST)
+        (folder / PROGRESS).write_text(progress.model_dump_json(), encoding="utf-8")
+
+    return save
+
+
+def load_progress(folder: Path) -> tuple[Progress, dict[str, Tensor] | None]:
+    """Read the progress and the best weights of a state that :func:`with_progress` wrote."""
+    progress = Progress.model_validate_json((folder / PROGRESS).read_text(encoding="utf-8"))
+    return progress, load_file(folder / BEST) if (folder / BEST).exists() else None
+
+
 class UncheckedSteps:
     """Steps whose gradients the program has not looked at: to look at once makes it wait for the device.
 
@@ -164,25 +206,6 @@ def _on_host(value: Any) -> Any:
     if isinstance(value, list):
         return [_on_host(entry) for entry in value]
     return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
-
-
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> AdamW:
-    """Make AdamW without weight decay on biases and normalisation weights."""
-    decayed = [p for p in model.parameters() if p.requires_grad and p.ndim >= 2]
-    plain = [p for p in model.parameters() if p.requires_grad and p.ndim < 2]
-    return AdamW(
-        [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-        lr=config.learning_rate,
-        betas=config.betas,
-        eps=config.eps,
-        fused=True,
-    )
-
-
-def build_schedule(optimizer: AdamW, config: OptimizerConfig, num_steps: int) -> LambdaLR:
-    """Make the schedule: linear warm-up, then linear or cosine decay to zero, or constant."""
-    warmup = math.ceil(config.warmup_share * num_steps)
-    return LambdaLR(optimizer, lambda step: learning_rate_factor(step, warmup, num_steps, config.schedule))
 
 
 def learning_rate_factor(step: int, warmup: int, num_steps: int, schedule: str) -> float:

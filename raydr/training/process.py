@@ -16,7 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import PROGRESS, Save, drop_all_but_last, state_name, whole_states
-from raydr.training.collectives import DDP_SETTINGS, broadcast_object, num_ranks, rank
+from raydr.training.collectives import broadcast_object, num_ranks, rank
+from raydr.training.config import DDP_SETTINGS
 
 
 class WorkerProcess(Protocol):

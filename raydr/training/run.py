@@ -18,10 +18,9 @@ from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, read_examples
 from raydr.data.schema import SplitTables
 from raydr.errors import ConfigError
-from raydr.models.backbone import choose_attention, recompute_activations
+from raydr.models.backbone import choose_attention, choose_what_learns, recompute_activations
 from raydr.models.config import ModelConfig, Side
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
-from raydr.models.learning import choose_what_learns
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.margins import Margins, read_margins
@@ -33,13 +32,11 @@ from raydr.training.checkpoint import PROGRESS
 from raydr.training.collectives import num_ranks, num_ranks_here, rank, send_gradients
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer, require_dropout
-from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector, trusted_rows
+from raydr.training.detection import CrossFittedDetector, PairDetector, trusted_rows
 from raydr.training.dev import DevRetrieval
 from raydr.training.process import WorkerProcess, last_state
 from raydr.training.reports import Listener, LogPlace, Watcher, WorkerListener
-from raydr.training.signal_sources import read_signals, signals_of_examples
-from raydr.training.signals import Signal
+from raydr.training.signals import Signal, read_signals, signals_of_examples
 from raydr.training.trainer import Trainer
 from raydr.training.training import OptionalInputs, Training
 

@@ -1,13 +1,15 @@
-"""From a batch to the score matrix that the losses work on."""
+"""From a batch to the score matrix that the losses work on, and their values, some queries at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from raydr.losses.base import TEACHER_SCORES, Candidates
+from raydr.losses.base import TEACHER_SCORES, Candidates, Loss, LossOutput
 from raydr.models.config import ModelConfig
 from raydr.training.batches import ABSENT, Batch
 from raydr.training.collectives import gather, gather_with_grad, rank
@@ -20,7 +22,7 @@ class Encodings:
 
     Args:
         query_QD: vectors of this rank's queries.
-        passage_CD: vectors of the passages of all ranks, as many for each query, positives first.
+        passage_CD: vectors of the passages of all ranks, as many for each query, its positive first.
         config: the model's, with the score function.
     """
 
@@ -97,18 +99,14 @@ class BatchView:
         first_Q = rank() * num_places + torch.arange(num_queries, device=device)[rows] * group
         own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=device)
         # No matrix of columns: in batches of ten thousands it would be the largest of all.
-        hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, batch.num_positives :], True)
-        further_QC = None
-        if batch.num_positives > 1:
-            further_QG = own_QG[:, 1 : batch.num_positives]
-            further_QC = torch.zeros_like(hard_QC).scatter_(1, further_QG, self.hash_C[further_QG] != ABSENT)
+        hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, 1:], True)
         excluded_QC = (self.hash_C == ABSENT).expand_as(hard_QC).clone()
         for forbidden_Q in batch.forbidden_QF[rows].unbind(dim=1):
             excluded_QC |= forbidden_Q.unsqueeze(1) == self.hash_C.unsqueeze(0)
         if not self.in_batch_negatives:
             excluded_QC |= ~hard_QC
         excluded_QC.scatter_(1, first_Q.unsqueeze(1), False)
-        candidates = Candidates(scores_QC, first_Q, excluded_QC, hard_QC, further_QC)
+        candidates = Candidates(scores_QC, first_Q, excluded_QC, hard_QC)
         if self.teacher is not None:
             with torch.no_grad():
                 candidates = candidates.with_signals(**{TEACHER_SCORES: self.teacher.scores_QC(rows)})
@@ -116,3 +114,49 @@ class BatchView:
         for signal in self.signals:
             candidates = signal.put(candidates, cells)
         return candidates
+
+
+def loss_in_tiles(
+    view: BatchView, loss: Loss, epoch: int, num_queries: int, tile: int | None, dims: Sequence[int] = ()
+) -> LossOutput:
+    """Compute the loss of the first queries of a batch.
+
+    With ``dims`` it is ℓ(q) = Σ_d ℓ_d(q), where ℓ_d is the loss of the first d dimensions of all vectors.
+
+    Source: Kusupati et al., Matryoshka Representation Learning (NeurIPS 2022) eq. 1, with equal weights, as
+    ``MatryoshkaLoss`` of sentence-transformers has them.
+
+    The loss of a query depends on its own row of scores, so that rows can be computed apart. The backward pass computes
+    a tile's scores, masks and intermediate results again. A batch of Q queries and C passages needs memory for tile · C
+    cells in place of Q · C, and this part of a step takes twice the time.
+
+    Args:
+        view: the batch as it was encoded.
+        loss: what is computed.
+        epoch: epochs finished before this step.
+        num_queries: how many queries count; others behind them only fill the batch up.
+        tile: queries at a time; all at once, and once, if None.
+        dims: numbers of dimensions; all of them once if empty.
+
+    Returns:
+        The loss of each query, and its metrics as their mean over the queries.
+    """
+
+    def compute(rows: slice) -> LossOutput:
+        if not dims:
+            return loss.compute(view.candidates(rows), epoch)
+        nested = [loss.compute(view.first(dim).candidates(rows), epoch) for dim in dims]
+        per_query_Q = torch.stack([output.per_query_Q for output in nested]).sum(dim=0)
+        means = {name: torch.stack([output.metrics[name] for output in nested]).mean() for name in nested[0].metrics}
+        return LossOutput(per_query_Q, means)
+
+    if tile is None or tile >= num_queries:
+        return compute(slice(num_queries))
+    ends = [(at, min(at + tile, num_queries)) for at in range(0, num_queries, tile)]
+    outputs = [checkpoint(compute, slice(*end), use_reentrant=False, preserve_rng_state=False) for end in ends]
+    shares = [(stop - start) / num_queries for start, stop in ends]
+    metrics = {
+        name: sum(share * output.metrics[name] for share, output in zip(shares, outputs, strict=True))
+        for name in outputs[0].metrics
+    }
+    return LossOutput(torch.cat([output.per_query_Q for output in outputs]), metrics)

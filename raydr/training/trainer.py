@@ -11,27 +11,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from raydr.errors import ConfigError, TrainingError
 from raydr.losses.base import CLEAN, LossOutput
+from raydr.models.backbone import merge_adapters
 from raydr.models.dual_encoder import DualEncoder
-from raydr.models.learning import merge_adapters
 from raydr.training.batches import Batch, BatchMaker
-from raydr.training.checkpoint import BEST, EpochRow, Progress, Save, load_progress, save_progress
-from raydr.training.collectives import num_ranks, rank
+from raydr.training.checkpoint import EpochRow, Progress, Save
+from raydr.training.collectives import num_ranks, rank, without_sync
 from raydr.training.config import TrainConfig
-from raydr.training.cross_fitted import CrossFittedDetector
-from raydr.training.detection import PairDetector, describe_detection, keep_trusted
+from raydr.training.detection import CrossFittedDetector, PairDetector, describe_detection, keep_trusted
 from raydr.training.dev import DevRetrieval
 from raydr.training.learner import Learner
 from raydr.training.metrics import Figures, StepClock, add_figures, as_numbers, numbers_over_ranks
-from raydr.training.optimization import UncheckedSteps, seed_step
+from raydr.training.optimization import UncheckedSteps, load_progress, seed_step, with_progress
 from raydr.training.reports import Listener
-from raydr.training.scoring import BatchView
+from raydr.training.scoring import BatchView, loss_in_tiles
 from raydr.training.signals import QuerySignal
-from raydr.training.tiles import loss_in_tiles
 
 #: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
 _SINCE = "since_checkpoint"
@@ -96,10 +93,8 @@ class Trainer:
 
     def resume(self, folder: Path) -> None:
         """Resume from a checkpoint."""
-        self.progress = load_progress(folder)
+        self.progress, self.best = load_progress(folder)
         self.learner.load(folder)
-        if (folder / BEST).exists():
-            self.best = load_file(folder / BEST)
 
     def run(self, until: int | None = None) -> Progress:
         """Train to the end; afterwards the model holds the state that ``train.keep`` names.
@@ -198,11 +193,11 @@ class Trainer:
         Returns:
             Its loss, and the loss's figures.
         """
-        with self.learner.without_sync(quiet):
+        with without_sync(self.learner.wrapped, quiet):
             output = self.forward(self.learner, batch, step)
             loss = output.per_query_Q.mean() * batch.weight
             with self.clock.part("backward"):
-                self.learner.backward(loss / self.config.accumulation_steps, quiet)
+                self.learner.optimization.backward(loss / self.config.accumulation_steps)
         return loss, {name: value * batch.weight for name, value in output.metrics.items()}
 
     def clip(self) -> Tensor:
@@ -231,10 +226,6 @@ class Trainer:
             self._clean = self.progress.clean, np.asarray(self.progress.clean, dtype=np.float32)
         clean_Q = torch.from_numpy(self._clean[1][batch.query_rows]).to(self.device)
         return replace(view, signals=(*view.signals, QuerySignal(CLEAN, clean_Q)))
-
-    def share_flagged(self) -> float | None:
-        """Return the share of pairs that the last detection flagged; None before the first."""
-        return self.progress.detections[-1]["share_flagged"] if self.progress.detections else None
 
     def _check_gradients(self) -> None:
         """Raise TrainingError, on every rank, if the gradients of a step since the last check are not finite.
@@ -324,15 +315,7 @@ class Trainer:
 
     def copy(self) -> Save:
         """Copy everything that the next step depends on."""
-        own, progress, best = self.learner.copy(), self.progress, self.best
-
-        def save(folder: Path) -> None:
-            own(folder)
-            save_progress(folder, progress)
-            if best is not None:
-                save_file(best, folder / BEST)
-
-        return save
+        return with_progress(self.learner.copy(), self.progress, self.best)
 
 
 def _check_dims(config: TrainConfig, model: DualEncoder) -> None:

@@ -29,8 +29,7 @@ from raydr.pipeline.session import Session, open_session
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
-from raydr.store.identity import Identity
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST, Identity
 from raydr.verbs.command import (
     Again,
     DryRun,

@@ -16,7 +16,7 @@ from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import say, show_summary, show_table, warn
 from raydr.data.dataset import Dataset
 from raydr.errors import ClusterError, ConfigError, FingerprintError, RaydrError
-from raydr.evaluation.benchmark import Checked, check_known
+from raydr.evaluation.comparison import Checked, check_known
 from raydr.ops.report import write_report
 from raydr.pages.evaluation import telling_measure
 from raydr.pipeline.session import CONFIG_FILE, Session, open_session

@@ -18,7 +18,7 @@ from raydr.indexing.faiss_backend import load_faiss
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
 from raydr.store.artifact import Artifact
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 from tests.made import integer_vectors, make_embeddings
 from tests.made_stage import make
 

@@ -19,7 +19,7 @@ from raydr.distributed.pool import Pool
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.store.artifact import Artifact
-from raydr.training.signal_sources import RankerScores, read_ranker_scores
+from raydr.training.signals import RankerScores, read_ranker_scores
 
 
 @pytest.fixture(scope="module")

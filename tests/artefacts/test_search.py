@@ -24,7 +24,7 @@ from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
 from raydr.store.artifact import Artifact
 from raydr.store.building import DONE
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 from tests.made import integer_vectors, make_corpus, make_embeddings, make_model
 from tests.made_stage import make
 

@@ -25,7 +25,6 @@ from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.models.pooling import pool_tokens
 from raydr.models.scores.base import ScoreFunction
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
@@ -229,25 +228,3 @@ def test_texts_with_numbers_that_are_not_finite_are_found() -> None:
     vectors[3, 1] = np.inf
     assert finite_texts(VectorSets(vectors, np.array([0, 1, 3, 5]))).tolist() == [True, True, False]
     assert finite_texts(vectors).tolist() == [True, True, True, False, True]
-
-
-def test_passages_are_stored_with_fewer_vectors_and_queries_with_all(tiny_checkpoint: str, tmp_path: Path) -> None:
-    sides = {"query": SideConfig(max_length=24), "passage": SideConfig(max_length=24)}
-    settings = {"checkpoint": tiny_checkpoint, "score": {"name": "sum_of_max"}, "projection": 16, **sides}
-    model = make(tmp_path / "model", "model", save, config=ModelConfig.model_validate(settings))
-    corpus = make_corpus(tmp_path / "corpus", PASSAGES[:6], part_rows=4)
-    dataset = make_dataset(tmp_path / "dataset", "test", QUERIES[:3], part_rows=8)
-    embeddings = []
-    for factor in (1, 3):
-        encode = EncodeConfig(dtype="float32", token_pooling=factor)
-        how = {"settings": encode, "arithmetic": resolve_arithmetic(encode, ThisProcess()), "pool": ThisProcess()}
-        passages = make(tmp_path / f"passages-{factor}", "embeddings", encode_texts, model, corpus, **how)
-        queries = make(tmp_path / f"queries-{factor}", "embeddings", encode_texts, model, dataset, split="test", **how)
-        embeddings.append([Embeddings(passages), Embeddings(queries)])
-    (all_passages, all_queries), (fewer, same) = embeddings
-    for part in range(2):
-        expected = pool_tokens(all_passages.sets(part), 3)
-        np.testing.assert_array_equal(fewer.sets(part).vectors_TD, expected.vectors_TD)
-        assert fewer.sets(part).lengths.tolist() == expected.lengths.tolist()
-    assert fewer.num_vectors < all_passages.num_vectors / 2
-    np.testing.assert_array_equal(same.sets(0).vectors_TD, all_queries.sets(0).vectors_TD)

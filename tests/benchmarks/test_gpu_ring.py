@@ -28,16 +28,12 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert status == 0
     assert not [row for rows in parts.values() for row in rows.values() if "outcome" in row]
     encoding = parts["encoding"]
-    assert {f"raydr {way}, {length} tokens" for way in ("padded", "packed") for length in (50, 150, 512)} < set(
-        encoding
-    )
+    assert {f"raydr padded, {length} tokens" for length in (50, 150, 512)} < set(encoding)
     assert all(row["share of it"] > 0 for row in encoding.values())
     assert {"nce, batch 8", "npc, with its teacher, batch 8", "nce, cached, batch 12"} < set(parts["training"])
     assert {"rcl, batch 8", "nce, cached, in tiles, batch 12"} < set(parts["training"])
     strings = parts["strings to vectors"]
-    assert all(
-        strings[f"raydr {way}, parts of {rows}"]["texts/s"] > 0 for way in ("packed", "padded") for rows in (10, 20)
-    )
+    assert all(strings[f"raydr, parts of {rows}"]["texts/s"] > 0 for rows in (10, 20))
     # The same steps from the same weights: only rounding lies between.
     (compared,) = parts["losses of the same steps"].values()
     assert compared["first"] > 1

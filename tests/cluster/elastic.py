@@ -31,7 +31,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.models.scores.dual import Dual
 from raydr.negatives.config import BM25Config
 from raydr.store.artifact import Artifact
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST
 from tests import made_artefacts
 from tests.artefacts import stub
 from tests.cluster.gated import ENCODER, wait_for_files

@@ -28,7 +28,7 @@ def test_encoding_brings_nodes_up_from_none_and_idleness_takes_them_down(
         "workdir": str(tmp_path / "work"),
         "data": {"reader": {"name": "beir", "path": str(beir_folder)}, "part_rows": 10},
         "model": {"checkpoint": tiny_checkpoint, "query": side, "passage": side},
-        "encode": {"device": "cpu", "dtype": "float32", "min_actors": 1, "max_actors": 2},
+        "encode": {"dtype": "float32", "min_actors": 1, "max_actors": 2},
         "tracking": {"enabled": False},
         "ray": {"capacity": {"CPU": 4}},
     }

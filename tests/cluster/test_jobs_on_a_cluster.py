@@ -72,7 +72,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, beir_folder: Path, tiny_ch
         "data": {"reader": {"name": "beir", "path": str(beir_folder)}},
         "model": {"checkpoint": tiny_checkpoint, "query": side, "passage": side},
         "train": {"num_epochs": 1, "batch_size": 8, "dtype": "float32", "dev": {"random_passages": 30}},
-        "encode": {"dtype": "float32", "device": "cpu"},
+        "encode": {"dtype": "float32"},
         "tracking": {"enabled": False},
     }
     (project / "run.yaml").write_text(yaml.safe_dump(config))

@@ -42,7 +42,7 @@ def write_config(folder: Path, workdir: str, beir_folder: Path, checkpoint: str,
         data={"part_rows": 10},
         # A worker takes a whole node.
         train={"num_epochs": 4, "num_workers": 2, "cpus_per_worker": 2, "checkpoint_steps": 1},
-        encode={"token_budget": 256, "max_actors": 2, "device": "cpu"},
+        encode={"token_budget": 256, "max_actors": 2},
         index={"shard_rows": 40},
         search={"batch_queries": 8, "cpus_per_actor": 1},
         evaluate={"measures": ["RR@10", "R@5"], "answer_cutoffs": [], "bootstrap_samples": 100, "permutations": 100},

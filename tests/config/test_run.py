@@ -45,7 +45,7 @@ def test_overrides(file):
         ("train.num_epochs=0", r"train\.num_epochs: Input should be greater than or equal to 1 \(got 0\)"),
         (
             "train.loss=nces",
-            r"unknown loss 'nces'; allowed: ar2, bce, corrected_nce, distillation, ",
+            r"unknown loss 'nces'; allowed: ar2, bce, corrected_nce, ",
         ),
         ("train.loss={name: nce, beta: 1}", r"beta"),
         ("model.similarity=euclid", r"model\.similarity: Input should be 'cosine' or 'dot' \(got 'euclid'\)"),

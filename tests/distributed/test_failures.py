@@ -10,8 +10,7 @@ import pytest
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError
 from raydr.store.building import Building, begin
-from raydr.store.identity import Identity
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST, Identity
 
 
 @pytest.mark.usefixtures("ray_local")

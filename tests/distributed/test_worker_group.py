@@ -122,8 +122,8 @@ def test_only_epochs_of_plain_nce_are_shared():
     # It detects with the untrained model, and its states carry the flags.
     assert shared(loss="nce", pair_detection={}, share_warmup=1) == []
     assert shared(loss="npc", pair_detection={}, share_warmup=1) == [1]
-    # It distils from its teacher from the first step on.
-    assert shared(loss="distillation", share_warmup=1) == []
+    # It reads its teacher from the first step on.
+    assert shared(loss={"name": "npc", "warmup_epochs": 0}, share_warmup=1) == []
 
 
 def test_a_process_alone_computes_with_all_its_threads(tiny_data, tiny_checkpoint, tmp_path):

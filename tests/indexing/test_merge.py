@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from raydr.artefacts.run import rank_rows
-from raydr.indexing.merge import TopRows, best, merge, rank_top_rows
+from raydr.indexing.search import TopRows, best, merge, rank_top_rows
 
 
 def test_equal_scores_are_ordered_by_row() -> None:

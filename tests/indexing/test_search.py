@@ -7,8 +7,7 @@ import pytest
 
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import MATRIX_PRODUCT_FROM, load_faiss, make_index
-from raydr.indexing.merge import best
-from raydr.indexing.search import QUERIES_PER_THREAD, TIE_LIMIT, ShardSearcher, search_index
+from raydr.indexing.search import QUERIES_PER_THREAD, TIE_LIMIT, ShardSearcher, best, search_index
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.dual import Dual
 from tests.made import integer_vectors

@@ -12,10 +12,8 @@ from raydr.errors import ConfigError
 from raydr.indexing.candidates import CandidateSearch
 from raydr.indexing.config import IndexConfig
 from raydr.indexing.faiss_backend import configure_search, load_faiss, make_index, resolve_factory
-from raydr.indexing.merge import best
-from raydr.indexing.search import search_index
-from raydr.indexing.torch_search import TorchSets
-from raydr.indexing.vector_stores import HalfVectors, ResidualBytes, coded_vectors
+from raydr.indexing.search import best, search_index
+from raydr.indexing.torch_search import HalfVectors, ResidualBytes, TorchSets, coded_vectors
 from raydr.models.scores.base import ScoreFunction
 from tests.made import integer_sets, integer_vectors
 

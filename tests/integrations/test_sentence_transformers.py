@@ -24,11 +24,10 @@ from raydr.integrations.sentence_transformers import (
     add_flags,
     drop_flagged,
 )
-from raydr.losses.ar2 import AR2
 from raydr.losses.base import Loss
 from raydr.losses.npc import NPC
-from raydr.losses.rcl import RCL
-from raydr.losses.schedule import BetaSchedule
+from raydr.losses.ranker import AR2
+from raydr.losses.rcl import RCL, BetaSchedule
 from raydr.pipeline.findings import Noise
 from raydr.training.trainer import Trainer
 

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from raydr.component import build
 from raydr.losses.base import Candidates, Loss
 from raydr.losses.nce import NCE
-from raydr.losses.rcl import RCL
-from raydr.losses.schedule import BetaSchedule
+from raydr.losses.rcl import RCL, BetaSchedule
 from tests.losses.batches import gradient, random_candidates, with_weights
 
 BETA = 0.4

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from raydr.component import build
 from raydr.models.batching import concatenate, widen
 from raydr.models.config import ModelConfig
-from raydr.models.pooling import Reduction
 from raydr.models.scores import attended, base
 from raydr.models.scores.attended import Attended
 from raydr.models.scores.base import ScoreFunction, Vectors
+from raydr.models.tower import Reduction
 
 SETTINGS: list[dict[str, Any]] = [
     {"name": "multi"},

@@ -12,10 +12,10 @@ from made_language_model import CONTROL, TEMPLATE, make_language_model
 
 from raydr.data.corpus import Texts
 from raydr.errors import ConfigError, ModelError
+from raydr.models.backbone import choose_what_learns
 from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
-from raydr.models.learning import choose_what_learns
 from raydr.models.prompt import PromptConfig, plain_word
 from raydr.models.training_config import LoraConfig, OptimizerConfig
 

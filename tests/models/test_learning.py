@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from raydr.errors import ConfigError
+from raydr.models.backbone import choose_what_learns, merge_adapters, num_learning
 from raydr.models.batching import pad_in_groups
 from raydr.models.config import ModelConfig
-from raydr.models.learning import choose_what_learns, merge_adapters, num_learning
 from raydr.models.tower import Tower
 from raydr.models.training_config import OptimizerConfig
 

@@ -8,11 +8,7 @@ from scipy.stats import chisquare
 from raydr.component import build
 from raydr.errors import DataError
 from raydr.negatives.samplers.base import CandidateList, Sampler
-from raydr.negatives.samplers.mixed import Mixed
-from raydr.negatives.samplers.simans import SimANS
-from raydr.negatives.samplers.softmax import Softmax
-from raydr.negatives.samplers.top import Top
-from raydr.negatives.samplers.uniform import Uniform
+from raydr.negatives.samplers.ranked import Mixed, SimANS, Softmax, Top, Uniform
 from raydr.seeding import query_rng
 
 SCORES = np.array([3.0, 2.5, 2.0, 1.0, 0.0, -1.0])
@@ -134,9 +130,6 @@ def test_simans_survives_weights_that_underflow():
 def test_simans_without_positive_score():
     unscored = CandidateList(SCORES)
     assert_drawn_with(first_draws(SimANS(), unscored), np.ones(6))
-    assert SimANS(without_positive="top").sample(unscored, 2, np.random.default_rng(0)).indices.tolist() == [0, 1]
-    with pytest.raises(DataError, match="positive has no score"):
-        SimANS(without_positive="error").sample(unscored, 2, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(

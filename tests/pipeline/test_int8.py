@@ -79,9 +79,8 @@ def test_what_is_missing_is_said_before_anything_is_made(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"device": "cuda", "gpus_per_actor": 1}, "which is for processors"),
         ({"gpus_per_actor": 0.5}, "which is for processors"),
-        ({"batching": "packed"}, "batching is packed, set padded"),
+        ({"batching": "compiled"}, "batching is compiled, set padded"),
     ],
 )
 def test_what_it_is_not_for_is_refused(

@@ -14,8 +14,7 @@ from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin, finished_parts, record_part, remove_remains
 from raydr.store.folder import Folder, write_part
-from raydr.store.identity import Identity
-from raydr.store.manifest import MANIFEST
+from raydr.store.identity import MANIFEST, Identity
 
 IDENTITY = Identity(kind="run", config={"top_k": 10, "model": {"scale": 20}}, inputs={"index": "abc"})
 

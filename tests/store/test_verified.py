@@ -46,7 +46,7 @@ def test_a_file_is_read_once_and_again_when_it_has_changed(artifact: Artifact, m
     assert [artifact.local("a") for _ in range(3)] == [str(file)] * 3
     assert reads == ["a"]
     # Another process remembers it too.
-    monkeypatch.setattr("raydr.store.contents._seen", {})
+    monkeypatch.setattr("raydr.store.node_cache._seen", {})
     artifact.local("a")
     assert reads == ["a"]
 

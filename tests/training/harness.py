@@ -33,8 +33,8 @@ from raydr.models.precision import torch_dtype
 from raydr.models.scores.base import ScoreFunction
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.training.checkpoint import Progress, Save
-from raydr.training.collectives import DDP_SETTINGS, send_gradients
-from raydr.training.config import Gradients, TrainConfig
+from raydr.training.collectives import send_gradients
+from raydr.training.config import DDP_SETTINGS, Gradients, TrainConfig
 from raydr.training.coteaching import CoTeachingTrainer
 from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.detection import PairFlags
@@ -42,8 +42,7 @@ from raydr.training.ranker_config import RankerConfig
 from raydr.training.ranker_dev import RankerDev
 from raydr.training.run import TrainingInputs, build_trainer
 from raydr.training.sections import GuideConfig
-from raydr.training.signal_sources import Guide, RankerScores
-from raydr.training.signals import Signal
+from raydr.training.signals import Guide, RankerScores, Signal
 from raydr.training.trainer import Trainer
 
 

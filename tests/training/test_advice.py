@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from raydr.training.advice import training_advice
-from raydr.training.training import Training
+from raydr.training.training import Training, training_advice
 
 
 def advice(miner: str | None = None, **sections: Any) -> list[str]:
@@ -17,7 +16,6 @@ def advice(miner: str | None = None, **sections: Any) -> list[str]:
     ("sections", "message"),
     [
         ({"train": {"loss": "rcl"}, "model": {"similarity": "dot"}}, "unbounded similarity"),
-        ({"train": {"loss": "distillation"}}, "there is nothing to learn from"),
         ({"train": {"pair_detection": {}}}, "does not read the flags"),
         ({"train": {"sampler": "softmax"}, "miner": "trained"}, "set its smoothing to model.scale, 20"),
         ({"train": {"sampler": {"name": "mixed"}}, "miner": "trained"}, "set its smoothing"),
@@ -27,18 +25,6 @@ def advice(miner: str | None = None, **sections: Any) -> list[str]:
         (
             {"train": {"loss": "npc", "num_epochs": 1, "pair_detection": {}}},
             "begins after 1 epochs of plain NCE, and train.num_epochs is 1",
-        ),
-        (
-            {
-                "train": {
-                    "loss": {
-                        "name": "rcl",
-                        "beta": {"initial": 0.9, "final": 0.001, "start_epoch": 1, "ramp_epochs": 1},
-                    }
-                }
-            }
-            | {"model": {"similarity": "dot"}},
-            "beta 0.9 with an unbounded similarity",
         ),
     ],
 )

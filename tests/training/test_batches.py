@@ -11,8 +11,7 @@ import torch
 from training.harness import make_trainer, model_config
 
 from raydr.data.examples import Ragged
-from raydr.losses.multi_positive_nce import MultiPositiveNCE
-from raydr.training.batches import ABSENT, BatchMaker, epoch_order, positive_row
+from raydr.training.batches import BatchMaker, epoch_order, positive_row
 
 TRAIN: dict[str, Any] = {"batch_size": 8, "num_hard_negatives": 2, "sampler": "uniform"}
 
@@ -53,34 +52,3 @@ def test_each_of_several_positives_has_its_epochs(batches: BatchMaker) -> None:
     # Not all queries change at the same time.
     assert len({tuple(line) for line in (drawn == rows[:, :1]).tolist()}) > 30
     assert {positive_row(several, 3, epoch, 0, "first") for epoch in range(20)} == {int(rows[3, 0])}
-
-
-@pytest.mark.invariant
-def test_a_loss_of_several_positives_brings_them_beside_the_negatives(
-    tiny_data: tuple[str, str], tiny_checkpoint: str
-) -> None:
-    loss = {"loss": {"name": "multi_positive_nce", "num_positives": 3}}
-    batches = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | loss).batches
-    examples = batches.examples
-    # The first twenty queries have two positives more, the others the one that they have.
-    own = examples.positives.values
-    several = [[row, (row + 60) % 120, (row + 61) % 120] if at < 20 else [row] for at, row in enumerate(own.tolist())]
-    batches.examples = replace(
-        examples, positives=Ragged(np.concatenate(several), np.cumsum([0, *(len(rows) for rows in several)]))
-    )
-    rows = np.arange(len(examples))
-    made = batches.make(rows, 0)
-    hashes_Q5 = made.passage_hash_P.view(-1, 5)
-    assert made.num_positives == 3
-    for at, line in enumerate(hashes_Q5.tolist()):
-        expected = batches.corpus.content_hashes(np.array(several[at])).view(np.int64).tolist()
-        assert {*line[:3]} - {ABSENT} == {*expected}
-        assert line[:3].count(ABSENT) == 3 - len(expected)
-        assert ABSENT not in line[3:]
-    # Negatives are those that one positive has beside it.
-    alone = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN).batches.make(rows, 0)
-    assert torch.equal(hashes_Q5[20:, 3:], alone.passage_hash_P.view(-1, 3)[20:, 1:])
-    # Which ones, where there are more than places, is drawn for an epoch.
-    batches.config = batches.config.model_copy(update={"loss": MultiPositiveNCE(num_positives=2)})
-    pairs = {frozenset(batches.make(rows[:1], epoch).passage_hash_P[:2].tolist()) for epoch in range(12)}
-    assert len(pairs) == 3

@@ -23,8 +23,7 @@ from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer, ProbabilityScorer, log_odds
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress, Save
-from raydr.training.cross_encoder import CrossEncoderTrainer
-from raydr.training.lists import draw_lists
+from raydr.training.cross_encoder import CrossEncoderTrainer, draw_lists
 from raydr.training.ranker_config import RankerConfig
 
 
@@ -184,7 +183,6 @@ def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> N
         ({"loss": "ranker_kl"}, "the loss 'ranker_kl' reads scores of another ranker"),
         ({"loss": {"name": "npc", "use_consistency": False}}, "reads flags of mismatched pairs, and a cross-enc"),
         ({"loss": "corrected_nce"}, "drawn evenly"),
-        ({"loss": "multi_positive_nce"}, "several positives, and a list has one"),
         ({"loss": {"name": "rcl"}, "num_epochs": 1}, "it would never begin"),
         ({"num_hard_negatives": 0}, "needs negatives"),
         ({"accumulation_steps": 3}, "batch_size 8 is not divisible by accumulation_steps 3"),

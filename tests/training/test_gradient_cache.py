@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
+from raydr.training.batches import Batch
 from raydr.training.optimization import seed_step
+from raydr.training.trainer import Trainer
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,
@@ -30,43 +33,60 @@ LOSSES: dict[str, dict[str, Any]] = {
 SMALL = {"cache_tokens": 64}
 
 
+def gradients_of(trainer: Trainer, batch: Batch) -> dict[str, Tensor]:
+    learner = trainer.learner
+    learner.model.train()
+    seed_step(0, 0, 0)
+    output = trainer.config.loss.compute(learner.encode(batch).candidates(), 0)
+    learner.optimization.backward(output.per_query_Q.mean())
+    return {name: weights.grad for name, weights in learner.model.named_parameters() if weights.grad is not None}
+
+
 @pytest.mark.invariant
 @pytest.mark.parametrize("towers", ["shared", "two"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_gradients_are_those_of_the_whole_batch(towers, dropout, tiny_data, tiny_checkpoint):
-    """With dropout too: each piece draws the same masks when it is encoded again."""
+    """With dropout too: each group draws the same masks when it is encoded again."""
     config = model_config(tiny_checkpoint, towers=towers, dropout=dropout)
-    cached = make_trainer(tiny_data, config, TRAIN | SMALL)
+    cached, whole = (make_trainer(tiny_data, config, TRAIN | changes) for changes in (SMALL, {}))
     [batch] = next(cached.batches.epoch(0))
     assert len(batch.passages.groups) > 3
-    gradients = []
-    for cache_tokens in (64, None):
-        trainer = make_trainer(tiny_data, config, TRAIN | {"cache_tokens": cache_tokens})
-        learner = trainer.learner
-        learner.model.train()
-        seed_step(0, 0, 0)
-        if cache_tokens is None and dropout:
-            # Encoded piece by piece in the same order, the whole batch draws the same masks.
-            from raydr.training.gradient_cache import CachedEncoding
+    gradients, expected = gradients_of(cached, batch), gradients_of(whole, batch)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)
 
-            pairs = CachedEncoding(learner.model, batch.queries, batch.passages)._groups
-            seed_step(0, 0, 0)
-            vectors = [learner.model(*pair) for pair in pairs]
-            query_QD, passage_PD = (torch.cat([pair[side] for pair in vectors]) for side in (0, 1))
-            query_QD, passage_PD = query_QD[batch.queries.places_N], passage_PD[batch.passages.places_N]
-            from raydr.training.scoring import BatchView, Encodings
 
-            encoded = Encodings.gathered(query_QD, passage_PD, learner.model.config)
-            candidates = BatchView.gathered(encoded, batch).candidates()
-        else:
-            candidates = learner.encode(batch).candidates()
-        learner.backward(trainer.config.loss.compute(candidates, 0).per_query_Q.mean(), quiet=False)
-        gradients.append(
-            {name: parameter.grad for name, parameter in learner.model.named_parameters() if parameter.grad is not None}
-        )
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)
+@pytest.mark.invariant
+def test_no_activations_are_held_between_the_passes(tiny_data, tiny_checkpoint):
+    held = []
+    for changes in (SMALL, {}):
+        trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN | changes)
+        [batch] = next(trainer.batches.epoch(0))
+        kept: list[int] = []
+        weights = {tensor.data_ptr() for tensor in trainer.model.parameters()}
+
+        def keep(tensor: Tensor, kept: list[int] = kept, weights: set[int] = weights) -> Tensor:
+            kept.append(0 if tensor.data_ptr() in weights else tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            trainer.learner.encode(batch)
+        held.append(sum(kept))
+    assert held[0] < 0.1 * held[1]
+
+
+@pytest.mark.invariant
+def test_gradients_of_the_groups_add_up_in_float32(tiny_data, tiny_checkpoint):
+    config = model_config(tiny_checkpoint, dropout=0.0)
+    errors = []
+    exact = make_trainer(tiny_data, config, TRAIN)
+    [batch] = next(make_trainer(tiny_data, config, TRAIN | SMALL).batches.epoch(0))
+    expected = gradients_of(exact, batch)
+    for changes in (SMALL, {}):
+        own = gradients_of(make_trainer(tiny_data, config, TRAIN | changes | {"dtype": "bfloat16"}), batch)
+        errors.append(sum(float((own[name] - expected[name]).norm()) for name in expected))
+    assert errors[0] <= errors[1]
 
 
 @pytest.mark.invariant
@@ -100,18 +120,10 @@ def test_two_ranks_in_pieces_equal_one_whole(tiny_data, tiny_checkpoint, tmp_pat
 def test_several_vectors_a_text_in_pieces(score, ragged_data, tiny_checkpoint):
     """A piece has texts of fewer tokens than the longest of the batch."""
     config = model_config(tiny_checkpoint, score=score, scale=1, dropout=0.0)
-    gradients = []
-    for cache_tokens in (64, None):
-        trainer = make_trainer(ragged_data, config, TRAIN | {"cache_tokens": cache_tokens})
-        learner = trainer.learner
-        [batch] = next(trainer.batches.epoch(0))
-        assert len({group["input_ids"].shape[1] for group in batch.passages.groups}) > 1 or cache_tokens is None
-        learner.backward(
-            trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False
-        )
-        gradients.append(
-            {name: parameter.grad for name, parameter in learner.model.named_parameters() if parameter.grad is not None}
-        )
-    assert gradients[0].keys() == gradients[1].keys() == {name for name, _ in learner.model.named_parameters()}
-    for name, gradient in gradients[0].items():
-        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-4, atol=1e-6)
+    cached, whole = (make_trainer(ragged_data, config, TRAIN | changes) for changes in (SMALL, {}))
+    [batch], [at_once] = next(cached.batches.epoch(0)), next(whole.batches.epoch(0))
+    assert len({group["input_ids"].shape[1] for group in batch.passages.groups}) > 1
+    gradients, expected = gradients_of(cached, batch), gradients_of(whole, at_once)
+    assert gradients.keys() == expected.keys() == {name for name, _ in cached.model.named_parameters()}
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6)

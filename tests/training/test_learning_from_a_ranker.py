@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.training.config import TrainConfig
-from raydr.training.signal_sources import RankerScores
+from raydr.training.signals import RankerScores
 
 TRAIN: dict[str, Any] = {"batch_size": 8, "num_epochs": 1, "num_hard_negatives": 8, "sampler": "uniform"}
 

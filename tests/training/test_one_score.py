@@ -293,9 +293,8 @@ def test_scores_are_float32_whatever_encoded_the_texts(
         [batch] = next(trainer.batches.epoch(0))
         learner = trainer.learner
         scores[dtype] = learner.encode(batch).candidates().scores_QC
-        learner.backward(
-            trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean(), quiet=False
-        )
+        loss = trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean()
+        learner.optimization.backward(loss)
         grads = [parameter.grad for parameter in learner.model.parameters() if parameter.grad is not None]
         assert all(bool(torch.isfinite(grad).all()) for grad in grads)
         assert len(grads) == len(list(learner.model.parameters()))

@@ -10,7 +10,7 @@ import torch
 from training.harness import Recorder, make_trainer, model_config
 
 from raydr.losses.npc import NPC
-from raydr.training.checkpoint import load_progress
+from raydr.training.optimization import load_progress
 
 NPC_FROM_THE_START: dict[str, Any] = {
     "num_epochs": 1, "batch_size": 8, "num_hard_negatives": 2, "loss": {"name": "npc", "warmup_epochs": 0},
@@ -47,4 +47,4 @@ def test_an_overflow_in_float16_is_left_out_and_counted(tiny_data, tiny_checkpoi
     assert recorder.steps[0]["skipped_steps"] == 1
     assert all(torch.isfinite(torch.tensor(value)) for row in progress.history for value in row.metrics.values())
     assert any(not value.equal(before[name]) for name, value in trainer.model.state_dict().items())
-    assert load_progress(tmp_path / "kept").global_step == 1
+    assert load_progress(tmp_path / "kept")[0].global_step == 1

@@ -34,7 +34,7 @@ def test_gradients_are_the_same_and_less_is_kept(towers, dropout, tiny_data, tin
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = trainer.config.loss.compute(learner.encode(batch).candidates(), 0).per_query_Q.mean()
         kept.append(size)
-        learner.backward(loss, quiet=False)
+        learner.optimization.backward(loss)
         gradients.append(
             {name: parameter.grad for name, parameter in learner.model.named_parameters() if parameter.grad is not None}
         )

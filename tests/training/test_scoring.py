@@ -14,7 +14,7 @@ from raydr.models.config import ModelConfig
 from raydr.training.batches import ABSENT, Batch
 from raydr.training.scoring import BatchView, Encodings
 from raydr.training.sections import GuideConfig
-from raydr.training.signal_sources import BatchGuide, BatchPassageWeights
+from raydr.training.signals import BatchGuide, BatchPassageWeights
 
 pytestmark = pytest.mark.invariant
 
@@ -31,7 +31,7 @@ def _second_of_two_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raydr.training.scoring.rank", lambda: 1)
     monkeypatch.setattr("raydr.training.scoring.gather", gathered)
     monkeypatch.setattr("raydr.training.scoring.gather_with_grad", gathered)
-    monkeypatch.setattr("raydr.training.signal_sources.gather", gathered)
+    monkeypatch.setattr("raydr.training.signals.gather", gathered)
 
 
 def scored(forbidden: list[list[int]], hashes: list[int] = SECOND, in_batch: bool = True, **further: Any) -> Candidates:
@@ -57,16 +57,6 @@ def test_own_passages_come_after_those_of_the_first_worker() -> None:
     assert candidates.positive_Q.tolist() == [4, 6]
     assert candidates.hard_QC is not None
     assert places(candidates.hard_QC) == [[5], [7]]
-
-
-def test_further_positives_are_no_hard_negatives_and_known_as_such() -> None:
-    """Two places of positives and no negative: the second query has one positive, and its other place is empty."""
-    candidates = scored([[5, 6], [7, 7]], [5, 6, 7, ABSENT], num_positives=2)
-    assert candidates.hard_QC is not None
-    assert candidates.further_QC is not None
-    assert places(candidates.hard_QC) == [[], []]
-    assert places(candidates.further_QC) == [[5], []]
-    assert places(candidates.excluded_QC) == [[5, 7], [7]]
 
 
 def test_a_forbidden_content_is_masked_whoever_brings_it_and_for_its_query_alone() -> None:

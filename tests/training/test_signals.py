@@ -21,8 +21,7 @@ from raydr.errors import DataError
 from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive
 from raydr.losses.nce import NCE
 from raydr.training.sections import GuideConfig
-from raydr.training.signal_sources import Guide, RankerScores
-from raydr.training.signals import DrawnBatch, PlaceSignal
+from raydr.training.signals import DrawnBatch, Guide, PlaceSignal, RankerScores
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_vectors_are_found_by_example_and_by_row(tmp_path: Path) -> None:
     passages = Embeddings(make_embeddings(tmp_path / "passages", passage_ND, 4))
     guide = Guide.join(queries, passages, ["q5", "q0", "q6"], GuideConfig())
     rows, none = np.array([[10, 3], [3, 0]]), np.zeros((2, 2))
-    drawn = DrawnBatch(np.array([2, 0]), rows, none.astype(bool), none.astype(np.float32), num_positives=1)
+    drawn = DrawnBatch(np.array([2, 0]), rows, none.astype(bool), none.astype(np.float32))
     vectors = guide.of(drawn)
     assert np.array_equal(vectors.query_QD, query_ND[[6, 5]])
     assert np.array_equal(vectors.passage_CD, passage_ND[[10, 3, 3, 0]])

@@ -7,7 +7,7 @@ import torch
 from training.harness import make_trainer, model_config
 
 from raydr.models.dual_encoder import DualEncoder
-from raydr.training.teacher import Teacher
+from raydr.training.learner import Teacher
 
 
 def test_the_teacher_moves_by_a_share_towards_the_student(tiny_checkpoint: str) -> None:

@@ -12,11 +12,10 @@ from training.harness import make_trainer, model_config, run_alone, run_with_ran
 from training.test_gradient_cache import LOSSES, SMALL, TRAIN
 
 from raydr.errors import ConfigError
-from raydr.training.tiles import loss_in_tiles
+from raydr.training.scoring import loss_in_tiles
 
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: LOSSES[name] for name in ("nce", "rcl", "npc")},
-    "several positives": {"loss": "multi_positive_nce"},
     "bce": {"loss": "bce"},
     "in pieces too": SMALL,
     "nested dimensions": {"matryoshka_dims": [8, 32], **LOSSES["npc"]},

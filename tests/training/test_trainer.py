@@ -27,11 +27,10 @@ from raydr.training.checkpoint import EpochRow, Progress
 from raydr.training.config import TrainConfig
 from raydr.training.detection import PairDetector
 from raydr.training.dev import DevRetrieval, build_dev_set
+from raydr.training.learner import Teacher
 from raydr.training.metrics import PARTS, as_numbers
 from raydr.training.sections import DevConfig, PairDetectionConfig
-from raydr.training.signal_sources import Guide, signals_of_examples
-from raydr.training.signals import PlaceSignal
-from raydr.training.teacher import Teacher
+from raydr.training.signals import Guide, PlaceSignal, signals_of_examples
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,

@@ -1,4 +1,4 @@
-"""The form of which the score functions of Zhang and Stratos are settings: one side's vectors attend to the other's."""
+"""The score functions of Zhang and Stratos: one form, in which one side's vectors attend to the other's."""
 
 from __future__ import annotations
 
@@ -155,3 +155,116 @@ def _by_length(texts_NMD: Tensor, mask_NM: Tensor | None) -> Iterator[tuple[Tens
 
 def _rows(mask_PN: Tensor | None, start: int, num: int) -> Tensor | None:
     return None if mask_PN is None else mask_PN[start : start + num]
+
+
+class Multi(Attended):
+    """max_j x·y_j over the m' vectors of a passage; x is the pooled vector of the query.
+
+    Source: Luan et al. (TACL 2021), as Zhang and Stratos (NAACL 2021) have it.
+
+    >>> import torch
+    >>> passage = torch.tensor([[1.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
+    >>> float(Multi().pairs(torch.tensor([-1.0, -2.0]), passage))  # the third is padding
+    -1.0
+    """
+
+    name: Literal["multi"] = "multi"
+    num_vectors: int = Field(default=8, ge=1)
+    """m', the vectors of a passage."""
+
+    vectors: Literal["first", "codes"] = "first"
+    """The states of the first m' tokens, or m' learnt codes that attend over all tokens."""
+
+    attention: Literal["soft", "hard"] = "hard"
+    keys: Literal["passage"] = "passage"
+
+    @property
+    def passage_vectors(self) -> Vectors:
+        return Vectors(self.vectors, self.num_vectors)
+
+
+class Poly(Attended):
+    """y · Σ_i softmax_i(x_i·y) x_i over the m' vectors of a query; y is the pooled vector of the passage.
+
+    Source: Humeau et al. (ICLR 2020), as Zhang and Stratos (NAACL 2021) have it.
+
+    >>> import torch
+    >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> Poly(num_vectors=2).pairs(query, torch.tensor([2.0, 2.0])), Poly(num_vectors=2, attention="hard").pairs(
+    ...     query, torch.tensor([1.0, 3.0])
+    ... )
+    (tensor(2.), tensor(3.))
+    """
+
+    name: Literal["poly"] = "poly"
+    num_vectors: int = Field(default=16, ge=1)
+    """m', the vectors of a query."""
+
+    vectors: Literal["first", "codes"] = "codes"
+    """m' learnt codes that attend over all tokens, or the states of the first m' tokens."""
+
+    attention: Literal["soft", "hard"] = "soft"
+    keys: Literal["query"] = "query"
+
+    @property
+    def query_vectors(self) -> Vectors:
+        return Vectors(self.vectors, self.num_vectors)
+
+
+class GenPoly(Attended):
+    """Σ_j y_j · Σ_i softmax_i(x_i·y_j) x_i: what ``poly`` gives, summed over several vectors of the passage.
+
+    Source: Zhang and Stratos (NAACL 2021), appendix B.
+
+    >>> import torch
+    >>> texts = torch.tensor([[2.0, 0.0], [0.0, 3.0]])
+    >>> float(GenPoly(num_vectors=2, num_passage_vectors=2, attention="hard").pairs(texts, texts))
+    13.0
+    """
+
+    name: Literal["genpoly"] = "genpoly"
+    num_vectors: int = Field(default=16, ge=1)
+    """m', the vectors of a query."""
+
+    vectors: Literal["first", "codes"] = "codes"
+    """Of a query: m' learnt codes that attend over all tokens, or the states of the first m' tokens."""
+
+    num_passage_vectors: int = Field(default=16, ge=1)
+    """The first token states of a passage that are read."""
+
+    attention: Literal["soft", "hard"] = "soft"
+    keys: Keys = "query"
+
+    @property
+    def query_vectors(self) -> Vectors:
+        return Vectors(self.vectors, self.num_vectors)
+
+    @property
+    def passage_vectors(self) -> Vectors:
+        return Vectors("first", self.num_passage_vectors)
+
+
+class SumOfMax(Attended):
+    """Σ_i max_j x_i·y_j over all tokens i of the query and j of the passage, as ColBERT has it.
+
+    With cosines it lies within ± the number of the query's tokens: it wants a ``model.scale`` near 1.
+
+    Source: Khattab and Zaharia (SIGIR 2020), as Zhang and Stratos (NAACL 2021) have it.
+
+    >>> import torch
+    >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # the third is padding
+    >>> float(SumOfMax().pairs(query, torch.tensor([[3.0, -1.0], [2.0, -4.0]])))
+    2.0
+    """
+
+    name: Literal["sum_of_max"] = "sum_of_max"
+    attention: Literal["soft", "hard"] = "hard"
+    keys: Keys = "passage"
+
+    @property
+    def query_vectors(self) -> Vectors:
+        return Vectors("tokens")
+
+    @property
+    def passage_vectors(self) -> Vectors:
+        return Vectors("tokens")

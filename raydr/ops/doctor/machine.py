@@ -135,7 +135,7 @@ def check_gpus(config: RunConfig | None, gpus: list[str], usable: int, cuda: str
     if not gpus and config is not None and not address_of(config.ray) and asks_for_gpus(config):
         advice = (
             "install NVIDIA's driver, give the address of a cluster with GPUs in ray.address, or set "
-            "train.use_gpu: false, encode.gpus_per_actor: 0 and device: cpu"
+            "train.use_gpu: false, encode.gpus_per_actor: 0 and search.device: cpu"
         )
         return Finding("gpu", "broken", "none, but the config asks for GPUs", advice)
     if not gpus:

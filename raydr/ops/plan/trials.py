@@ -32,13 +32,12 @@ from raydr.distributed.failures import worker_errors
 from raydr.distributed.ray_pool import RayPool
 from raydr.indexing.build import write_index
 from raydr.indexing.faiss_backend import load_faiss, make_index
+from raydr.models.backbone import choose_what_learns, num_learning
 from raydr.models.config import CrossEncoderConfig, ModelConfig, Side
 from raydr.models.cross_encoder import CrossEncoder, CrossEncoderScorer, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
 from raydr.models.inference import InferenceEncoder
 from raydr.models.int8 import quantize
-from raydr.models.learning import choose_what_learns, num_learning
-from raydr.models.pooling import pooled_count
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.negatives.bm25 import CorpusStatistics, build_shard
@@ -203,8 +202,8 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
             quantize(tower, tokenize(_FEW), tokenizer.pad_id, side, quantized)
         batching = how.dtype, how.device, how.token_budget, None, encode.batching
         encoder = InferenceEncoder(folder, side, *batching, quantized)
-        most, pooling = settings.vectors(side).most, encode.token_pooling if side == "passage" else 1
-        vectors = np.mean([pooled_count(most(int(length)), pooling) for length in tokenize(len(texts)).lengths])
+        most = settings.vectors(side).most
+        vectors = np.mean([most(int(length)) for length in tokenize(len(texts)).lengths])
         tokenizing = _seconds_a_row(tokenize, len(texts), at_least)
         both = _seconds_a_row(lambda num: encoder.encode(tokenize(num)), len(texts), at_least)
         return Reading(tokenizing, max(both - tokenizing, 1e-9), float(vectors))

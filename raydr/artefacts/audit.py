@@ -46,9 +46,16 @@ from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.noise.audit_result import AuditResult
-from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows, pair_rows, quality_rows
+from raydr.pages.audit import (
+    ShownText,
+    ShownVerdict,
+    audit_page,
+    negative_rows,
+    pair_rows,
+    perplexity_histogram,
+    quality_rows,
+)
 from raydr.pages.evaluation import transposed
-from raydr.pages.noise_plots import perplexity_histogram
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, write_and_record
 from raydr.store.folder import Folder

@@ -19,7 +19,7 @@ from raydr.data.schema import read_arrow, read_parquet
 from raydr.noise.audit_result import NegativeFindings, PairFindings
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import judge_class
-from raydr.pages.noise_plots import DetectedPairs, parse_fit
+from raydr.pages.audit import DetectedPairs, parse_fit
 from raydr.store.artifact import Artifact
 
 #: Number of shown verdicts of each judge.

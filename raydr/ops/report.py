@@ -20,11 +20,10 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, positives_of, query_texts
 from raydr.data.schema import read_parquet
 from raydr.data.tables import of_queries
+from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, number
-from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
-from raydr.pages.ranker import RankerRecord
-from raydr.pages.run import ModelRecord, RunRecord, run_page
+from raydr.pages.run import ModelRecord, RankerRecord, RunRecord, run_page
 from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact

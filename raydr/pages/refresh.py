@@ -11,7 +11,7 @@ from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.evaluation import mean_with_interval, narrow, telling_measure
 from raydr.pages.figure import grid, look_of_line, looks_of
 from raydr.pages.html import ABSENT, Page, number
-from raydr.pages.ranker import RankerRecord, ranker_section
+from raydr.pages.run import RankerRecord, ranker_section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,8 +24,16 @@ from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
-from raydr.pipeline.judging import SUBJECTS, Judged, RunJudging, active_judges, judge_all
-from raydr.pipeline.training import declare_training, judge_held_out, without_judges
+from raydr.pipeline.judging import (
+    SUBJECTS,
+    Judged,
+    RunJudging,
+    active_judges,
+    declare_training,
+    judge_all,
+    judge_held_out,
+    without_judges,
+)
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
 

@@ -22,10 +22,17 @@ from raydr.console import counted, say
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
 from raydr.noise.judges.base import Judge
-from raydr.pipeline.judging import Judged, Judging, active_judges, classifier_data, judge_all
+from raydr.pipeline.judging import (
+    Judged,
+    Judging,
+    active_judges,
+    classifier_data,
+    declare_training,
+    judge_all,
+    judge_held_out,
+)
 from raydr.pipeline.planning import Inventory
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.training import declare_training, judge_held_out
 
 
 @dataclass

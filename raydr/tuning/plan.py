@@ -15,7 +15,7 @@ from raydr.config.files import SPACES, apply_override, located, merged, read_map
 from raydr.config.run import RunConfig, check_name
 from raydr.distributed.resources import IF_IT_GROWS
 from raydr.errors import ConfigError
-from raydr.pipeline.refresh_results import check_measure
+from raydr.pipeline.refresh import check_measure
 from raydr.tuning.settings import as_text
 from raydr.tuning.space import SEARCHABLE, Space, build_space, with_values
 

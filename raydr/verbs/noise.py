@@ -29,12 +29,11 @@ from raydr.noise.judges.people import People
 from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, serve
 from raydr.ops.review.verdicts import find_verdicts, queue
-from raydr.pages.query_record import QueryRecord, print_query
 from raydr.pipeline.judging import active_judges
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session, open_session
-from raydr.pipeline.why import explain_query
+from raydr.pipeline.why import QueryRecord, explain_query, print_query
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 

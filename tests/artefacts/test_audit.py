@@ -35,7 +35,7 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
-from raydr.pages.noise_plots import parse_fit
+from raydr.pages.audit import parse_fit
 from raydr.store.artifact import Artifact
 from raydr.store.building import begin
 from raydr.store.folder import write_part

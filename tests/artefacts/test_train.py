@@ -31,7 +31,7 @@ from raydr.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import resolve_dtype
 from raydr.noise.judge_models import ClassifierConfig
-from raydr.pages.noise_plots import parse_fit
+from raydr.pages.audit import parse_fit
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part

@@ -8,7 +8,7 @@ from typing import Any
 from raydr.evaluation.comparison import Comparison
 from raydr.pages.evaluation import EvaluationResult
 from raydr.pages.html import Page
-from raydr.pages.ranker import RankerRecord, ranker_section
+from raydr.pages.run import RankerRecord, ranker_section
 
 SETTINGS = {"loss": "nce", "num_hard_negatives": 8, "num_random_negatives": 0}
 

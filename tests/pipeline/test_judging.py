@@ -24,8 +24,8 @@ from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.noise.evidence import evidence
-from raydr.pages.query_record import print_query
 from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.why import print_query
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40

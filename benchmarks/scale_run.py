@@ -18,8 +18,7 @@ import ray
 
 from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
-from raydr.artefacts.corpus import prepare_corpus
-from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.embeddings import encode_texts
 from raydr.artefacts.index import build_index
 from raydr.artefacts.negatives import mine

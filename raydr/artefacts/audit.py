@@ -32,8 +32,7 @@ from raydr.artefacts.audit_verdicts import (
     worst_first,
 )
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn

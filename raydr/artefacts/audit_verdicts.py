@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from raydr.artefacts.verdict_tables import DETECTION, VERDICTS, read_verdicts
+from raydr.artefacts.judged import DETECTION, VERDICTS, read_verdicts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet
+from raydr.data.tables import read_arrow, read_parquet
 from raydr.noise.audit_result import NegativeFindings, PairFindings
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import judge_class

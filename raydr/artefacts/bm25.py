@@ -23,16 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import counted, say
 from raydr.data.corpus import Corpus, hash_strings, range_of
 from raydr.data.dataset import Dataset
-from raydr.data.partitions import Scope, partition_of, within
-from raydr.data.parts import offsets_of
-from raydr.data.schema import read_arrow
+from raydr.data.parts import Scope, offsets_of, partition_of, within
+from raydr.data.tables import read_arrow
 from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
 from raydr.distributed.pool import Needs, Pool
 from raydr.errors import DataError

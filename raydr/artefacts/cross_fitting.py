@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raydr.artefacts.context import Context, encoders, trainers
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.evidence import gather
 from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
@@ -21,8 +21,7 @@ from raydr.component import Neutral
 from raydr.console import say, show_summary, show_table
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.diagnosis.checks.base import FAULT, Finding
-from raydr.diagnosis.diagnosis import Diagnosis
+from raydr.diagnosis.diagnosis import FAULT, Diagnosis, Finding
 from raydr.diagnosis.diagnosis import diagnose as examine_all
 from raydr.diagnosis.evidence import BM25, UNTRAINED
 from raydr.distributed.arithmetic import Arithmetic

@@ -20,14 +20,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.quantized import quantized
 from raydr.console import detail, say
 from raydr.data.embeddings import Encodings, VectorSets, dim_of, to_embedding_table
-from raydr.data.partitions import partition_of
-from raydr.data.schema import read_arrow
+from raydr.data.parts import partition_of
+from raydr.data.tables import read_arrow
 from raydr.distributed.arithmetic import Arithmetic, require_device
 from raydr.distributed.parts import feed_parts, part_batch, write_table
 from raydr.distributed.pool import Batch, Feed, Pool

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.query_values import (
     Values,
@@ -39,7 +38,7 @@ from raydr.artefacts.run import Run, check_queries
 from raydr.console import prose, show_summary, show_table, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.distributed.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError

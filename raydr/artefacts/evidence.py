@@ -22,8 +22,21 @@ from raydr.artefacts.evidence_samples import (
 from raydr.data.examples import load_examples
 from raydr.data.leakage import find_copies, find_leaks
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
-from raydr.diagnosis.evidence import BM25, BM25_CUT, CROSS_FITTED, TRAINED, UNTRAINED, BoolArray, Evidence, FloatArray
-from raydr.diagnosis.measures import apart, beside_others, leaning, pair_p_values, reciprocal_ranks
+from raydr.diagnosis.evidence import (
+    BM25,
+    BM25_CUT,
+    CROSS_FITTED,
+    TRAINED,
+    UNTRAINED,
+    BoolArray,
+    Evidence,
+    FloatArray,
+    apart,
+    beside_others,
+    leaning,
+    pair_p_values,
+    reciprocal_ranks,
+)
 from raydr.models.config import SIDES
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.negatives.samplers.base import CandidateList

@@ -18,8 +18,7 @@ from raydr.artefacts.declaration import artefact
 from raydr.console import show_summary
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet, write_arrow, write_parquet
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, read_parquet, write_arrow, write_parquet
 from raydr.distributed.pool import Pool
 from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.seeding import stable_hash64

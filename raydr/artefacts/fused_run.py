@@ -21,8 +21,7 @@ from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_queries, part_name, rank_rows
 from raydr.console import show_summary, warn
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow
-from raydr.data.tables import relevance_by_query
+from raydr.data.tables import read_arrow, relevance_by_query
 from raydr.distributed.parts import RowRange, as_json, make_parts, row_ranges, total_counts, write_contents, write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError

@@ -8,7 +8,7 @@ from typing import Any
 
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import counted, detail, say
 from raydr.data.embeddings import Embeddings

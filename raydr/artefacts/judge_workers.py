@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.artefacts.judged import DETECTION, MEASURES, VERDICTS, Earlier
 from raydr.artefacts.scoring import CandidateScores, PairReader, Scoring
-from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, Earlier
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, known_false_negatives, never_negatives_of, positives_of, query_texts
 from raydr.data.noise_injection import MISMATCHED
-from raydr.data.schema import read_arrow, read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_arrow, read_parquet
 from raydr.distributed.parts import range_in, write_table, written
 from raydr.distributed.pool import Batch
 from raydr.noise.candidates import Candidates, candidates_of, mined_scores

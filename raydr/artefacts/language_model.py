@@ -26,10 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.verdict_tables import VERDICTS, open_earlier
+from raydr.artefacts.judged import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
 from raydr.component import Neutral
 from raydr.console import progress_bar, say, warn

@@ -24,8 +24,7 @@ from raydr.component import Neutral
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
 from raydr.data.noise_injection import MISMATCHED
-from raydr.data.schema import read_arrow
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, read_arrow
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
 from raydr.distributed.pool import Batch, Feed, Pool

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts.context import Context, trainers
-from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import show_history, training_here, training_on_ray
 from raydr.component import Neutral

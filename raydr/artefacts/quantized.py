@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from raydr.artefacts.context import Context, trainers
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import show_history
 from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.partitions import Scope
+from raydr.data.parts import Scope
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
 from raydr.errors import ConfigError

@@ -1,4 +1,6 @@
-"""What a ranker says of all that a retriever learns from: asked once, kept, and read by the losses that distil it.
+"""Scores of a model that reads pairs: a run in its order, and what losses that distil it read.
+
+Artefact ``run``: the best passages of another run, reranked.
 
 Artefact ``ranker_scores``::
 
@@ -9,6 +11,7 @@ Artefact ``ranker_scores``::
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.corpus import declare_corpus
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.run import Run, rank_rows
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
 from raydr.component import Neutral
 from raydr.console import show_summary
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow
-from raydr.data.tables import relevant
+from raydr.data.tables import RUNS, read_arrow, relevant
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
 from raydr.distributed.pool import Batch, Feed, Pool
@@ -138,3 +141,123 @@ class ScorePart:
             scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
         scores = pa.array((self.scale * scores_P).astype(np.float32))
         return written(batch, job.output, table.append_column("score", scores))
+
+
+@dataclass(frozen=True)
+class RerankJob:
+    """Input of the workers of a reranking; picklable."""
+
+    run: Run
+    data: Dataset
+    corpus: Corpus
+    output: Folder
+    split: str
+    depth: int
+    scoring: Scoring
+
+
+def reranked(context: Context, ranked: Node, model: Node, split: str, system: str) -> Node:
+    """Return the node of a reranked run.
+
+    Args:
+        context: config.
+        ranked: run to rerank.
+        model: cross-encoder or retriever.
+        split: split of the run.
+        system: name of the new run.
+    """
+    return rerank.node(
+        context.label("rerank", system, split),
+        run=ranked,
+        model=model,
+        dataset=declare_dataset(context),
+        corpus=declare_corpus(context),
+        split=split,
+        depth=context.config.rerank.depth,
+        system=system,
+        settings=context.config.encode,
+        arithmetic=context.facts.encoding(context.config.encode),
+        demand=encoders(context.config),
+    )
+
+
+@artefact("run", rows=lambda of: of.run.rows(), asks_model=True)
+def rerank(
+    making: Building,
+    pool: Pool,
+    run: Artifact,
+    model: Artifact,
+    dataset: Artifact,
+    corpus: Artifact,
+    *,
+    split: str,
+    depth: int,
+    system: Annotated[str, Neutral],
+    settings: Annotated[EncodeConfig, Neutral],
+    arithmetic: Arithmetic,
+) -> dict[str, Any]:
+    """Score the first ``depth`` passages of each query again and sort by these scores; drop the rest.
+
+    Scores are log-odds of relevance of a cross-encoder, or similarities of a retriever without the scale τ. Ties follow
+    trec_eval's rule.
+
+    Args:
+        making: ``run`` artefact to make.
+        pool: pool for the scores.
+        run: run to rerank.
+        model: ``cross_encoder`` or retriever.
+        dataset: data set of the queries.
+        corpus: corpus of the passages.
+        split: split of the queries.
+        depth: passages of each query.
+        system: name of the new run in tables.
+        settings: settings of the workers.
+        arithmetic: arithmetic of the scores.
+
+    Raises:
+        DataError: the inputs were not made for each other.
+    """
+    scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
+    queries.require_corpus(corpus)
+    scoring.tell("rerank")
+    # In a run deeper than ``depth``, a range of rows holds fewer scored pairs.
+    top_k = int(run.info.get("top_k") or depth)
+    items = range_items("", run.sizes(), scoring.num_pairs * max(1, top_k // depth))
+    job = RerankJob(Run(run), queries, Corpus(corpus), making.folder, split, depth, scoring)
+    feed_parts(making, pool, Feed(RerankPart, job, settings), items, "rerank", "rows")
+    num_pairs = sum(making.done[name].rows for name in items)
+    show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}"})
+    return {"system": system, "split": split, "top_k": min(depth, top_k), "num_pairs": num_pairs}
+
+
+class RerankPart:
+    """Holds the model; each call reranks the queries that begin in a range of rows."""
+
+    def __init__(self, job: RerankJob) -> None:
+        self.job = job
+        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
+        # Consecutive ranges share a part.
+        self.part = lru_cache(maxsize=1)(job.run.part)
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = range_in(batch)
+        best = first_ranks(self.part(rows.part), rows.start, rows.stop, self.job.depth)
+        if not best.num_rows:
+            return written(batch, self.job.output, RUNS.empty_table())
+        query_ids, passage_ids = (best[name].combine_chunks() for name in ("query_id", "passage_id"))
+        scores_P = self.reader.scores(query_ids.to_pylist(), passage_ids.to_pylist())
+        return written(batch, self.job.output, rank_rows(query_ids, passage_ids, pa.array(scores_P)))
+
+
+def first_ranks(part: pa.Table, start: int, end: int, depth: int) -> pa.Table:
+    """Return the first ``depth`` rows of the queries whose best row is in ``start`` to ``end``.
+
+    Each query of a part thus belongs to exactly one range of rows.
+
+    >>> part = pa.table({"query_id": ["a", "a", "a", "b", "b"], "rank": [1, 2, 3, 1, 2]})
+    >>> [first_ranks(part, *ends, depth=2)["query_id"].to_pylist() for ends in ((0, 2), (2, 5))]
+    [['a', 'a'], ['b', 'b']]
+    """
+    ranks = part["rank"].to_numpy()
+    best = np.maximum.accumulate(np.where(ranks == 1, np.arange(len(part)), 0))
+    return part.filter(pa.array((best >= start) & (best < end) & (ranks <= depth)))

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from raydr.artefacts.run import Run
 from raydr.data.examples import read_examples
-from raydr.data.schema import RUNS
-from raydr.data.tables import choose_queries, of_queries
+from raydr.data.tables import RUNS, choose_queries, of_queries
 from raydr.errors import DataError, ModelError
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.language_model import YesOrNo

@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import warn
-from raydr.data.fields import RowError, columns_of, number_of
 from raydr.data.parts import ArtifactView
-from raydr.data.schema import RUNS, read_parquet
+from raydr.data.rows import RowError, columns_of, number_of
+from raydr.data.tables import RUNS, read_parquet
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError

@@ -24,7 +24,7 @@ from raydr.artefacts.search_layout import Layout, plan_layout
 from raydr.component import Neutral
 from raydr.console import counted, progress_bar, say
 from raydr.data.embeddings import Embeddings
-from raydr.data.partitions import Scope, within
+from raydr.data.parts import Scope, within
 from raydr.distributed.cluster import stage_labels
 from raydr.distributed.failures import worker_errors
 from raydr.distributed.parts import RowRange, missing_parts, row_ranges, write_table

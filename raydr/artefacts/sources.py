@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
 from raydr.data.inputs import checksum, short_names
-from raydr.data.line_ranges import ALL_LINES, count_lines, line_ranges, piece_starts
-from raydr.data.quarantine import check_allowed
+from raydr.data.lines import ALL_LINES, count_lines, line_ranges, piece_starts
 from raydr.data.readers.base import Reader, Source, Target
+from raydr.data.rows import check_allowed
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError, RaydrError

@@ -19,18 +19,17 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgePairs, JudgeWorker, ReadPairs, decide_pairs
+from raydr.artefacts.judged import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, warrant
 from raydr.artefacts.scoring import PAIRS_ENCODED, PAIRS_READ, CrossFittedScoring, Scoring, scoring_of
-from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.component import Neutral
 from raydr.console import say, show_summary, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_items
 from raydr.distributed.pool import Feed, Pool

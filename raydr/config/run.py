@@ -26,13 +26,11 @@ from raydr.config.files import (
     refuse_data,
     with_anchored_checkpoints,
 )
-from raydr.config.judge import JudgeConfig
-from raydr.config.plan import PlanConfig
-from raydr.config.refresh import RefreshConfig
 from raydr.config.secrets import refuse_credentials, refuse_unwritable
+from raydr.config.sections import JudgeConfig, PlanConfig, RefreshConfig
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
-from raydr.data.partitions import PartitionConfig, Scope
+from raydr.data.parts import PartitionConfig, Scope
 from raydr.distributed.cluster import RayConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.comparison import BenchmarkConfig

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.partitions import RowPool, Scope, within
-from raydr.data.parts import offsets_of
-from raydr.data.schema import RANDOM_MINER, read_arrow, write_arrow
-from raydr.data.tables import passages_by_query, relevant
+from raydr.data.parts import RowPool, Scope, offsets_of, within
+from raydr.data.tables import RANDOM_MINER, passages_by_query, read_arrow, relevant, write_arrow
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact
 from raydr.store.filesystems import writing

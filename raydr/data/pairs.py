@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from raydr.component import Config
-from raydr.data.fields import (
+from raydr.data.readers.base import Row
+from raydr.data.rows import (
     HIGHEST_GRADE,
     RowError,
     absent,
@@ -21,7 +22,6 @@ from raydr.data.fields import (
     passage_field,
     text_field,
 )
-from raydr.data.readers.base import Row
 
 Layout = Literal["columns", "sentence-transformers", "tevatron"]
 #: Ids of a query and of its passage.

@@ -18,8 +18,7 @@ from raydr.config.run import RunConfig
 from raydr.console import show_summary, warn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, positives_of, query_texts
-from raydr.data.schema import read_parquet
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, read_parquet
 from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, number

@@ -15,7 +15,7 @@ from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import PER_QUERY, evaluation
 from raydr.config.run import RunConfig
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.pipeline.session import Session
 from raydr.store.artifact import Artifact

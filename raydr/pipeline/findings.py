@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from raydr.artefacts.declaration import Node
+from raydr.artefacts.judged import read_verdicts
 from raydr.artefacts.places import UNTRAINED
-from raydr.artefacts.verdict_tables import read_verdicts
 from raydr.config.run import RunConfig
 from raydr.console import counted
 from raydr.data.corpus import Corpus

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from raydr.artefacts.declaration import Node
 from raydr.component import Config
-from raydr.config.plan import ConfirmAbove, Prices
+from raydr.config.sections import ConfirmAbove, Prices
 from raydr.console import duration
 from raydr.errors import ConfigError
 from raydr.pipeline.running import StageTime

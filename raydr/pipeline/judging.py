@@ -20,8 +20,8 @@ from raydr.artefacts.places import BM25
 from raydr.artefacts.ranker import cross_encoder
 from raydr.artefacts.ranker_scores import ranker_scores
 from raydr.artefacts.verdicts import verdicts
-from raydr.config.judge import PAIRS_JUDGE, JudgeConfig
 from raydr.config.run import RunConfig
+from raydr.config.sections import PAIRS_JUDGE, JudgeConfig
 from raydr.errors import ConfigError
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig

@@ -18,7 +18,7 @@ from raydr.artefacts.model import untrained
 from raydr.artefacts.scoring import scoring_of
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Texts
-from raydr.data.schema import write_parquet
+from raydr.data.tables import write_parquet
 from raydr.distributed.choose_pool import choose_pool
 from raydr.errors import ConfigError
 from raydr.evaluation.noise_measures import FLAGS, RANKING, MethodFigures, MethodScores, measure_method, share_by_source

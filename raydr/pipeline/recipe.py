@@ -8,18 +8,17 @@ from dataclasses import dataclass, field, replace
 from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset, declare_prepared
+from raydr.artefacts.dataset import declare_corpus, declare_dataset, declare_prepared
 from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import SOURCE, mined
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.artefacts.ranker import cross_encoder
-from raydr.artefacts.reranked_run import reranked
-from raydr.config.judge import PAIRS_JUDGE
+from raydr.artefacts.ranker_scores import reranked
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
-from raydr.data.partitions import split_scope
+from raydr.config.sections import PAIRS_JUDGE
+from raydr.data.parts import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge

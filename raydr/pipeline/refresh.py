@@ -12,8 +12,8 @@ from pathlib import Path
 from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import REPORT, evaluation, load_result
-from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RunConfig
+from raydr.config.sections import RefreshConfig
 from raydr.console import show_summary, show_table
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures

@@ -13,11 +13,10 @@ from raydr.artefacts.context import Context
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import evaluation, load_result
 from raydr.artefacts.model import untrained
-from raydr.artefacts.negatives import mined
-from raydr.artefacts.negatives_statistics import statistics
+from raydr.artefacts.negatives import mined, statistics
 from raydr.artefacts.ranker import cross_encoder
-from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
+from raydr.config.sections import RefreshConfig
 from raydr.console import counted, say
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures

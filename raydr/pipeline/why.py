@@ -20,7 +20,7 @@ from raydr.artefacts.places import Places
 from raydr.console import counted, print_indented, shown
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow
+from raydr.data.tables import read_arrow
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.store.artifact import Artifact

@@ -17,8 +17,8 @@ from raydr.artefacts.audit import show as print_audit
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import known_clean
 from raydr.artefacts.places import UNTRAINED, Places
-from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
+from raydr.config.sections import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.console import duration, output, say, show_summary, warn
 from raydr.errors import ConfigError
 from raydr.noise.audit_result import THROUGH_NOISE, AuditResult

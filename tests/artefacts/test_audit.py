@@ -21,7 +21,7 @@ from raydr.artefacts.scoring import scoring_of
 from raydr.artefacts.verdicts import judge_labels
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet, to_table, write_parquet
+from raydr.data.tables import read_parquet, to_table, write_parquet
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig

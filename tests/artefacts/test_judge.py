@@ -21,13 +21,12 @@ from artefacts.judge_inputs import (
     make_negatives,
     negatives_of,
 )
+from raydr.artefacts.judged import open_earlier
 from raydr.artefacts.scoring import scoring_of
-from raydr.artefacts.verdict_tables import open_earlier
 from raydr.artefacts.verdicts import judge_labels
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_parquet
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ConfigError, DataError

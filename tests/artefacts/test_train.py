@@ -22,7 +22,7 @@ from raydr.artefacts.model import save_untrained, train
 from raydr.artefacts.ranker import train_cross_encoder
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import write_arrow
+from raydr.data.tables import write_arrow
 from raydr.distributed.arithmetic import resolve_training_dtype
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool

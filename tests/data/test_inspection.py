@@ -11,7 +11,7 @@ from made_artefacts import make_corpus
 
 from raydr.data.inspection import SplitInspection, count_blank, count_duplicates
 from raydr.data.inspection_report import CorpusReport, InspectionReport, Lengths, measure_lengths
-from raydr.data.schema import to_table
+from raydr.data.tables import to_table
 
 
 def lengths(texts: list[str]) -> Lengths:

@@ -18,8 +18,7 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
-from raydr.data.schema import read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from raydr.data.fields import RowError, answers_of, columns_of, id_field, id_of, passage_field, relevance_of, text_field
 from raydr.data.inputs import absolute, find_input, join, shown_files
 from raydr.data.lines import read_json_lines, read_lines, wrong_count
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import (
+    BadRows,
+    RowError,
+    answers_of,
+    columns_of,
+    id_field,
+    id_of,
+    passage_field,
+    relevance_of,
+    text_field,
+)
 from raydr.errors import DataError
 from raydr.store.folder import Folder
 

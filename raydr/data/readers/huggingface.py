@@ -13,8 +13,8 @@ from pydantic import Field
 
 from raydr.data.inputs import absolute, checksum
 from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from raydr.data.fields import MentionConfig, RowError, id_field, text_field
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_json_lines
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, text_field
 from raydr.store.identity import fingerprint_of
 
 _START, _END = "[START_ENT]", "[END_ENT]"

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from raydr.data.fields import RowError, columns_of, id_of, relevance_of
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_lines, read_tsv
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
-from raydr.data.schema import TableName
+from raydr.data.rows import BadRows, RowError, columns_of, id_of, relevance_of
+from raydr.data.tables import TableName
 
 
 class MsmarcoReader(Reader):

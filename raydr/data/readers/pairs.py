@@ -14,8 +14,8 @@ from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_csv, read_json_lines
 from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 from raydr.store.filesystems import open_file
 

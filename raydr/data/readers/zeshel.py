@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
 from typing import Any, Literal
 
-from raydr.data.fields import MentionConfig, RowError, id_field, passage_field, text_field
 from raydr.data.inputs import find_input, join, shown_files
 from raydr.data.lines import read_json_lines
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, passage_field, text_field
 from raydr.errors import DataError
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raydr.config.judge import JudgeConfig
 
 from ops.review.conftest import HOSTILE
 from raydr.artefacts.places import Places
-from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.data.tables import pairs_of

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     with stage("encode passages"):
         passages = make(scratch / "passages", "embeddings", encode_texts, model, corpus, **stubs)
     with stage("encode queries"):
-        queries = make(scratch / "queries", "embeddings", encode_texts, model, dataset, split=SPLIT, **stubs)
+        queries = make(scratch / "queries", "embeddings", encode_texts, model, dataset=dataset, split=SPLIT, **stubs)
     runs: dict[str, Artifact] = {}
     for name, factory in INDEXES.items():
         settings = config.index.model_copy(update={"factory": factory})

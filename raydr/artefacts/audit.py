@@ -32,7 +32,7 @@ from raydr.artefacts.audit_verdicts import (
     worst_first,
 )
 from raydr.artefacts.context import Context
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
@@ -83,8 +83,7 @@ def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: 
     config = context.config
     return report_verdicts.node(
         f"{context.place}audit-{name}-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         verdicts=verdicts,
         negatives=negatives,
         model_name=name,

@@ -15,7 +15,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import counted, say
@@ -75,8 +74,7 @@ def search(run: Context, split: str, scope: Scope | None = None) -> Node:
     system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     return search_bm25.node(
         f"search-{system}-{split}",
-        dataset=declare_dataset(run),
-        corpus=declare_corpus(run),
+        **declare_data(run),
         bm25=bm25(run),
         split=split,
         top_k=run.config.search.top_k,
@@ -250,13 +248,9 @@ def _build_shard(
     with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as scratch:
         build_shard([partial(_terms, terms, part) for part in parts], statistics, settings, scratch)
         return {
-            f"{shard}/{file}": write_and_record(folder, f"{shard}/{file}", 0, partial(_move, Path(scratch) / file))
+            f"{shard}/{file}": write_and_record(folder, f"{shard}/{file}", 0, partial(shutil.move, f"{scratch}/{file}"))
             for file in INDEX_FILES
         }
-
-
-def _move(made: Path, path: str) -> None:
-    shutil.move(made, path)
 
 
 @lru_cache(maxsize=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artefacts.context import Context, encoders, trainers
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.context import Context, trainers
+from raydr.artefacts.dataset import declare_corpus, declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds
@@ -45,17 +45,14 @@ def margins(context: Context, split: str) -> Node:
     cut = _folds(context, learnt, settings.num_folds, _seed(context))
     return measure_folds.node(
         f"{context.place}cross-fit-margins-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         folds=cut,
         models={str(fold): _trained(context, cut, learnt, fold) for fold in range(settings.num_folds)},
         split=split,
         num_random=settings.num_random,
         num_draws=settings.num_draws,
         seed=_seed(context),
-        settings=config.encode,
-        arithmetic=context.facts.encoding(config.encode),
-        demand=encoders(config),
+        **context.scoring(),
     )
 
 
@@ -96,12 +93,8 @@ def _seed(context: Context) -> int:
 
 
 def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
-    label, dataset, corpus = (
-        f"{context.place}cross-fit-folds-{split}",
-        declare_dataset(context),
-        declare_corpus(context),
-    )
-    return cut_folds.node(label, dataset=dataset, corpus=corpus, split=split, num_folds=num_folds, seed=seed)
+    label = f"{context.place}cross-fit-folds-{split}"
+    return cut_folds.node(label, **declare_data(context), split=split, num_folds=num_folds, seed=seed)
 
 
 def _left_out(context: Context, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:

@@ -21,7 +21,7 @@ from raydr.console import counted, say, show_table, warn
 from raydr.data.config import DataConfig, HoldOut
 from raydr.data.corpus import Corpus
 from raydr.data.lookup import Unfinished, drop_repeats, find_repeats, hash_group, report_repeats, write_hashes
-from raydr.data.readers.base import Reader
+from raydr.data.readers.base import Reader, Target
 from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
 from raydr.data.staging import STAGING, Finished, SourceRecord
 from raydr.data.tables import TableName
@@ -32,6 +32,11 @@ from raydr.store.building import Building
 from raydr.store.identity import Part
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+ABSENT = "judgments name passages that no search can find ({}): they count in measures, and not in training"
+OWN_PASSAGES = (
+    "queries are passages of the corpus, word for word and by id ({}): each finds itself first. Set data.skip_own_id: "
+    "true to leave a query's own passage out, as BEIR does"
+)
 #: Passages of one group, at least. Each task costs the driver some 30 KB, so there is not one a part.
 _GROUP_ROWS = 200_000
 
@@ -39,16 +44,15 @@ _GROUP_ROWS = 200_000
 @of_data
 def declare_corpus(run: Context) -> Node:
     """The passages of the reader's files."""
-    data = run.of_data.data
-    sources, checksums = run.facts.sources(data.reader)
-    return prepare_corpus.node(
-        "corpus",
-        reader=data.reader,
-        rows_of=run.facts.content_key(data.reader),
-        sources=sources,
-        checksums=sources.by_role("corpus", checksums),
-        data=data,
-    )
+    return prepare_corpus.node("corpus", **_reading(run, "corpus"), data=run.of_data.data)
+
+
+def _reading(run: Context, target: Target) -> dict[str, Any]:
+    """What is read into an artefact."""
+    reader = run.of_data.data.reader
+    sources, checksums = run.facts.sources(reader)
+    identity = {"rows_of": run.facts.content_key(reader), "checksums": sources.by_role(target, checksums)}
+    return {"reader": reader, "sources": sources, **identity}
 
 
 def content_of_corpus(of: Any) -> dict[str, Any]:
@@ -129,35 +133,25 @@ def finish_corpus(
 @of_data
 def declare_prepared(run: Context) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
-    config, data = run.of_data, run.of_data.data
-    sources, checksums = run.facts.sources(data.reader)
+    config, corpus = run.of_data, declare_corpus(run)
     return prepare_dataset.node(
-        "dataset",
-        corpus=declare_corpus(run),
-        reader=data.reader,
-        rows_of=run.facts.content_key(data.reader),
-        sources=sources,
-        checksums=sources.by_role("dataset", checksums),
-        data=data,
-        seed=config.seed,
+        "dataset", corpus=corpus, **_reading(run, "dataset"), data=config.data, seed=config.seed
     )
 
 
 @of_data
 def declare_dataset(run: Context) -> Node:
     """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
-    settings = run.of_data.inject_noise
-    if settings is None:
-        return declare_prepared(run)
-    split, seed = run.of_data.data.train_split, run.of_data.seed
-    return inject_noise.node(
-        "inject-noise",
-        dataset=declare_prepared(run),
-        corpus=declare_corpus(run),
-        settings=settings,
-        split=split,
-        seed=seed,
-    )
+    config, prepared = run.of_data, declare_prepared(run)
+    if config.inject_noise is None:
+        return prepared
+    how: dict[str, Any] = {"settings": config.inject_noise, "split": config.data.train_split, "seed": config.seed}
+    return inject_noise.node("inject-noise", dataset=prepared, corpus=declare_corpus(run), **how)
+
+
+def declare_data(context: Context) -> dict[str, Any]:
+    """The data set and its corpus, by role."""
+    return {"dataset": declare_dataset(context), "corpus": declare_corpus(context)}
 
 
 def _content_of_dataset(of: Any) -> dict[str, Any]:
@@ -223,8 +217,8 @@ def prepare_dataset(
             say(remark)
     _warn_of_missing_splits(data, counts)
     _tell_of_leaks(data, checks)
-    _tell_of_absent_passages(counts)
-    _tell_of_own_passages(counts)
+    _warn_of_counts(counts, "absent", ABSENT)
+    _warn_of_counts(counts, "own_passages", OWN_PASSAGES)
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
     if num_unused or num_bad:
@@ -293,21 +287,10 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}...")
 
 
-def _tell_of_absent_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
-    absent = {split: num for split, counts in splits.items() if (num := counts["absent"])}
-    if absent:
-        where = ", ".join(f"{num:,} of {split}" for split, num in absent.items())
-        warn(f"judgments name passages that no search can find ({where}): they count in measures, and not in training")
-
-
-def _tell_of_own_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
-    own = {split: num for split, counts in splits.items() if (num := counts.get("own_passages", 0))}
-    if own:
-        where = ", ".join(f"{num:,} of {split}" for split, num in own.items())
-        warn(
-            f"queries are passages of the corpus, word for word and by id ({where}): each finds itself first. Set "
-            "data.skip_own_id: true to leave a query's own passage out, as BEIR does"
-        )
+def _warn_of_counts(splits: Mapping[str, Mapping[str, int]], count: str, message: str) -> None:
+    """Warn if a count is not 0; the message has a place for the numbers by split."""
+    if numbers := [f"{num:,} of {split}" for split, counts in splits.items() if (num := counts.get(count, 0))]:
+        warn(message.format(", ".join(numbers)))
 
 
 def _show_splits(splits: Mapping[str, Mapping[str, int]]) -> None:

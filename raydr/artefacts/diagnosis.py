@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from raydr.artefacts.context import Context, encoders
+from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.evidence import gather
@@ -75,9 +75,7 @@ def diagnosis(context: Context, name: str, model: Node, untrained: Node, margins
         hold_out=[split for split in config.data.held_out_splits if split in config.data.hold_out],
         training=context.training(),
         bm25=config.bm25,
-        settings=config.encode,
-        arithmetic=context.facts.encoding(config.encode),
-        demand=encoders(config),
+        **context.scoring(),
     )
 
 

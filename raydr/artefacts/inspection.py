@@ -72,10 +72,9 @@ def inspect(
         DataError: the data set was made with another corpus.
     """
     passages, data = Corpus(corpus), Dataset(dataset)
-    data.require_corpus(corpus)
     splits = data.splits
     calls: list[tuple[Any, ...]] = [
-        (_count_duplicates, passages),
+        (count_duplicates, passages),
         (count_leaks, data, train_split, train_split),
         *((_look_at_split, passages, data, model, settings, seed, split) for split in splits),
         *((_look_at_part, passages, model, seed, at) for at in range(len(passages.part_names))),
@@ -130,10 +129,6 @@ def _look_at_split(
 
     report = looking.report(settings.answer_match, settings.answer_query_prefixes, lengths=lengths)
     return report, looking.examples(split, NUM_EXAMPLES)
-
-
-def _count_duplicates(corpus: Corpus) -> int:
-    return count_duplicates(corpus.content_hashes(np.arange(len(corpus))))
 
 
 def token_counter(model: ModelConfig, side: Side) -> TokenCounter:

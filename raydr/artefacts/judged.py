@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary, warn
 from raydr.data.dataset import Dataset
@@ -131,14 +131,13 @@ def judged(context: Context, negatives: Node, verdicts: Mapping[str, Node], spli
 def filtered(context: Context, verdicts: Mapping[str, Node], split: str) -> Node:
     """Return the node of the data set without the pairs of a split that judges drop."""
     label = f"{context.place}pairs-{'+'.join(verdicts)}-{split}"
-    dataset, corpus = declare_dataset(context), declare_corpus(context)
-    return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
+    return filter_pairs.node(label, **declare_data(context), verdicts=verdicts, split=split)
 
 
 def known_clean(context: Context, split: str) -> Node:
     """Return the node of the data set without the pairs of a split that were made noisy on purpose."""
     label = f"{context.place}pairs-truth-{split}"
-    return clean_only.node(label, dataset=declare_dataset(context), corpus=declare_corpus(context), split=split)
+    return clean_only.node(label, **declare_data(context), split=split)
 
 
 @artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judged import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
@@ -102,8 +102,7 @@ def asked_verdicts(context: Context, judge: Judge, split: str, earlier: Node) ->
     judge.require_model()
     return ask_language_model.node(
         f"{context.place}judge-{judge.name}-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         earlier=earlier,
         judge=judge,
         split=split,

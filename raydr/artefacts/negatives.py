@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.console import show_summary, warn
@@ -71,8 +71,7 @@ def mined(context: Context, miner: str, ranked: Node | None, split: str, number:
     """
     return mine.node(
         f"{context.place}mine-{miner}-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         run=ranked,
         settings=context.config.negatives or NegativesConfig(),
         scope=context.config.scope(split),
@@ -232,8 +231,7 @@ def statistics(context: Context, negatives: Node) -> Node:
     config = context.config
     return count_negatives.node(
         f"{context.place}statistics",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         negatives=negatives,
         split=config.data.train_split,
         settings=config.evaluate.of_answers(),

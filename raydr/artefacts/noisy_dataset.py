@@ -74,7 +74,6 @@ def inject_noise(
             nothing that this kind of noise can be made of.
     """
     data = Dataset(dataset)
-    data.require_corpus(corpus)
     done = sorted(making.done)
     parts, counts = pool.run(_make, settings, seed, split, data, Corpus(corpus), making.folder, done)
     making.done.update(parts)

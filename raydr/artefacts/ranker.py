@@ -50,7 +50,7 @@ def cross_encoder(
         dev_run: over the dev split, which it orders after each epoch; None if the last epoch is kept.
     """
     config, label = context.config, context.label(name)
-    checkpoint = context.facts.cross_encoder_checkpoint(settings.model) if start is None else ""
+    checkpoint = context.facts.checkpoint(settings.model) if start is None else ""
     if not settings.num_epochs:
         return start or save_cross_encoder.node(
             label, settings=settings, predicts=settings.predicts, checkpoint=checkpoint
@@ -130,7 +130,6 @@ def train_cross_encoder(
         TrainingError: training broke off; the same command goes on from the last checkpoint.
     """
     data = Dataset(dataset)
-    data.require_corpus(corpus)
     _check_workers(settings, workers)
     if settings.num_hard_negatives and not (negatives or dataset).parts(f"negatives/{split}"):
         raise ConfigError(

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.dataset import declare_corpus, declare_dataset
+from raydr.artefacts.context import Context
+from raydr.artefacts.dataset import declare_corpus, declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, rank_rows
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
@@ -67,9 +67,7 @@ def ranker_scores(context: Context, ranker: Node, pairs: Node, negatives: Node |
         corpus=declare_corpus(context),
         negatives=negatives,
         split=context.config.data.train_split,
-        settings=context.config.encode,
-        arithmetic=context.facts.encoding(context.config.encode),
-        demand=encoders(context.config),
+        **context.scoring(),
     )
 
 
@@ -108,7 +106,6 @@ def score_candidates(
         DataError: the inputs were not made for each other.
     """
     scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
-    queries.require_corpus(corpus)
     scoring.tell("ranker's scores")
     source = negatives or dataset
     items: dict[str, dict[str, Any]] = {}
@@ -170,14 +167,11 @@ def reranked(context: Context, ranked: Node, model: Node, split: str, system: st
         context.label("rerank", system, split),
         run=ranked,
         model=model,
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         split=split,
         depth=context.config.rerank.depth,
         system=system,
-        settings=context.config.encode,
-        arithmetic=context.facts.encoding(context.config.encode),
-        demand=encoders(context.config),
+        **context.scoring(),
     )
 
 
@@ -218,7 +212,6 @@ def rerank(
         DataError: the inputs were not made for each other.
     """
     scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
-    queries.require_corpus(corpus)
     scoring.tell("rerank")
     # In a run deeper than ``depth``, a range of rows holds fewer scored pairs.
     top_k = int(run.info.get("top_k") or depth)

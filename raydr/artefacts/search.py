@@ -202,8 +202,11 @@ def search(
     todo = missing_parts(making, batches, "search")
     if todo:
         job = SearchJob(shards, encoded, settings, top_k, scope, skip_own_id, making.folder)
-        ranked_parts = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
-        with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
+        if pool.here:
+            ranked_parts = _search_here(job, todo)
+        else:
+            ranked_parts = _search_on_ray(job, plan_layout(settings, shards, pool), todo)
+        with worker_errors(), progress_bar("search", sum(batch.rows for batch in todo.values()), "queries") as bar:
             for name, part in ranked_parts:
                 # It is recorded on disk already.
                 making.done[name] = part
@@ -258,13 +261,7 @@ def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple
         yield name, merger.write(name, batch, holder.search(batch))
 
 
-def _search_on_ray(job: SearchJob, pool: Pool, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
-    layout = plan_layout(job.settings, job.shards, pool)
-    with worker_errors():
-        yield from _search_by_actors(job, todo, layout)
-
-
-def _search_by_actors(job: SearchJob, todo: Mapping[str, RowRange], layout: Layout) -> Iterator[tuple[str, Part]]:
+def _search_on_ray(job: SearchJob, layout: Layout, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
     import ray
 
     # An actor that dies is started again and asked again: what it does depends on its arguments only. A lost node is

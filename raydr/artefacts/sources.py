@@ -136,7 +136,7 @@ def read_sources(
             for at in sources.of(target)
         ],
     )
-    todo = [staged for staged in wanted if not _is_read(making, staged)]
+    todo = [staged for staged in wanted if not ((record := staged.record()) and record.is_complete(making.done))]
     if len(todo) < len(wanted):
         say(f"{len(wanted) - len(todo)} of {len(wanted)} pieces were read before; reading the other {len(todo)}")
     errors: list[str] = []
@@ -175,11 +175,6 @@ def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
         ranges = [ALL_LINES] if of_file is None else line_ranges(of_file, file.part_rows)
         divided += [replace(file, source=replace(file.source, lines=at), piece=n) for n, at in enumerate(ranges)]
     return divided
-
-
-def _is_read(making: Building, staged: StagedSource) -> bool:
-    record = staged.record()
-    return record is not None and record.is_complete(making.done)
 
 
 def _read_source(staged: StagedSource) -> Iterator[int | str | None]:

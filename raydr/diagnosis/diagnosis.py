@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal, get_args
 
+from pydantic import TypeAdapter
+
 from raydr.component import Component, build
 from raydr.diagnosis.evidence import BM25_CUT, UNTRAINED, BoolArray, Evidence, mean_of, share_of
 from raydr.evaluation.significance import Interval
@@ -126,12 +128,7 @@ class Diagnosis:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Diagnosis:
-        findings = (
-            {name: value for name, value in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
-            for row in value["findings"]
-        )
-        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("scores", "gains")}
-        return cls(**{**value, **means, "findings": tuple(Finding(**finding) for finding in findings)})
+        return TypeAdapter(cls).validate_python(value)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:

@@ -22,7 +22,7 @@ from raydr.data.tables import of_queries, read_parquet
 from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, number
-from raydr.pages.run import ModelRecord, RankerRecord, RunRecord, run_page
+from raydr.pages.run import ModelRecord, RunRecord, run_page
 from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
 from raydr.store.artifact import Artifact
@@ -58,7 +58,7 @@ def write_report(config: RunConfig, places: Places) -> str:
         ],
         audits=[(audit.load_result(made), f"audits/{name}/{audit.REPORT}") for name, made in audits],
         verdicts=[(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
-        rankers=[RankerRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
+        rankers=[ModelRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
         plan=_plan_record(root),
         pages=_other_pages(places),
         browsers=browsers,
@@ -122,7 +122,7 @@ def _model_record(name: str, model: Artifact) -> ModelRecord:
         [str(train.get("loss", {}).get("name", "nce" if train else ""))]
         + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelRecord(name, settings, model.info, _histogram(name, model))
+    return ModelRecord(name, model.info, settings, _histogram(name, model))
 
 
 def _histogram(name: str, model: Artifact) -> bytes | None:

@@ -22,15 +22,15 @@ class ModelRecord:
 
     Args:
         name: of the model.
+        info: of its manifest; a retriever that was not trained has no ``history``.
         settings: loss and detection of its training, for a table.
-        info: of its manifest; a model that was not trained has no ``history``.
         histogram: picture of its last detection of mismatched pairs; None without a detection.
     """
 
     name: str
-    settings: str
-    info: dict[str, Any]
-    histogram: bytes | None
+    info: Mapping[str, Any]
+    settings: str = ""
+    histogram: bytes | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -38,12 +38,23 @@ class ModelRecord:
         return rows
 
     def points(self, metric: str) -> list[tuple[float, float]]:
-        """Return a metric by epoch, from 1; epochs without it are left out."""
-        return [(row["epoch"] + 1, row["metrics"][metric]) for row in self.history if metric in row["metrics"]]
+        """Return a metric by epoch, from 1; epochs without it are left out.
+
+        Epoch 0 has the dev measure of the run that a ranker orders.
+        """
+        before = [(0.0, value) for name, value in self.info.get("dev", {}).items() if name == metric]
+        rows = [(row["epoch"] + 1.0, row["metrics"]) for row in self.history]
+        return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
 
     @property
     def dev_measures(self) -> list[str]:
         return sorted({name for row in self.history for name in row["metrics"] if name.startswith("dev ")})
+
+    @property
+    def chosen(self) -> int | None:
+        """The epoch that became the model, from 0; None if it was not trained."""
+        best: int | None = self.info.get("best_epoch")
+        return best if best is not None or not self.history else self.history[-1]["epoch"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class RunRecord:
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[tuple[AuditResult, str]]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
-    rankers: Sequence[RankerRecord] = ()
+    rankers: Sequence[ModelRecord] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
     browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
@@ -124,16 +135,8 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
 
 
 def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequence[str]) -> None:
-    columns = [
-        "model",
-        "trained with",
-        "queries",
-        "epochs",
-        "best epoch",
-        "dev in the best epoch",
-        "last loss",
-        "dtype",
-    ]
+    columns = ["model", "trained with", "queries", "epochs", "best epoch"]
+    columns += ["dev in the best epoch", "last loss", "dtype"]
     rows = []
     for model in models:
         best = model.info.get("best_epoch")
@@ -197,32 +200,7 @@ _COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "
 _LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."
 
 
-@dataclass(frozen=True)
-class RankerRecord:
-    """One trained ranker, or a checkpoint that was taken as it is.
-
-    Args:
-        name: of it.
-        info: of its manifest.
-    """
-
-    name: str
-    info: Mapping[str, Any]
-
-    @property
-    def chosen(self) -> int | None:
-        """The epoch that became the model, from 0; None if it was not trained."""
-        history, best = self.info["history"], self.info.get("best_epoch")
-        return best if best is not None or not history else history[-1]["epoch"]
-
-    def points(self, metric: str) -> list[tuple[float, float]]:
-        """Return a metric by epoch, from 1; epoch 0 has the dev measure of the run that is ordered."""
-        before = [(0.0, value) for name, value in self.info.get("dev", {}).items() if name == metric]
-        rows = [(row["epoch"] + 1.0, row["metrics"]) for row in self.info["history"]]
-        return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
-
-
-def ranker_section(page: Page, rankers: Sequence[RankerRecord], evaluations: Sequence[EvaluationResult] = ()) -> None:
+def ranker_section(page: Page, rankers: Sequence[ModelRecord], evaluations: Sequence[EvaluationResult] = ()) -> None:
     """Add a section on rankers to a page, if there is a ranker or a reranked run.
 
     Args:
@@ -249,7 +227,7 @@ def _reranked(result: EvaluationResult) -> EvaluationResult:
     return replace(result, comparisons=pairs)
 
 
-def _trainings(page: Page, rankers: Sequence[RankerRecord]) -> None:
+def _trainings(page: Page, rankers: Sequence[ModelRecord]) -> None:
     page.table("trainings of rankers", _COLUMNS, map(_row, rankers)).note(_LEGEND)
     for ranker in rankers:
         for remark in ranker.info.get("remarks", []):
@@ -265,7 +243,7 @@ def _trainings(page: Page, rankers: Sequence[RankerRecord]) -> None:
         page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
 
 
-def _row(ranker: RankerRecord) -> list[str]:
+def _row(ranker: ModelRecord) -> list[str]:
     info, chosen = ranker.info, ranker.chosen
     if chosen is None:
         return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]

@@ -217,7 +217,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
         p_wrong=frame["p"],
-        why=[f"P(this passage among random passages) = {_chance(score)}" for score in frame["score"]],
+        why=[f"P(this passage among random passages) = {math.exp(-score):.1%}" for score in frame["score"]],
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)
@@ -296,8 +296,3 @@ def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
 def _passages(corpus: Corpus, passage_ids: list[str]) -> list[str]:
     texts = corpus.texts(corpus.rows_of(passage_ids))
     return [f"{title}\n{text}" if title else text for title, text in zip(texts.titles, texts.texts, strict=True)]
-
-
-def _chance(perplexity: float) -> str:
-    """Format exp(-perplexity), the softmax probability of the positive among positive and random passages."""
-    return f"{math.exp(-perplexity):.1%}"

@@ -110,7 +110,7 @@ def required(inventory: Inventory, targets: Iterable[Node], again: Collection[st
         if node.key in seen:
             return
         seen.add(node.key)
-        if inventory.state(node) == "done" and node.key not in again and not _is_remade(node, again):
+        if inventory.state(node) == "done" and not (again and {node.key, *node.ancestors()} & set(again)):
             return
         for dependency in (*node.inputs.values(), *node.after):
             visit(dependency)
@@ -119,11 +119,6 @@ def required(inventory: Inventory, targets: Iterable[Node], again: Collection[st
     for target in targets:
         visit(target)
     return list(needed.values())
-
-
-def _is_remade(node: Node, again: Collection[str]) -> bool:
-    """Return whether an input is about to be made again."""
-    return bool(again) and any(key in again for key in node.ancestors())
 
 
 def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: Collection[str] = ()) -> str:

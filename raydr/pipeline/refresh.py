@@ -18,7 +18,7 @@ from raydr.console import show_summary, show_table
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
 from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
-from raydr.pages.run import RankerRecord
+from raydr.pages.run import ModelRecord
 from raydr.pipeline.judging import judge_held_out
 from raydr.pipeline.planning import Inventory
 from raydr.pipeline.rounds import Arm, FinishedRounds, Round, chosen_measure, lay_out, next_rounds
@@ -227,7 +227,7 @@ def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
 def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
     """Read the result of a finished round."""
     measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
-    nodes = _own_nodes(arm, done)
+    nodes, ranker = _own_nodes(arm, done), done.ranker
     there = {node.label: node for node in nodes if inventory.manifest(node) is not None}
     return RoundResult(
         arm=arm.name,
@@ -238,15 +238,8 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
         seconds=_by_stage(inventory, nodes),
         folders={label: str(inventory.folder(node)) for label, node in there.items()},
         fingerprints={label: node.key for label, node in there.items()},
-        ranker=_ranker_record(inventory, arm, done),
+        ranker=None if ranker is None else ModelRecord(f"{arm.name}, round {done.number}", inventory.open(ranker).info),
     )
-
-
-def _ranker_record(inventory: Inventory, arm: Arm, done: Round) -> RankerRecord | None:
-    if done.ranker is None:
-        return None
-    ranker = inventory.open(done.ranker)
-    return RankerRecord(f"{arm.name}, round {done.number}", ranker.info)
 
 
 #: Stage to which a node's duration is added, by its name in the round, else by its kind.

@@ -73,7 +73,8 @@ class Runner:
             node.check()
         for node in nodes:
             if self.inventory.folder(node).exists(MANIFEST):
-                self._set_aside(node)
+                self.inventory.folder(node).set_aside()
+                self.inventory.forget(node)
 
         def make(node: Node) -> None:
             self._make(node)
@@ -82,10 +83,6 @@ class Runner:
                 check_splits(self.inventory, users)
 
         run_nodes(nodes, self.capacity, make)
-
-    def _set_aside(self, node: Node) -> None:
-        self.inventory.folder(node).set_aside()
-        self.inventory.forget(node)
 
     def _make(self, node: Node) -> None:
         inputs = {role: self.inventory.open(input_node) for role, input_node in node.inputs.items()}

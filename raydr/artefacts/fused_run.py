@@ -69,13 +69,7 @@ def fused(context: Context, settings: FuseConfig, runs: Mapping[str, Node], weig
 
 @artefact(WEIGHTS, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.settings.systems))
 def choose_fusion_weights(
-    making: Building,
-    pool: Pool,
-    dataset: Artifact,
-    runs: Mapping[str, Artifact],
-    *,
-    settings: FuseConfig,
-    split: str,
+    making: Building, pool: Pool, dataset: Artifact, runs: Mapping[str, Artifact], *, settings: FuseConfig, split: str
 ) -> dict[str, Any]:
     """Choose the weights of the systems by the judgments of the dev split.
 

@@ -163,11 +163,7 @@ class PairsWorker(JudgeWorker):
         """Return verdicts (or measures) on the pairs."""
 
     def verdicts(
-        self,
-        query_ids: list[str],
-        passage_ids: list[str],
-        truth: list[bool | None],
-        blocks: Iterable[ScoredCandidates],
+        self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None], blocks: Iterable[ScoredCandidates]
     ) -> pa.Table:
         """Return verdicts, or the measures of judges that decide on all pairs at once."""
         judge = self.job.judge

@@ -108,8 +108,7 @@ class Runner:
                 give_back_memory()
         seconds = time.monotonic() - started
         note_time(
-            self.places.root,
-            StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
+            self.places.root, StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key)
         )
         if seconds >= _WORTH_TELLING_S:
             say(f"{node.label} took {duration(seconds)}")

@@ -61,12 +61,7 @@ class MsmarcoReader(Reader):
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         if source.has_only_passages:
             return _read_collection(source, bad_rows)
-        read = {
-            "queries": _read_queries,
-            "qrels": _read_qrels,
-            "triples": _read_triples,
-            "negatives": _read_negatives,
-        }
+        read = {"queries": _read_queries, "qrels": _read_qrels, "triples": _read_triples, "negatives": _read_negatives}
         # Of triples beside qrels only the negatives count.
         return (row for row in read[source.role](source.path, source.split, bad_rows) if row.table in source.tables)
 

@@ -41,14 +41,28 @@ KIND = "ranker_scores"
 
 @dataclass(frozen=True)
 class ScoresJob:
-    """What every worker of one scoring knows; picklable."""
+    """What every worker of one scoring knows; picklable.
 
+    Args:
+        source: has the pairs that are scored besides judged ones: candidates, or a run.
+        data, corpus: queries, judgments and passages.
+        output: the artefact.
+        split: of the queries.
+        scoring: how pairs are scored.
+        depth: passages of each query that are reranked.
+    """
+
+    source: Artifact
     data: Dataset
     corpus: Corpus
-    negatives: Artifact
     output: Folder
     split: str
     scoring: Scoring
+    depth: int = 0
+
+    def reader(self) -> PairReader:
+        """Load the model, in a worker."""
+        return PairReader(self.data, self.corpus, self.split, self.scoring.open(probabilities=False))
 
 
 def ranker_scores(context: Context, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
@@ -101,9 +115,6 @@ def score_candidates(
         split: the split.
         settings: of the workers.
         arithmetic: of the scores.
-
-    Raises:
-        DataError: the inputs were not made for each other.
     """
     scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
     scoring.tell("ranker's scores")
@@ -112,7 +123,7 @@ def score_candidates(
     for artifact, under in ((dataset, "qrels"), (source, "negatives")):
         sizes = artifact.sizes(f"{under}/{split}")
         items |= range_items(f"scores/{split}/{under}/", sizes, scoring.num_pairs)
-    job = ScoresJob(queries, Corpus(corpus), source, making.folder, split, scoring)
+    job = ScoresJob(source, queries, Corpus(corpus), making.folder, split, scoring)
     feed_parts(making, pool, Feed(ScorePart, job, settings), items, "ranker's scores", "pairs")
     num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"a ranker's scores of {split}", {"pairs scored": f"{num_pairs:,}"})
@@ -123,14 +134,12 @@ class ScorePart:
     """Holds the model; every call scores one range of the judgments or of the candidates."""
 
     def __init__(self, job: ScoresJob) -> None:
-        self.job = job
-        self.scale = job.scoring.scale
-        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
+        self.job, self.reader, self.scale = job, job.reader(), job.scoring.scale
 
     def __call__(self, batch: Batch) -> Batch:
         rows, job = range_in(batch), self.job
         judged = rows.part.startswith("qrels/")
-        table = rows.of(read_arrow((job.data.artifact if judged else job.negatives).local(rows.part)))
+        table = rows.of(read_arrow((job.data.artifact if judged else job.source).local(rows.part)))
         table = relevant(table) if judged else table.filter(pc.not_equal(table["action"], "drop"))
         table = table.select(["query_id", "passage_id"])
         scores_P = np.zeros(0)
@@ -138,19 +147,6 @@ class ScorePart:
             scores_P = self.reader.scores(table["query_id"].to_pylist(), table["passage_id"].to_pylist())
         scores = pa.array((self.scale * scores_P).astype(np.float32))
         return written(batch, job.output, table.append_column("score", scores))
-
-
-@dataclass(frozen=True)
-class RerankJob:
-    """Input of the workers of a reranking; picklable."""
-
-    run: Run
-    data: Dataset
-    corpus: Corpus
-    output: Folder
-    split: str
-    depth: int
-    scoring: Scoring
 
 
 def reranked(context: Context, ranked: Node, model: Node, split: str, system: str) -> Node:
@@ -207,16 +203,13 @@ def rerank(
         system: name of the new run in tables.
         settings: settings of the workers.
         arithmetic: arithmetic of the scores.
-
-    Raises:
-        DataError: the inputs were not made for each other.
     """
     scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
     scoring.tell("rerank")
     # In a run deeper than ``depth``, a range of rows holds fewer scored pairs.
     top_k = int(run.info.get("top_k") or depth)
     items = range_items("", run.sizes(), scoring.num_pairs * max(1, top_k // depth))
-    job = RerankJob(Run(run), queries, Corpus(corpus), making.folder, split, depth, scoring)
+    job = ScoresJob(run, queries, Corpus(corpus), making.folder, split, scoring, depth)
     feed_parts(making, pool, Feed(RerankPart, job, settings), items, "rerank", "rows")
     num_pairs = sum(making.done[name].rows for name in items)
     show_summary(f"{system} on {split}", {"pairs scored": f"{num_pairs:,}"})
@@ -226,11 +219,10 @@ def rerank(
 class RerankPart:
     """Holds the model; each call reranks the queries that begin in a range of rows."""
 
-    def __init__(self, job: RerankJob) -> None:
-        self.job = job
-        self.reader = PairReader(job.data, job.corpus, job.split, job.scoring.open(probabilities=False))
+    def __init__(self, job: ScoresJob) -> None:
+        self.job, self.reader = job, job.reader()
         # Consecutive ranges share a part.
-        self.part = lru_cache(maxsize=1)(job.run.part)
+        self.part = lru_cache(maxsize=1)(Run(job.source).part)
 
     def __call__(self, batch: Batch) -> Batch:
         rows = range_in(batch)

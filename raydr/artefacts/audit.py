@@ -36,8 +36,8 @@ from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.inspection import SplitInspection, count_leaks
 from raydr.data.tables import of_queries
 from raydr.distributed.parts import as_json, write_contents
@@ -55,10 +55,8 @@ from raydr.pages.audit import (
     quality_rows,
 )
 from raydr.pages.evaluation import transposed
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
+from raydr.store.building import write_and_record
 
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
 #: Folder of the plots.

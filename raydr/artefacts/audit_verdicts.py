@@ -13,14 +13,13 @@ import pandas as pd
 import pyarrow as pa
 
 from raydr.artefacts.judged import DETECTION, VERDICTS, read_verdicts
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import read_arrow, read_parquet
 from raydr.noise.audit_result import NegativeFindings, PairFindings
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import judge_class
 from raydr.pages.audit import DetectedPairs, parse_fit
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: Number of shown verdicts of each judge.
 NUM_SHOWN = 10

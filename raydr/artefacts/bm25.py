@@ -26,8 +26,8 @@ from raydr.artefacts.dataset import declare_corpus, declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import counted, say
-from raydr.data.corpus import Corpus, hash_strings, range_of
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
+from raydr.data.corpus import hash_strings, range_of
 from raydr.data.parts import Scope, offsets_of, partition_of, within
 from raydr.data.tables import read_arrow
 from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
@@ -37,10 +37,9 @@ from raydr.indexing.build import plan_shards
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, Hits, build_shard, merge_hits
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, join_passage
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder, side_by_side
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
+from raydr.store.building import write_and_record
+from raydr.store.folder import side_by_side
 
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000

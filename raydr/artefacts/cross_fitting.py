@@ -17,8 +17,7 @@ from raydr.errors import DataError
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.margins import CrossFitConfig
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building
 from raydr.tracking.tracker import Tracker
 from raydr.training.sections import DevConfig
 from raydr.training.training import Training

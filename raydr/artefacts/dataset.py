@@ -18,8 +18,8 @@ from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.artefacts.sources import Sources, left_out, nothing_usable, read_sources, settle
 from raydr.console import counted, say, show_table, warn
+from raydr.data import Corpus
 from raydr.data.config import DataConfig, HoldOut
-from raydr.data.corpus import Corpus
 from raydr.data.lookup import Unfinished, drop_repeats, find_repeats, hash_group, report_repeats, write_hashes
 from raydr.data.readers.base import Reader, Target
 from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
@@ -27,9 +27,7 @@ from raydr.data.staging import STAGING, Finished, SourceRecord
 from raydr.data.tables import TableName
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Part
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 ABSENT = "judgments name passages that no search can find ({}): they count in measures, and not in training"

@@ -26,10 +26,7 @@ from raydr.component import Config, content_of, is_neutral
 from raydr.data.parts import ArtifactView
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Identity
+from raydr.store import Artifact, Building, Folder, Identity
 from raydr.tracking.tracker import Tracker
 
 #: CPUs and GPUs by Ray's names.

@@ -19,8 +19,7 @@ from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
 from raydr.artefacts.scoring import scoring_of
 from raydr.component import Neutral
 from raydr.console import say, show_summary, show_table
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.diagnosis.diagnosis import FAULT, Diagnosis, Finding
 from raydr.diagnosis.diagnosis import diagnose as examine_all
 from raydr.diagnosis.evidence import BM25, UNTRAINED
@@ -31,8 +30,7 @@ from raydr.evaluation.significance import Interval
 from raydr.models.encode_config import EncodeConfig
 from raydr.negatives.config import BM25Config
 from raydr.pages.html import ABSENT, Page
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building
 from raydr.training.training import Training
 
 KIND = "diagnosis"

@@ -35,9 +35,7 @@ from raydr.errors import ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.tokens import Tokens
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 
 #: ``module:callable`` that makes the tokenizer from (model folder, side).
 TOKENIZER = "raydr.models.dual_encoder:load_tokenizer"

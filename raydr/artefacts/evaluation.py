@@ -37,8 +37,7 @@ from raydr.artefacts.query_values import (
 )
 from raydr.artefacts.run import Run, check_queries
 from raydr.console import prose, show_summary, show_table, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import read_parquet
 from raydr.distributed.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.distributed.pool import Pool
@@ -59,10 +58,7 @@ from raydr.pages.evaluation import (
     subset_rows,
     transposed,
 )
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: Smallest subset of queries whose means are shown.
 MIN_SUBSET = 30

@@ -43,7 +43,7 @@ from raydr.negatives.samplers.base import CandidateList
 from raydr.noise.detectors.local_fdr import p_values
 from raydr.noise.margins import read_margins
 from raydr.seeding import query_rng
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: Largest share of other passages that suit a right-looking pair's query as well.
 _RIGHT = 0.1

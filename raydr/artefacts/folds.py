@@ -15,17 +15,14 @@ from numpy.typing import NDArray
 
 from raydr.artefacts.declaration import artefact
 from raydr.console import show_summary
-from raydr.data.corpus import Corpus, hash_strings
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
+from raydr.data.corpus import hash_strings
 from raydr.data.tables import of_queries, read_parquet
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,8 @@ from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_na
 from raydr.models.config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
+from raydr.store.building import write_and_record
 
 #: More threads than these hardly shorten k-means, and more nodes have so many CPUs.
 MOST_TRAIN_CPUS = 16

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from raydr.component import Config
 from raydr.console import console, say, show_summary, show_table, shown, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.inspection import SplitInspection, count_blank, count_duplicates, count_leaks
 from raydr.data.inspection_report import (
     AnswerReport,
@@ -28,8 +27,7 @@ from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
 from raydr.models.tokens import TextTokenizer
 from raydr.seeding import query_rng
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 
 #: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
 TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from raydr.artefacts.judged import DETECTION, MEASURES, VERDICTS, Earlier
 from raydr.artefacts.scoring import CandidateScores, PairReader, Scoring
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, known_false_negatives, never_negatives_of, positives_of, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import known_false_negatives, never_negatives_of, positives_of, query_texts
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.tables import pairs_of, read_arrow, read_parquet
 from raydr.distributed.parts import range_in, write_table, written
@@ -25,9 +25,7 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SecondJudge, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Folder, Part
 
 
 @dataclass(frozen=True)

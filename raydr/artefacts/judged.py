@@ -17,7 +17,7 @@ from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary, warn
-from raydr.data.dataset import Dataset
+from raydr.data import Dataset
 from raydr.data.tables import pairs_of, read_arrow, read_parquet, to_table
 from raydr.distributed.parts import copy_part, make_parts, total_counts, write_table
 from raydr.distributed.pool import Pool
@@ -25,10 +25,7 @@ from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.noise.evidence import Edge, evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, SecondJudge, judge_class
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: Folders of the parts of ``verdicts``: verdicts, measures, basis of the decisions.
 VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"

@@ -32,8 +32,8 @@ from raydr.artefacts.judged import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
 from raydr.component import Neutral
 from raydr.console import progress_bar, say, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import query_texts
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
@@ -42,9 +42,7 @@ from raydr.noise.answers import RefusedError, Reply, open_answers
 from raydr.noise.judges.base import Judge, ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 from raydr.store.identity import fingerprint_of
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from raydr.artefacts.declaration import artefact
 from raydr.artefacts.folds import SplitPairs, fold_of_queries, fold_of_texts
 from raydr.artefacts.scoring import Scoring, scoring_of
 from raydr.component import Neutral
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import query_texts
 from raydr.data.noise_injection import MISMATCHED
 from raydr.data.tables import of_queries, read_arrow
 from raydr.distributed.arithmetic import Arithmetic
@@ -33,9 +33,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
 from raydr.noise.perplexity import perplexities
 from raydr.seeding import query_rng, stable_hash64
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 
 if TYPE_CHECKING:
     import torch

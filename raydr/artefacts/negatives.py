@@ -29,8 +29,8 @@ from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run
 from raydr.console import show_summary, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, known_false_negatives, positives_of
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import known_false_negatives, positives_of
 from raydr.data.parts import Scope, within
 from raydr.data.tables import RANDOM_MINER, of_queries, read_arrow, to_table
 from raydr.distributed.parts import make_parts, total_counts, write_table
@@ -40,10 +40,7 @@ from raydr.evaluation.answer_match import AnswerMatcher, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
 from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import MiningCounts, keep_negatives
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: What :class:`MiningCounts` counts, in the words of people.
 _WORDS = {

@@ -16,9 +16,8 @@ from pathlib import Path
 from raydr.component import Config
 from raydr.errors import ArtifactError
 from raydr.evaluation.config import FUSED
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact, Folder
 from raydr.store.filesystems import require_reachable
-from raydr.store.folder import Folder
 from raydr.store.identity import COMMANDS, MANIFEST
 
 #: Names of systems that are compared, beside those a user gives.

@@ -16,15 +16,13 @@ from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import show_history
 from raydr.component import Neutral
 from raydr.console import warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.parts import Scope
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
 from raydr.errors import ConfigError
 from raydr.models.training_config import CrossEncoderTraining
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building
 from raydr.training.config import TrainConfig
 from raydr.training.ranker_config import CrossEncoderJob
 

@@ -25,16 +25,13 @@ from raydr.artefacts.run import Run, rank_rows
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
 from raydr.component import Neutral
 from raydr.console import show_summary
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import RUNS, read_arrow, relevant
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
 from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.models.encode_config import EncodeConfig
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 
 KIND = "ranker_scores"
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from raydr.artefacts.folds import fold_of_texts
 from raydr.console import say
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import query_texts
 from raydr.distributed.arithmetic import Arithmetic, require_device
 from raydr.distributed.pool import Pool
 from raydr.models.config import read_config
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.candidates import Candidates
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 if TYPE_CHECKING:
     from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer

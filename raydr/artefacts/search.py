@@ -35,10 +35,7 @@ from raydr.indexing.faiss_backend import EXACT, make_index, uses
 from raydr.indexing.search import ShardSearcher, TopRows, merge, rank_top_rows
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4

@@ -22,10 +22,8 @@ from raydr.data.rows import check_allowed
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError, RaydrError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building, Folder
 from raydr.store.filesystems import FileDetails
-from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 
 QUARANTINE = "quarantine.jsonl"

@@ -28,8 +28,7 @@ from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, warra
 from raydr.artefacts.scoring import PAIRS_ENCODED, PAIRS_READ, CrossFittedScoring, Scoring, scoring_of
 from raydr.component import Neutral
 from raydr.console import say, show_summary, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import read_parquet
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_items
@@ -41,9 +40,7 @@ from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.verdict_report import reason_for_doubt, summarize_verdicts
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 from raydr.store.identity import fingerprint_of
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from raydr.data.parts import ArtifactView, RowParts, RowPool, as_numpy, partition_of
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 
 def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:

@@ -24,7 +24,7 @@ from raydr.data.noise_injection import FALSE_NEGATIVE
 from raydr.data.parts import ArtifactView, partition_of
 from raydr.data.tables import BY_NAME, SplitTables, of_queries, pairs_of, passages_by_query, read_arrow, relevant
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.store.folder import side_by_side
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from raydr.data.parts import ArtifactView, RowParts, offsets_of
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 
 @dataclass(frozen=True)

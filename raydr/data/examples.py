@@ -23,7 +23,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.parts import RowPool, Scope, offsets_of, within
 from raydr.data.tables import RANDOM_MINER, passages_by_query, read_arrow, relevant, write_arrow
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.store.filesystems import writing
 from raydr.store.identity import fingerprint_of
 from raydr.store.node_cache import fetched

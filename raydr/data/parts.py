@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from raydr.component import Config
 from raydr.data.tables import read_arrow
 from raydr.errors import ConfigError
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder, side_by_side
+from raydr.store import Artifact, Folder
+from raydr.store.folder import side_by_side
 
 
 class ArtifactView:

@@ -23,9 +23,8 @@ from raydr.data.config import HoldOut
 from raydr.data.readers.base import Reader, Row, Source, Target
 from raydr.data.rows import BadRow, BadRows, content_id
 from raydr.data.tables import TableName, to_table, write_arrow
+from raydr.store import Folder, Part
 from raydr.store.building import write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
 
 STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.

@@ -17,8 +17,7 @@ import yaml
 from raydr.artefacts.evaluation import load_result
 from raydr.artefacts.places import Places
 from raydr.console import say, show_summary
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.distributed.parts import make_parts, total_counts
 from raydr.distributed.pool import Pool
@@ -27,10 +26,10 @@ from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.config import SIDES, ModelConfig, read_config
 from raydr.noise.chain import STRENGTH
 from raydr.pages.evaluation import EvaluationResult, Table, legend, measure_rows
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, begin, record_part
-from raydr.store.folder import Folder, write_part
-from raydr.store.identity import MANIFEST, Identity, Part
+from raydr.store import Artifact, Building, Folder, Identity, Part
+from raydr.store.building import begin, record_part
+from raydr.store.folder import write_part
+from raydr.store.identity import MANIFEST
 
 
 def export(

@@ -16,8 +16,8 @@ from raydr.artefacts.places import Places
 from raydr.artefacts.run import Run, by_query
 from raydr.config.run import RunConfig
 from raydr.console import show_summary, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, positives_of, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import positives_of, query_texts
 from raydr.data.tables import of_queries, read_parquet
 from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.evaluation import telling_measure
@@ -25,8 +25,7 @@ from raydr.pages.html import BrowsedQuery, QueryBrowser, number
 from raydr.pages.run import ModelRecord, RunRecord, run_page
 from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 from raydr.store.identity import COMMANDS, MANIFEST
 
 #: The page, in the working folder.

@@ -18,7 +18,7 @@ from raydr.config.run import RunConfig
 from raydr.data.tables import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: measure → query id → value.
 Values = Mapping[str, Mapping[str, float]]

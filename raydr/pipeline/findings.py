@@ -12,8 +12,8 @@ from raydr.artefacts.judged import read_verdicts
 from raydr.artefacts.places import UNTRAINED
 from raydr.config.run import RunConfig
 from raydr.console import counted
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
@@ -21,7 +21,7 @@ from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.noise.verdict_report import reason_for_doubt
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from raydr.config.sections import ConfirmAbove, Prices
 from raydr.console import duration
 from raydr.errors import ConfigError
 from raydr.pipeline.running import StageTime
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 #: File of the last forecast in the working folder.
 FORECAST_FILE = "forecast.json"

@@ -12,10 +12,9 @@ from raydr.artefacts.places import Places
 from raydr.console import counted, warn
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.errors import DamagedError, FingerprintError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact, Folder, Identity, Manifest
 from raydr.store.building import DONE, PLAN
-from raydr.store.folder import Folder
-from raydr.store.identity import MANIFEST, Identity, Manifest, differences
+from raydr.store.identity import MANIFEST, differences
 
 #: State of a node: finished, finished with changed inputs, partly made, or missing.
 State = Literal["done", "stale", "begun", "to do"]

@@ -24,7 +24,7 @@ from raydr.pipeline.planning import Inventory
 from raydr.pipeline.rounds import Arm, FinishedRounds, Round, chosen_measure, lay_out, next_rounds
 from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 #: Results of the rounds of each arm, and the report.
 RESULTS, PAGE = "rounds.json", "report.html"

@@ -14,15 +14,14 @@ from raydr.artefacts.places import Places
 from raydr.component import Config
 from raydr.config.run import RunConfig
 from raydr.console import duration, say, warn
-from raydr.data.dataset import Dataset
+from raydr.data import Dataset
 from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import give_back_memory
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError, BusyError, ConfigError
 from raydr.pipeline.planning import Inventory, run_nodes
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, begin
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
+from raydr.store.building import begin
 from raydr.store.identity import MANIFEST
 from raydr.tracking.tracker import Tracker
 

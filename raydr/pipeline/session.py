@@ -21,7 +21,7 @@ from raydr.pipeline.garbage import Claims, open_claims
 from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import Runner, check_splits, read_by, repair
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.store.building import remove_remains
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker, open_run

@@ -18,12 +18,11 @@ from rich.text import Text
 
 from raydr.artefacts.places import Places
 from raydr.console import counted, print_indented, shown
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import read_arrow
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 
 def explain_query(places: Places, query_id: str, split: str = "train") -> QueryRecord:

@@ -16,8 +16,7 @@ from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.refresh import finish_rounds
 from raydr.pipeline.running import check_split
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
 from raydr.tuning.plan import TunePlan, num_side_by_side

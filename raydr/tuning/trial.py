@@ -31,7 +31,7 @@ from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.rounds import FinishedRounds, lay_out, next_rounds
 from raydr.pipeline.running import Runner
-from raydr.store.folder import Folder
+from raydr.store import Folder
 from raydr.tracking.tracker import NullTracker
 from raydr.training.checkpoint import checkpoint_folder
 from raydr.training.reports import Watcher

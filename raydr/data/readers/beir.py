@@ -20,7 +20,7 @@ from raydr.data.rows import (
     text_field,
 )
 from raydr.errors import DataError
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 _QRELS = ("query-id", "corpus-id", "score")
 _TREC = ("query-id", "iteration", "corpus-id", "score")

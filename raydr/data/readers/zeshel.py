@@ -11,7 +11,7 @@ from raydr.data.lines import read_json_lines
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, passage_field, text_field
 from raydr.errors import DataError
-from raydr.store.folder import Folder
+from raydr.store import Folder
 from raydr.store.identity import fingerprint_of
 
 _ENDS = (".json", ".json.gz")

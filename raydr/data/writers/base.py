@@ -20,7 +20,7 @@ from raydr.data.dataset import Dataset, read_split
 from raydr.data.rows import columns_of
 from raydr.data.tables import RANDOM_MINER
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: Begins the name of a count of what a format cannot hold.
 LEFT_OUT = "left out: "

@@ -23,7 +23,7 @@ from raydr.errors import ArtifactError, DataError, ModelError, RaydrError, first
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.ops.doctor.machine import GIB, MAIN, Finding, check_disk, check_machine, installed
 from raydr.pipeline.forecast import read_forecast
-from raydr.store.folder import Folder
+from raydr.store import Folder
 from raydr.tracking.mlflow_writer import probe_tracking
 from raydr.tracking.tracker import DATABASE, Store
 

@@ -16,9 +16,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Annotated, Any
 
 from raydr.artefacts.audit_verdicts import (
     NUM_SHOWN,
@@ -57,6 +55,9 @@ from raydr.pages.audit import (
 from raydr.pages.evaluation import transposed
 from raydr.store import Artifact, Building, Folder, Part
 from raydr.store.building import write_and_record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
 #: Folder of the plots.
@@ -301,7 +302,7 @@ def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _shown(audited: Audited, row: Any, facts: Sequence[str], passages: Sequence[tuple[str, str]]) -> ShownVerdict:
-    truth = [] if pd.isna(row.truth) else ["injected noise" if row.truth else "no injected noise"]
+    truth = [] if row.truth is None else ["injected noise" if row.truth else "no injected noise"]
     [query] = query_texts(audited.data, audited.split, [row.query_id])
     texts = audited.corpus.texts(audited.corpus.rows_of([passage_id for _, passage_id in passages]))
     columns = zip(passages, texts.titles, texts.texts, strict=True)

@@ -8,11 +8,11 @@ ends with the same bytes.
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import threading
 import time
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import numpy as np
@@ -65,12 +65,7 @@ class Job:
 
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(factory: str, model: Folder, kind: str, fingerprint: str, side: Side) -> Any:
-    return _resolve(factory)(Artifact.open(model, kind).local_folder(), side)
-
-
-def _resolve(factory: str) -> Any:
-    module, _, name = factory.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return resolve_name(factory)(Artifact.open(model, kind).local_folder(), side)
 
 
 def output_name(part: int) -> str:
@@ -121,22 +116,16 @@ class EncodeParts:
         self.job = job
         model, how = job.model.local_folder(), job.arithmetic
         in_int8 = {"quantized": job.quantized.local_folder()} if job.quantized is not None else {}
-        self.encoder = _resolve(job.encoder)(
+        self.encoder = resolve_name(job.encoder)(
             model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
         )
         self._encoding = threading.Lock()
-        #: When the last part was encoded.
-        self.free_since: float | None = None
 
     def __call__(self, batch: Batch) -> Batch:
         part = int(batch["part"][0])
         tokens, ids = Tokens.from_arrow(batch), _unpacked(batch["text_ids"][0])
         with self._encoding:
-            begun = time.perf_counter()
-            waited = begun - self.free_since if self.free_since is not None else 0.0
             vectors = self.encoder.encode(tokens)
-            self.free_since = time.perf_counter()
-            encoding = self.free_since - begun
         finite = finite_texts(vectors)
         if not finite.all():
             row, job = int(np.flatnonzero(~finite)[0]), self.job
@@ -149,7 +138,7 @@ class EncodeParts:
         name = output_name(part)
         made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
         counts = {"tokens": tokens.num_tokens, "truncated": tokens.num_truncated}
-        return part_batch(name, made, **counts, encoding=encoding, waited=waited)
+        return part_batch(name, made, **counts)
 
 
 def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
@@ -267,23 +256,7 @@ def encode_texts(
 
 
 def _say_how_fast(reports: list[dict[str, Any]], unit: str, seconds: float) -> None:
-    columns = ("rows", "tokens", "truncated", "encoding", "waited")
-    total = {column: float(sum(row[column] for row in reports)) for column in columns}
+    total = {column: float(sum(row[column] for row in reports)) for column in ("rows", "tokens", "truncated")}
     cut = f", {total['truncated']:,.0f} cut at the maximum length" if total["truncated"] else ""
     say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f}/s){cut}")
-    detail(
-        f"encode: {total['tokens']:,.0f} tokens, start-up counts; {describe_spent(total['encoding'], total['waited'])}"
-    )
-
-
-def describe_spent(encoding: float, waited: float) -> str:
-    """What the encoders did with their time, from the start of their first part to the end of their last.
-
-    >>> describe_spent(encoding=94, waited=6)
-    'the encoders encoded for 94 % of their time, and waited for texts, or for parts to be written, for 6 %'
-    """
-    percent = 100 / (encoding + waited)
-    return (
-        f"the encoders encoded for {encoding * percent:.0f} % of their time, and waited for texts, or for parts to be "
-        f"written, for {waited * percent:.0f} %"
-    )
+    detail(f"encode: {total['tokens']:,.0f} tokens, start-up counts")

@@ -16,7 +16,6 @@ from raydr.artefacts.evidence_samples import (
     dense,
     encoded,
     lengths,
-    open_retriever,
     weight_size,
 )
 from raydr.data.examples import load_examples
@@ -64,7 +63,7 @@ def gather(job: DiagnosisJob) -> Evidence:
     alike = {split: copies(job, sample) for split, sample in samples.items()}
     query_C, row_C = _drawn(job, training) if train.num_hard_negatives else np.zeros((2, 0), dtype=np.int64)
     rows_U = np.unique(np.concatenate([*(sample.chosen.passage_rows for sample in samples.values()), row_C]))
-    trained, untrained = open_retriever(job.trained), open_retriever(job.untrained)
+    trained, untrained = job.trained.open_retriever(), job.untrained.open_retriever()
     vectors_UD, passages = encoded(trained, job.corpus, rows_U), job.texts(rows_U)
     readers: dict[str, Reader] = {
         BM25: bm25(job.bm25, passages),
@@ -98,7 +97,7 @@ def gather(job: DiagnosisJob) -> Evidence:
         rr[name][BM25_CUT] = reciprocal_ranks(looked_at.seen(of_cut(queries), rows_U), looked_at.positive_QP)
         if job.margins is not None and job.fold is not None:
             p[split][CROSS_FITTED] = _cross_fitted(job, job.margins)
-            p[name][CROSS_FITTED] = _by_fold(job, open_retriever(job.fold), looked_at)
+            p[name][CROSS_FITTED] = _by_fold(job, job.fold.open_retriever(), looked_at)
     batch = train.batch_size // train.accumulation_steps
     history = [row["metrics"] for row in job.trained.model.info["history"]]
     return Evidence(

@@ -142,13 +142,6 @@ class Sample:
         return scores_QP
 
 
-def open_retriever(scoring: Scoring) -> DualEncoderScorer:
-    """Open a dual encoder in a worker."""
-    scorer = scoring.open()
-    assert isinstance(scorer, DualEncoderScorer)
-    return scorer
-
-
 def encoded(scorer: DualEncoderScorer, corpus: Corpus, rows: IntArray) -> NDArray[np.float32]:
     """Encode passages."""
     texts = corpus.texts(rows)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandid
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
 from raydr.store import Artifact, Folder, Part
+
+if TYPE_CHECKING:
+    from raydr.models.pair_scoring import DualEncoderScorer
 
 
 @dataclass(frozen=True)
@@ -206,14 +209,12 @@ class JudgePairs(PairsWorker):
     """Judges pairs against a random sample of passages, whose vectors all queries share."""
 
     def __init__(self, job: JudgeJob) -> None:
-        from raydr.models.pair_scoring import DualEncoderScorer
         from raydr.noise.random_sample import SampleScorer, draw_sample
 
         super().__init__(job)
-        assert isinstance(self.scorer, DualEncoderScorer)
         assert isinstance(job.judge, SampleJudge)
         sample = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
-        self.sample = SampleScorer(self.scorer, self.corpus, sample)
+        self.sample = SampleScorer(cast("DualEncoderScorer", self.scorer), self.corpus, sample)
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         return self.verdicts(query_ids, passage_ids, truth, self._blocks(query_ids, passage_ids))

@@ -169,10 +169,7 @@ class MeasureFolds:
     def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
         import torch
 
-        from raydr.models.pair_scoring import DualEncoderScorer
-
-        scorer = self.job.scorings[fold].open()
-        assert isinstance(scorer, DualEncoderScorer)
+        scorer = self.job.scorings[fold].open_retriever()
         row_N = pairs.row_N if self.job.is_held_out else pairs.row_N[self.fold_N == fold]
         rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
         lacking = min(MIN_POOL_SIZE - len(np.unique(pairs.content_N)), len(self.corpus))

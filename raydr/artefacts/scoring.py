@@ -69,6 +69,10 @@ class Scoring:
         kind = reads if self.is_cross_encoder else DualEncoderScorer
         return kind(self.model.local_folder(), how.dtype, how.device, how.token_budget, self.num_threads)
 
+    def open_retriever(self) -> DualEncoderScorer:
+        """As :meth:`open`, where the model is a retriever."""
+        return cast("DualEncoderScorer", self.open())
+
 
 @dataclass(frozen=True)
 class CrossFittedScoring(Scoring):

@@ -25,82 +25,75 @@ RANDOM_MINER = "source:random"
 #: Queries, judgments and negatives of one split.
 SplitTables = tuple[pa.Table, pa.Table, pa.Table]
 
-PASSAGES = pa.schema(
-    [
-        pa.field("passage_id", pa.string(), nullable=False),
-        pa.field("title", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        #: Where the row was read: a name relative to the source, and the line or record number in it.
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("line", pa.int64(), nullable=False),
-    ]
+
+def _schema(*fields: pa.Field) -> pa.Schema:
+    return pa.schema(fields)
+
+
+PASSAGES = _schema(
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("title", pa.string(), nullable=False),
+    pa.field("text", pa.string(), nullable=False),
+    #: Where the row was read: a name relative to the source, and the line or record number in it.
+    pa.field("source", pa.string(), nullable=False),
+    pa.field("line", pa.int64(), nullable=False),
 )
 
-QUERIES = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        #: Answer strings (or regular expressions), null where the data set has none.
-        pa.field("answers", pa.list_(pa.string())),
-        #: The partition that it is searched in, see :mod:`raydr.data.parts`; null if it has none.
-        pa.field("partition", pa.string()),
-        #: A kind of query that is evaluated by itself, null if the data set tells none.
-        pa.field("category", pa.string()),
-    ]
+QUERIES = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("text", pa.string(), nullable=False),
+    #: Answer strings (or regular expressions), null where the data set has none.
+    pa.field("answers", pa.list_(pa.string())),
+    #: The partition that it is searched in, see :mod:`raydr.data.parts`; null if it has none.
+    pa.field("partition", pa.string()),
+    #: A kind of query that is evaluated by itself, null if the data set tells none.
+    pa.field("category", pa.string()),
 )
 
-QRELS = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("passage_id", pa.string(), nullable=False),
-        pa.field("relevance", pa.int32(), nullable=False),
-        #: How the row was made noisy on purpose (``mismatched``), null if it is as the data set has it.
-        pa.field("noise", pa.string()),
-        #: The passage that stood here before noise was injected.
-        pa.field("original_passage_id", pa.string()),
-    ]
+QRELS = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("relevance", pa.int32(), nullable=False),
+    #: How the row was made noisy on purpose (``mismatched``), null if it is as the data set has it.
+    pa.field("noise", pa.string()),
+    #: The passage that stood here before noise was injected.
+    pa.field("original_passage_id", pa.string()),
 )
 
-NEGATIVES = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("passage_id", pa.string(), nullable=False),
-        #: Who proposed it: ``source:...`` for a data set's own, ``bm25``, ``ann``; ``pair`` for a dropped positive.
-        pa.field("miner", pa.string(), nullable=False),
-        pa.field("round", pa.int32(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("score", pa.float32()),
-        #: Score of the query's annotated positive under the same miner, null if it was not retrieved.
-        pa.field("positive_score", pa.float32()),
-        #: Action of the judges: keep, drop, down_weight or relabel.
-        pa.field("action", pa.string(), nullable=False),
-        #: Weight on exp(score) in the denominator; 1 unless a judge lowered it.
-        pa.field("weight", pa.float32(), nullable=False),
-        #: ``false_negative`` where a known positive was planted on purpose.
-        pa.field("noise", pa.string()),
-    ]
+NEGATIVES = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    #: Who proposed it: ``source:...`` for a data set's own, ``bm25``, ``ann``; ``pair`` for a dropped positive.
+    pa.field("miner", pa.string(), nullable=False),
+    pa.field("round", pa.int32(), nullable=False),
+    pa.field("rank", pa.int32(), nullable=False),
+    pa.field("score", pa.float32()),
+    #: Score of the query's annotated positive under the same miner, null if it was not retrieved.
+    pa.field("positive_score", pa.float32()),
+    #: Action of the judges: keep, drop, down_weight or relabel.
+    pa.field("action", pa.string(), nullable=False),
+    #: Weight on exp(score) in the denominator; 1 unless a judge lowered it.
+    pa.field("weight", pa.float32(), nullable=False),
+    #: ``false_negative`` where a known positive was planted on purpose.
+    pa.field("noise", pa.string()),
 )
 
-RUNS = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("passage_id", pa.string(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
-    ]
+RUNS = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("rank", pa.int32(), nullable=False),
+    pa.field("score", pa.float32(), nullable=False),
 )
 
-VERDICTS = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("passage_id", pa.string(), nullable=False),
-        pa.field("judge", pa.string(), nullable=False),
-        pa.field("score", pa.float32(), nullable=False),
-        pa.field("action", pa.string(), nullable=False),
-        pa.field("weight", pa.float32(), nullable=False),
-        #: Whether the pair really is noise, where that is known.
-        pa.field("truth", pa.bool_()),
-    ]
+VERDICTS = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("judge", pa.string(), nullable=False),
+    pa.field("score", pa.float32(), nullable=False),
+    pa.field("action", pa.string(), nullable=False),
+    pa.field("weight", pa.float32(), nullable=False),
+    #: Whether the pair really is noise, where that is known.
+    pa.field("truth", pa.bool_()),
 )
 
 BY_NAME: dict[str, pa.Schema] = {

@@ -54,10 +54,10 @@ class Compared:
         for summary in sorted(self.summaries, key=lambda entry: measures.index(entry.measure)):
             seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[summary.measure][summary.system])
             interval = interval_text(summary.mean, summary.low, summary.high)
-            row = [summary.measure, summary.system, interval, seeds, "", ""]
+            difference = ["", ""]
             if (other := against.get((summary.system, summary.measure))) is not None:
-                row[4:6] = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
-            rows.append(row)
+                difference = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
+            rows.append([summary.measure, summary.system, interval, seeds, *difference])
         return columns, rows
 
 

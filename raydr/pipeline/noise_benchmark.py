@@ -131,9 +131,7 @@ def _scorer(config: RunConfig, model: ModelConfig, name: str) -> DualEncoderScor
         context = session.recipe.context
         [made] = session.make(untrained(context, model, name))
         arithmetic = context.facts.encoding(config.encode)
-        scorer = scoring_of(choose_pool(0), made, config.encode, arithmetic).open()
-    assert isinstance(scorer, DualEncoderScorer)
-    return scorer
+        return scoring_of(choose_pool(0), made, config.encode, arithmetic).open_retriever()
 
 
 def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from raydr.artefacts import bm25, index, search
 from raydr.artefacts import embeddings as encode
+from raydr.artefacts.audit import audit
 from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus, declare_dataset, declare_prepared
 from raydr.artefacts.declaration import Existing, Node
@@ -340,9 +341,6 @@ class Recipe:
 
     def audit(self, judges: Sequence[Judge], split: str, model: str, label: str = "") -> Node:
         """Declare a report of verdicts; ``model`` is the retriever that judges ask, and ``label`` names the report."""
-        # It loads pandas, which no other node needs.
-        from raydr.artefacts.audit import audit
-
         verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         made = audit(self.context, model, verdicts, negatives, split)

@@ -106,9 +106,8 @@ class Runner:
             if pool.here:
                 give_back_memory()
         seconds = time.monotonic() - started
-        note_time(
-            self.places.root, StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key)
-        )
+        taken = StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key)
+        self.places.root.write_sealed(_name(node.label, node.key), taken.model_dump())
         if seconds >= _WORTH_TELLING_S:
             say(f"{node.label} took {duration(seconds)}")
         self.point(node)
@@ -278,11 +277,6 @@ class StageTime(Config):
 
     key: str = ""
     """Key that distinguishes stages of the same name."""
-
-
-def note_time(root: Folder, time: StageTime) -> None:
-    """Store the duration of a stage."""
-    root.write_sealed(_name(time.stage, time.key), time.model_dump())
 
 
 def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:

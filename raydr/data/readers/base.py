@@ -121,6 +121,9 @@ class Reader(Component):
     package_needed: ClassVar[str] = ""
     """A Python package that it needs beside raydr's own, if any."""
 
+    identifying: ClassVar[frozenset[str]] = frozenset()
+    """Settings that identify the content beside the sources' checksums; empty: all but the path."""
+
     passages_repeat: ClassVar[bool] = False
     """True if the same passage may be read many times (contexts of questions): copies with the same id are merged."""
 
@@ -144,5 +147,5 @@ class Reader(Component):
         return checksum(source.path)
 
     def content_key(self) -> dict[str, Any]:
-        """Return the settings that identify the content in the fingerprint: all but paths."""
-        return self.model_dump(exclude={"path"})
+        """Return the settings that identify the content in the fingerprint, see :attr:`identifying`."""
+        return self.model_dump(include=set(self.identifying)) if self.identifying else self.model_dump(exclude={"path"})

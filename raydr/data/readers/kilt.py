@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ class KiltReader(Reader):
     ``[START_ENT]`` and ``[END_ENT]`` (AIDA and other entity linking), the query is made of it and of its context;
     otherwise the input is the query.
     """
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["kilt"] = "kilt"
     path: str
@@ -62,9 +64,6 @@ class KiltReader(Reader):
         """Return the identity of the file, with the settings that its rows depend on."""
         how = self.num_paragraphs if source.has_only_passages else self.mention.model_dump(mode="json")
         return fingerprint_of([super().checksum(source), how])
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
     def _page(self, record: dict[str, Any], line: int) -> Iterator[Row]:
         title, paragraphs = text_field(record, "wikipedia_title"), record.get("text")

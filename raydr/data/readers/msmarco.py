@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from raydr.data.tables import TableName
 
 class MsmarcoReader(Reader):
     """MS MARCO's files. In file names, ``{split}`` stands for the split; each may also have ``.gz`` at its end."""
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["msmarco"] = "msmarco"
     path: str
@@ -64,9 +66,6 @@ class MsmarcoReader(Reader):
         read = {"queries": _read_queries, "qrels": _read_qrels, "triples": _read_triples, "negatives": _read_negatives}
         # Of triples beside qrels only the negatives count.
         return (row for row in read[source.role](source.path, source.split, bad_rows) if row.table in source.tables)
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
 
 def _read_collection(source: Source, bad_rows: BadRows) -> Iterator[Row]:

@@ -30,6 +30,7 @@ class PairsReader(Reader):
     the line is the row's number, from 1.
     """
 
+    identifying: ClassVar[frozenset[str]] = frozenset({"name", "layout", "columns"})
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["pairs"] = "pairs"
@@ -61,9 +62,6 @@ class PairsReader(Reader):
         bad_rows.remarks += filter(None, [remark])
         rows_of = partial(rows_of_pair, self.layout, self.columns, source.split, graded)
         return read_rows(records_of(source.path, bad_rows), bad_rows, rows_of)
-
-    def content_key(self) -> dict[str, Any]:
-        return self.model_dump(include={"name", "layout", "columns"})
 
 
 def format_of(path: str) -> str:

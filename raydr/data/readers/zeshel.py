@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from raydr.data.inputs import find_input, join, shown_files
 from raydr.data.lines import read_json_lines
@@ -26,6 +26,8 @@ class ZeshelReader(Reader):
     ``label_document_id``, ``category``): the queries, each of the partition that ``corpus`` says. The context is looked
     for among all documents. A page's text is taken as it is: in Zeshel it begins with the title.
     """
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["zeshel"] = "zeshel"
     path: str
@@ -78,9 +80,6 @@ class ZeshelReader(Reader):
             return own
         settings = self.model_dump(mode="json", include={"contexts", "worlds", "shared_worlds", "mention"})
         return fingerprint_of([own, settings])
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
     def _pages(self) -> dict[str, str]:
         """Return the files of pages, by world or name."""

@@ -97,7 +97,7 @@ class Estimator:
         return _stage(node, seconds, cpus, gpus, model.peak_bytes, num_texts * text_bytes)
 
     def _encoding(self, node: Node) -> StageEstimate:
-        model, split = self.rates.retriever(self._model(node)), node.arguments["split"]
+        model, split = self.rates.retriever(self._model(node)), node.arguments.get("split")
         of = model.texts["passage" if not split or node.kind == MARGINS else "query"]
         num_texts = self.num_queries[split] if split else self.num_passages
         if node.kind == MARGINS:

@@ -223,6 +223,7 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
     qrels = audited.data.qrels(audited.split)
     owners = qrels["passage_id"].value_counts()
     shared = {row["values"] for row in owners.to_pylist() if row["counts"] > 1} if rows_are_pairs else set[str]()
+    columns = ("source", "line", "title", "text")
     with open(path, "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(FLAGGED_COLUMNS)
@@ -230,12 +231,12 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
             block = flagged.iloc[start : start + _BLOCK]
             queries = query_texts(audited.data, audited.split, block["query_id"].tolist())
             places = audited.corpus.rows_of(block["passage_id"].tolist())
-            columns = (audited.corpus.passages.column(name, places) for name in ("source", "line", "title", "text"))
-            for row, query, source, line, title, text in zip(rows_in(block), queries, *columns, strict=True):
-                known_line = line if source and row.passage_id not in shared else ""
+            values = (audited.corpus.passages.column(name, places) for name in columns)
+            for row, query, source, line, title, text in zip(rows_in(block), queries, *values, strict=True):
+                place = [source, line if source and row.passage_id not in shared else ""]
                 p = "" if math.isnan(row.p) else f"{row.p:.4f}"
                 why = "; ".join(_why(audited, row))
-                rows.writerow([source, known_line, row.query_id, query, row.passage_id, title, text, p, why])
+                rows.writerow([*place, row.query_id, query, row.passage_id, title, text, p, why])
 
 
 def _why(audited: Audited, row: Any) -> Iterator[str]:

@@ -244,21 +244,17 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
 
 #: Stage to which a node's duration is added, by its name in the round, else by its kind.
 _STAGES = {
-    "model": "train",
-    "warmup": "train",
-    "quantized": "encode",
-    "embeddings": "encode",
-    "index": "index",
-    "run": "search",
-    "bm25": "search",
-    "negatives": "mine",
-    "negatives_statistics": "mine",
-    "verdicts": "judge",
-    "cross_encoder": "judge",
-    "ranker": "train",
-    "ranker_scores": "train",
-    "dataset": "judge",
-    "evaluation": "evaluate",
+    name: stage
+    for stage, names in {
+        "train": "model warmup ranker ranker_scores",
+        "encode": "quantized embeddings",
+        "index": "index",
+        "search": "run bm25",
+        "mine": "negatives negatives_statistics",
+        "judge": "verdicts cross_encoder dataset",
+        "evaluate": "evaluation",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -157,14 +157,9 @@ class Session:
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
         """Return keys of existing artefacts that are made again."""
-        if not self.again:
-            return set()
-        current = {node.key for name, node in names.items() if self._points_to(name, node)}
+        pointers = {name: self.places.pointer(name) for name in names} if self.again else {}
+        current = {pointer.key for name, pointer in pointers.items() if pointer and pointer.key == names[name].key}
         return {node.key for node in nodes if node.key in current}
-
-    def _points_to(self, name: str, node: Node) -> bool:
-        pointer = self.places.pointer(name)
-        return pointer is not None and pointer.key == node.key
 
     def _announce(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.audit_verdicts import (
     NUM_SHOWN,
     Audited,
@@ -29,9 +30,7 @@ from raydr.artefacts.audit_verdicts import (
     settle,
     worst_first,
 )
-from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
 from raydr.data import Corpus, Dataset

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artefacts.context import Context, trainers
+from raydr.artefacts import Context, Node, artefact, trainers
 from raydr.artefacts.dataset import declare_corpus, declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds
 from raydr.artefacts.model import num_learnt, train, untrained

@@ -13,8 +13,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from raydr.artefacts.context import Context, of_data
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.context import of_data
 from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.artefacts.sources import Sources, left_out, nothing_usable, read_sources, settle
 from raydr.console import counted, say, show_table, warn

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.evidence import gather
 from raydr.artefacts.evidence_samples import SAMPLE_SIZE, DiagnosisJob
 from raydr.artefacts.scoring import scoring_of

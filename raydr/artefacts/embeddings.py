@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artefacts.context import Context, encoders
+from raydr.artefacts import Context, Node, artefact, encoders
 from raydr.artefacts.dataset import declare_corpus, declare_dataset
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.quantized import quantized
 from raydr.component import Neutral
 from raydr.console import detail, say

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.query_values import (
     Values,
     answered_queries,

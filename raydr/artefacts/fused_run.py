@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_queries, part_name, rank_rows
 from raydr.console import show_summary, warn
 from raydr.data import Dataset

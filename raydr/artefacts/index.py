@@ -6,10 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import counted, detail, say
 from raydr.data.embeddings import Embeddings

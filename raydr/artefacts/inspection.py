@@ -65,9 +65,6 @@ def inspect(
         settings: how answers are found in passages, and for which queries.
         train_split: the split that examples are taken from, if there is one of that name.
         seed: of the samples.
-
-    Raises:
-        DataError: the data set was made with another corpus.
     """
     passages, data = Corpus(corpus), Dataset(dataset)
     splits = data.splits

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.console import show_summary, warn
 from raydr.data import Dataset
 from raydr.data.tables import pairs_of, read_arrow, read_parquet, to_table

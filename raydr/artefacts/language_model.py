@@ -25,9 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judged import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
 from raydr.component import Neutral

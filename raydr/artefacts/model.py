@@ -16,10 +16,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact, trainers
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts.context import Context, trainers
 from raydr.artefacts.dataset import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import show_history, training_here, training_on_ray
 from raydr.component import Neutral
 from raydr.console import warn

@@ -14,9 +14,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
 from raydr.data import Corpus

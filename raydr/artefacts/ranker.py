@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from raydr.artefacts.context import Context, trainers
+from raydr.artefacts import Context, Node, artefact, trainers
 from raydr.artefacts.dataset import declare_corpus, declare_dataset
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.train_progress import show_history
 from raydr.component import Neutral
 from raydr.console import warn

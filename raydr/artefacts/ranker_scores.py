@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_corpus, declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, rank_rows
 from raydr.artefacts.scoring import PairReader, Scoring, scoring_of
 from raydr.component import Neutral

@@ -15,10 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact, index
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts import index
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, without_own_ids
 from raydr.artefacts.search_layout import Layout, plan_layout
 from raydr.component import Neutral

@@ -19,9 +19,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from raydr.artefacts.context import Context, encoders
+from raydr.artefacts import Context, Node, artefact, encoders
 from raydr.artefacts.dataset import declare_data
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgePairs, JudgeWorker, ReadPairs, decide_pairs
 from raydr.artefacts.judged import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, warrant

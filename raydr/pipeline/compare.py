@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydr.artefacts import search
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node, search
 from raydr.artefacts.evaluation import PER_QUERY, evaluation
 from raydr.config.run import RunConfig
 from raydr.data.tables import read_parquet

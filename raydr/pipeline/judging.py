@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from raydr.artefacts import cross_fitting
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, cross_fitting
 from raydr.artefacts.cross_fitting import MODEL
 from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import filtered, judged
 from raydr.artefacts.language_model import asked_verdicts
 from raydr.artefacts.model import trained, untrained

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from raydr.artefacts import bm25, index, search
+from raydr.artefacts import Context, Existing, Node, bm25, index, search
 from raydr.artefacts import embeddings as encode
 from raydr.artefacts.audit import audit
-from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus, declare_dataset, declare_prepared
-from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import SOURCE, mined

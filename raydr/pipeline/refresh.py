@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
 from raydr.artefacts.evaluation import REPORT, evaluation, load_result
 from raydr.config.run import RunConfig
 from raydr.config.sections import RefreshConfig

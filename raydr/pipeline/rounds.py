@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raydr.artefacts import index, search
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node, index, search
 from raydr.artefacts.evaluation import evaluation, load_result
 from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import mined, statistics

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from raydr.artefacts.context import Context, Facts
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
+from raydr.artefacts.context import Facts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.console import counted, say

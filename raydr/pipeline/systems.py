@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from raydr.artefacts import Context, Existing, Node
 from raydr.artefacts import search as searches
-from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus, declare_dataset
-from raydr.artefacts.declaration import Existing, Node
 from raydr.artefacts.fused_run import fused, fusion_weights
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.config.run import RANKER

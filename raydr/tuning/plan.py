@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from raydr.artefacts.context import encoders, trainers
+from raydr.artefacts import encoders, trainers
 from raydr.artefacts.declaration import Resources
 from raydr.config.files import SPACES, apply_override, located, merged, read_mapping
 from raydr.config.run import RunConfig, check_name

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
 from raydr.config.run import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.distributed.resources import cluster_capacity

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.tune import Trainable
 
-from raydr.artefacts.context import Context, Facts
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
+from raydr.artefacts.context import Facts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import ray_session

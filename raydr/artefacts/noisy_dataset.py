@@ -66,8 +66,8 @@ def inject_noise(
         ``noise``, ``share`` and ``split`` as asked for, ``eligible_queries``, ``noisy_queries`` and ``noisy_rows``.
 
     Raises:
-        DataError: the data set has no such split, injected noise already, or nothing that this kind of noise can be made
-            of.
+        DataError: the data set has no such split, injected noise already, or nothing that this kind of noise can be
+            made of.
     """
     data = Dataset(dataset)
     done = sorted(making.done)

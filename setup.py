@@ -16,8 +16,9 @@ setup(
     package_dir=SHIPPED,
     package_data={
         "raydr": ["py.typed"],
+        "raydr.ops": ["*.md"],
         "raydr.verbs": ["*.yaml"],
-        "raydr.pages": ["*.css", "*.js", "*.md", "review/*"],
+        "raydr.pages": ["*.css", "*.js", "review/*"],
         **{name: ["*.yaml"] for name in SHIPPED},
     },
     include_package_data=False,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydr.data.embeddings import Encodings, VectorSets, to_embedding_table
-from raydr.data.schema import to_table, write_arrow
+from raydr.data.tables import to_table, write_arrow
 from raydr.distributed.pool import Pool
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin

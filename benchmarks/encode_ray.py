@@ -29,7 +29,7 @@ from raydr.artefacts.embeddings import encode_texts, output_name
 from raydr.artefacts.model import save_untrained
 from raydr.data.corpus import Corpus
 from raydr.data.embeddings import to_embedding_table
-from raydr.data.schema import read_arrow, write_arrow
+from raydr.data.tables import read_arrow, write_arrow
 from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic
 from raydr.distributed.cluster import RayConfig, connected
 from raydr.distributed.ray_pool import RayPool

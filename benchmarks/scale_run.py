@@ -18,8 +18,7 @@ import ray
 
 from benchmarks.artefacts import make, make_artifact
 from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
-from raydr.artefacts.corpus import prepare_corpus
-from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.embeddings import encode_texts
 from raydr.artefacts.index import build_index
 from raydr.artefacts.negatives import mine
@@ -83,7 +82,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     with stage("encode passages"):
         passages = make(scratch / "passages", "embeddings", encode_texts, model, corpus, **stubs)
     with stage("encode queries"):
-        queries = make(scratch / "queries", "embeddings", encode_texts, model, dataset, split=SPLIT, **stubs)
+        queries = make(scratch / "queries", "embeddings", encode_texts, model, dataset=dataset, split=SPLIT, **stubs)
     runs: dict[str, Artifact] = {}
     for name, factory in INDEXES.items():
         settings = config.index.model_copy(update={"factory": factory})

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_prepared
+from raydr.artefacts.dataset import declare_corpus, declare_prepared
 from raydr.artefacts.declaration import Node, artefact
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset

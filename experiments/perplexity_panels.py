@@ -18,8 +18,8 @@ from experiments.arms import States, make_arms, plain_arm
 from experiments.noisy_pairs import BASELINE
 from experiments.results import Table, write_results
 from raydr.noise.detection_report import report_detection
+from raydr.pages.audit import AXIS_LABELS, DetectedPairs
 from raydr.pages.figure import grid
-from raydr.pages.noise_plots import AXIS_LABELS, DetectedPairs
 from raydr.pipeline.session import Session, open_session
 
 if TYPE_CHECKING:

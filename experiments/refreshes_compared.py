@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.arguments import command
 from experiments.results import Table, write_results
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.comparison import PerQuery, compare, summarize
 from raydr.evaluation.config import EvaluateConfig

@@ -34,7 +34,7 @@ from raydr.data.corpus import Corpus, hash_content
 from raydr.data.dataset import Dataset
 from raydr.data.tables import passages_by_query, relevant
 from raydr.data.writers.base import Exported, Question
-from raydr.data.writers.beir import BeirWriter
+from raydr.data.writers.formats import BeirWriter
 from raydr.errors import DataError
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 from raydr.pipeline.session import open_session

@@ -24,7 +24,7 @@ from experiments.beir_files import Judgment, read_qrels, read_rows, write_qrels,
 from raydr.artefacts.diagnosis import load_result
 from raydr.config.run import RunConfig
 from raydr.console import show_table
-from raydr.diagnosis.checks.base import Finding
+from raydr.diagnosis.diagnosis import Finding
 from raydr.evaluation.comparison import compare, summarize
 from raydr.pipeline.compare import query_values
 

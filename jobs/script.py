@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from raydr.config.run import RunConfig
 from raydr.console import say
-from raydr.ops.doctor.inputs import check_inputs
 from raydr.ops.doctor.machine import Finding
+from raydr.ops.doctor.services import check_inputs
 from raydr.ops.submit.request import check_required_variables
 from raydr.verbs.exit_status import exit_status
 

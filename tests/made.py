@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raydr.data.embeddings import Encodings, VectorSets, to_embedding_table
-from raydr.data.schema import to_table, write_arrow
+from raydr.data.tables import to_table, write_arrow
 from raydr.models.tokens import Tokens
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin

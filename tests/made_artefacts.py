@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from raydr.artefacts.corpus import finish_corpus
+from raydr.artefacts.dataset import finish_corpus
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.lookup import Unfinished
-from raydr.data.schema import to_table, write_arrow
 from raydr.data.staging import STAGING
+from raydr.data.tables import to_table, write_arrow
 from raydr.distributed.pool import ThisProcess
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part

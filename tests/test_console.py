@@ -6,7 +6,7 @@ import pytest
 
 from raydr import console
 from raydr.console import output, progress_bar, show_table, warn
-from raydr.pages.query_record import ExplainedPassage, QueryRecord, print_query
+from raydr.pipeline.why import ExplainedPassage, QueryRecord, print_query
 
 WORDS = " ".join(f"word{at}" for at in range(40))
 HOSTILE = f"before\x1b[2J\x07after {WORDS}"

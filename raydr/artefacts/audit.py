@@ -16,10 +16,9 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
-
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.audit_verdicts import (
     NUM_SHOWN,
     Audited,
@@ -31,14 +30,11 @@ from raydr.artefacts.audit_verdicts import (
     settle,
     worst_first,
 )
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.dataset import declare_data
 from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.inspection import SplitInspection, count_leaks
 from raydr.data.tables import of_queries
 from raydr.distributed.parts import as_json, write_contents
@@ -46,13 +42,21 @@ from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.noise.audit_result import AuditResult
-from raydr.pages.audit import ShownText, ShownVerdict, audit_page, negative_rows, pair_rows, quality_rows
+from raydr.pages.audit import (
+    ShownText,
+    ShownVerdict,
+    audit_page,
+    negative_rows,
+    pair_rows,
+    perplexity_histogram,
+    quality_rows,
+)
 from raydr.pages.evaluation import transposed
-from raydr.pages.noise_plots import perplexity_histogram
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
+from raydr.store.building import write_and_record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
 #: Folder of the plots.
@@ -77,8 +81,7 @@ def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: 
     config = context.config
     return report_verdicts.node(
         f"{context.place}audit-{name}-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         verdicts=verdicts,
         negatives=negatives,
         model_name=name,
@@ -219,6 +222,7 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
     qrels = audited.data.qrels(audited.split)
     owners = qrels["passage_id"].value_counts()
     shared = {row["values"] for row in owners.to_pylist() if row["counts"] > 1} if rows_are_pairs else set[str]()
+    columns = ("source", "line", "title", "text")
     with open(path, "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(FLAGGED_COLUMNS)
@@ -226,12 +230,12 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
             block = flagged.iloc[start : start + _BLOCK]
             queries = query_texts(audited.data, audited.split, block["query_id"].tolist())
             places = audited.corpus.rows_of(block["passage_id"].tolist())
-            columns = (audited.corpus.passages.column(name, places) for name in ("source", "line", "title", "text"))
-            for row, query, source, line, title, text in zip(rows_in(block), queries, *columns, strict=True):
-                known_line = line if source and row.passage_id not in shared else ""
+            values = (audited.corpus.passages.column(name, places) for name in columns)
+            for row, query, source, line, title, text in zip(rows_in(block), queries, *values, strict=True):
+                place = [source, line if source and row.passage_id not in shared else ""]
                 p = "" if math.isnan(row.p) else f"{row.p:.4f}"
                 why = "; ".join(_why(audited, row))
-                rows.writerow([source, known_line, row.query_id, query, row.passage_id, title, text, p, why])
+                rows.writerow([*place, row.query_id, query, row.passage_id, title, text, p, why])
 
 
 def _why(audited: Audited, row: Any) -> Iterator[str]:
@@ -298,7 +302,7 @@ def _mined(audited: Audited, query_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _shown(audited: Audited, row: Any, facts: Sequence[str], passages: Sequence[tuple[str, str]]) -> ShownVerdict:
-    truth = [] if pd.isna(row.truth) else ["injected noise" if row.truth else "no injected noise"]
+    truth = [] if row.truth is None else ["injected noise" if row.truth else "no injected noise"]
     [query] = query_texts(audited.data, audited.split, [row.query_id])
     texts = audited.corpus.texts(audited.corpus.rows_of([passage_id for _, passage_id in passages]))
     columns = zip(passages, texts.titles, texts.texts, strict=True)

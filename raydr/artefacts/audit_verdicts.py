@@ -6,21 +6,22 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
-from raydr.artefacts.verdict_tables import DETECTION, VERDICTS, read_verdicts
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet
+from raydr.artefacts.judged import DETECTION, VERDICTS, read_verdicts
+from raydr.data import Corpus, Dataset
+from raydr.data.tables import BY_NAME, read_arrow, read_parquet
 from raydr.noise.audit_result import NegativeFindings, PairFindings
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import judge_class
-from raydr.pages.noise_plots import DetectedPairs, parse_fit
-from raydr.store.artifact import Artifact
+from raydr.pages.audit import DetectedPairs, parse_fit
+from raydr.store import Artifact
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Number of shown verdicts of each judge.
 NUM_SHOWN = 10
@@ -65,7 +66,7 @@ def read_pairs(audited: Audited, judge: str) -> pd.DataFrame:
 
 
 def _frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
-    frame = pa.concat_tables(tables).to_pandas() if tables else pd.DataFrame(columns=_COLUMNS)
+    frame: pd.DataFrame = pa.concat_tables([BY_NAME["verdicts"].empty_table().select(_COLUMNS), *tables]).to_pandas()
     return frame.assign(flagged=frame["action"] != "keep")
 
 
@@ -74,6 +75,8 @@ def settle(audited: Audited, pairs: Mapping[str, pd.DataFrame]) -> tuple[str, pd
 
     The first judge of pairs decides; the later judges of its chain override it.
     """
+    import pandas as pd
+
     chain = list(pairs)[:1]
     for judge in pairs:
         if audited.verdicts[judge].info.get("after") == chain[-1]:
@@ -154,7 +157,7 @@ def worst_first(frame: pd.DataFrame, others: Mapping[str, pd.DataFrame]) -> pd.D
             if isinstance(value, bool):
                 judges_of["flagged_by" if value else "kept_by"][at].append(judge)
     for name, judges in judges_of.items():
-        ordered[name] = pd.Series(judges, dtype=object)
+        ordered[name] = judges
     return ordered
 
 
@@ -175,6 +178,8 @@ def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[Negativ
     Returns:
         The findings, and each judge's highest scores, at most one a query, see :func:`worst_first`.
     """
+    import pandas as pd
+
     judges = audited.judges("negatives")
     counts = {judge: Counter[str]() for judge in judges}
     best: dict[str, pd.DataFrame] = {judge: pd.DataFrame() for judge in judges}

@@ -15,24 +15,20 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.dataset import declare_corpus, declare_data
 from raydr.artefacts.run import part_name, rank_rows, without_own_ids
 from raydr.console import counted, say
-from raydr.data.corpus import Corpus, hash_strings, range_of
-from raydr.data.dataset import Dataset
-from raydr.data.partitions import Scope, partition_of, within
-from raydr.data.parts import offsets_of
-from raydr.data.schema import read_arrow
+from raydr.data import Corpus, Dataset
+from raydr.data.corpus import hash_strings, range_of
+from raydr.data.parts import Scope, offsets_of, partition_of, within
+from raydr.data.tables import read_arrow
 from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
 from raydr.distributed.pool import Needs, Pool
 from raydr.errors import DataError
@@ -40,10 +36,9 @@ from raydr.indexing.build import plan_shards
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, Hits, build_shard, merge_hits
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, join_passage
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder, side_by_side
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
+from raydr.store.building import write_and_record
+from raydr.store.folder import side_by_side
 
 #: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
@@ -77,8 +72,7 @@ def search(run: Context, split: str, scope: Scope | None = None) -> Node:
     system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     return search_bm25.node(
         f"search-{system}-{split}",
-        dataset=declare_dataset(run),
-        corpus=declare_corpus(run),
+        **declare_data(run),
         bm25=bm25(run),
         split=split,
         top_k=run.config.search.top_k,
@@ -252,13 +246,9 @@ def _build_shard(
     with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as scratch:
         build_shard([partial(_terms, terms, part) for part in parts], statistics, settings, scratch)
         return {
-            f"{shard}/{file}": write_and_record(folder, f"{shard}/{file}", 0, partial(_move, Path(scratch) / file))
+            f"{shard}/{file}": write_and_record(folder, f"{shard}/{file}", 0, partial(shutil.move, f"{scratch}/{file}"))
             for file in INDEX_FILES
         }
-
-
-def _move(made: Path, path: str) -> None:
-    shutil.move(made, path)
 
 
 @lru_cache(maxsize=1)

@@ -61,6 +61,11 @@ class Context:
             scope=config.partition.negatives,
         )
 
+    def scoring(self) -> dict[str, Any]:
+        """What nodes take whose workers score pairs or measure with a model."""
+        settings = self.config.encode
+        return {"settings": settings, "arithmetic": self.facts.encoding(settings), "demand": encoders(self.config)}
+
     def label(self, what: str, *of: str) -> str:
         """What a node is called in lists and in MLflow; empty parts are left out."""
         return self.place + "-".join([what, *filter(None, of)])
@@ -109,12 +114,8 @@ class Facts:
     places: Places
     _known: dict[str, Any] = field(default_factory=dict)
 
-    def checkpoint(self, model: ModelConfig) -> str:
+    def checkpoint(self, model: ModelConfig | CrossEncoderConfig) -> str:
         """What a model starts from: hash of weights and tokenizer."""
-        return self._once(model.model_dump_json(), lambda: checkpoint_fingerprint(model))
-
-    def cross_encoder_checkpoint(self, model: CrossEncoderConfig) -> str:
-        """As :meth:`checkpoint`, of a cross-encoder."""
         return self._once(model.model_dump_json(), lambda: checkpoint_fingerprint(model))
 
     def _once(self, key: str, find: Callable[[], T]) -> T:
@@ -168,17 +169,12 @@ class Facts:
 
     def training_dtype(self, workers: TrainConfig, dtype: Dtype) -> str:
         """The arithmetic of a training."""
-        facts = self._find(
-            "training",
-            {"dtype": dtype, "use_gpu": workers.use_gpu},
-            lambda: dict(
-                zip(
-                    ("dtype", "reason"),
-                    resolve_training_dtype(choose_pool(0, float(workers.use_gpu)), workers, dtype),
-                    strict=True,
-                )
-            ),
-        )
+
+        def find() -> dict[str, Any]:
+            resolved, reason = resolve_training_dtype(choose_pool(0, float(workers.use_gpu)), workers, dtype)
+            return {"dtype": resolved, "reason": reason}
+
+        facts = self._find("training", {"dtype": dtype, "use_gpu": workers.use_gpu}, find)
         return str(facts["dtype"])
 
     def _find(self, what: str, depends_on: Mapping[str, Any], find: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydr.artefacts.context import Context, encoders, trainers
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact, trainers
+from raydr.artefacts.dataset import declare_corpus, declare_data
 from raydr.artefacts.folds import cut_folds, leave_fold_out
 from raydr.artefacts.margins import measure_folds
 from raydr.artefacts.model import num_learnt, train, untrained
@@ -18,8 +16,7 @@ from raydr.errors import DataError
 from raydr.losses.nce import NCE
 from raydr.noise.judge_models import ClassifierConfig
 from raydr.noise.margins import CrossFitConfig
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building
 from raydr.tracking.tracker import Tracker
 from raydr.training.sections import DevConfig
 from raydr.training.training import Training
@@ -46,17 +43,14 @@ def margins(context: Context, split: str) -> Node:
     cut = _folds(context, learnt, settings.num_folds, _seed(context))
     return measure_folds.node(
         f"{context.place}cross-fit-margins-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         folds=cut,
         models={str(fold): _trained(context, cut, learnt, fold) for fold in range(settings.num_folds)},
         split=split,
         num_random=settings.num_random,
         num_draws=settings.num_draws,
         seed=_seed(context),
-        settings=config.encode,
-        arithmetic=context.facts.encoding(config.encode),
-        demand=encoders(config),
+        **context.scoring(),
     )
 
 
@@ -97,12 +91,8 @@ def _seed(context: Context) -> int:
 
 
 def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
-    label, dataset, corpus = (
-        f"{context.place}cross-fit-folds-{split}",
-        declare_dataset(context),
-        declare_corpus(context),
-    )
-    return cut_folds.node(label, dataset=dataset, corpus=corpus, split=split, num_folds=num_folds, seed=seed)
+    label = f"{context.place}cross-fit-folds-{split}"
+    return cut_folds.node(label, **declare_data(context), split=split, num_folds=num_folds, seed=seed)
 
 
 def _left_out(context: Context, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:

@@ -1,68 +1,155 @@
-"""Data set: queries, judgments and the source's own negatives, in splits, beside a corpus.
+"""Corpus and data set: the passages of the reader's files, and queries, judgments and negatives in splits.
 
-A call reads and checks the rows of a source, or of a range of its lines, and writes them as parts. Then a call for
-each split compares its tables with the corpus and with the held-out queries. After a kill, the comparisons are made
-anew.
+A call reads and checks the rows of a source, or of a range of its lines, and writes them as parts. A source that holds
+passages and other tables is read once for each of the two artefacts. Then ids and contents of passages are compared,
+see :mod:`raydr.data.lookup`, so that each content is there once; and a call for each split compares its tables with the
+corpus and with the held-out queries. After a kill, the comparisons are made anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
-from raydr.artefacts.context import Context, of_data
-from raydr.artefacts.corpus import content_of_corpus, declare_corpus
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.context import of_data
 from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.artefacts.sources import Sources, left_out, nothing_usable, read_sources, settle
 from raydr.console import counted, say, show_table, warn
+from raydr.data import Corpus
 from raydr.data.config import DataConfig, HoldOut
-from raydr.data.corpus import Corpus
-from raydr.data.readers.base import Reader
-from raydr.data.schema import TableName
+from raydr.data.lookup import Unfinished, drop_repeats, find_repeats, hash_group, report_repeats, write_hashes
+from raydr.data.readers.base import Reader, Target
 from raydr.data.splits import FinishedSplit, SplitPlan, finish_split
-from raydr.data.staging import STAGING, SourceRecord
+from raydr.data.staging import STAGING, Finished, SourceRecord
+from raydr.data.tables import TableName
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building, Part
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+ABSENT = "judgments name passages that no search can find ({}): they count in measures, and not in training"
+OWN_PASSAGES = (
+    "queries are passages of the corpus, word for word and by id ({}): each finds itself first. Set data.skip_own_id: "
+    "true to leave a query's own passage out, as BEIR does"
+)
+#: Passages of one group, at least. Each task costs the driver some 30 KB, so there is not one a part.
+_GROUP_ROWS = 200_000
+
+
+@of_data
+def declare_corpus(run: Context) -> Node:
+    """The passages of the reader's files."""
+    return prepare_corpus.node("corpus", **_reading(run, "corpus"), data=run.of_data.data)
+
+
+def _reading(run: Context, target: Target) -> dict[str, Any]:
+    """What is read into an artefact."""
+    reader = run.of_data.data.reader
+    sources, checksums = run.facts.sources(reader)
+    identity = {"rows_of": run.facts.content_key(reader), "checksums": sources.by_role(target, checksums)}
+    return {"reader": reader, "sources": sources, **identity}
+
+
+def content_of_corpus(of: Any) -> dict[str, Any]:
+    return {"rows_of": of.rows_of, "checksums": of.checksums, "part_rows": of.data.part_rows}
+
+
+@artefact("corpus", version=2, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
+def prepare_corpus(
+    making: Building,
+    pool: Pool,
+    *,
+    reader: Reader,
+    rows_of: Mapping[str, Any] = _NOTHING,
+    sources: Sources,
+    checksums: Mapping[str, str] = _NOTHING,
+    data: DataConfig,
+) -> dict[str, Any]:
+    """Read the passages of the sources into a ``corpus`` artefact.
+
+    Args:
+        making: the corpus.
+        pool: where sources are read and passages hashed.
+        reader: knows the format of the sources.
+        rows_of: what decides the reader's rows besides its files.
+        sources: what to read.
+        checksums: of the sources, by what they hold.
+        data: its ``part_rows`` and ``max_bad_rows`` are used.
+
+    Returns:
+        ``num_passages``, ``num_merged`` (copies) and ``num_bad``.
+
+    Raises:
+        DataError: a source cannot be read, more than ``data.max_bad_rows`` rows are bad, or there are no passages.
+    """
+    folder, records = making.folder, read_sources(making, pool, reader, sources, "corpus", data.part_rows)
+    parts = {name: part for record in records for name, part in record.parts.items()}
+    if not parts:
+        raise nothing_usable("passage", records, reader)
+    corpus = Unfinished.of(folder, parts, _GROUP_ROWS)
+    check = finish_corpus(pool, corpus, parts, reader.passages_repeat, sources.paths)
+    num_bad = settle(making, records, [check], data.max_bad_rows)
+    num_passages = check.counts["passages"]
+    num_merged = check.counts["merged"] + sum(record.num_merged for record in records)
+    merged = f", {counted(num_merged, 'copy', 'copies')} merged" if num_merged else ""
+    say(f"corpus: {counted(num_passages, 'passage')}{merged}{left_out(num_bad)}")
+    return {"num_passages": num_passages, "num_merged": num_merged, "num_bad": num_bad}
+
+
+def finish_corpus(
+    pool: Pool, corpus: Unfinished, parts: Mapping[str, Part], passages_repeat: bool, paths: Mapping[str, str]
+) -> Finished:
+    """Drop repeated passages and write the lookup.
+
+    Args:
+        pool: where that is done.
+        corpus: its sources are read.
+        parts: all passage parts, by name; one at least.
+        passages_repeat: whether copies are expected.
+        paths: full paths of the sources by their short names, for messages.
+    """
+    folder = corpus.folder
+    starts = pool.map(hash_group, [(folder, group, corpus.num_ranges) for group in corpus.groups], "hash")
+    ranges = [
+        (corpus, number, [(of_group[number], of_group[number + 1]) for of_group in starts])
+        for number in range(corpus.num_ranges)
+    ]
+    repeats = [name for name in pool.map(find_repeats, ranges, "compare") if name]
+    check: Finished = pool.run(report_repeats, corpus, repeats, passages_repeat, paths)
+    finished: dict[str, Part | None] = dict(parts)
+    for written in [
+        *pool.map(drop_repeats, [(folder, group, repeats) for group in corpus.groups], "drop repeats"),
+        *pool.map(write_hashes, [(*of_range, repeats) for of_range in ranges], "write the lookup"),
+    ]:
+        finished |= written
+    return replace(check, parts={name: part for name, part in finished.items() if part is not None})
 
 
 @of_data
 def declare_prepared(run: Context) -> Node:
     """Queries, judgments and the source's own negatives, of all splits."""
-    config, data = run.of_data, run.of_data.data
-    sources, checksums = run.facts.sources(data.reader)
+    config, corpus = run.of_data, declare_corpus(run)
     return prepare_dataset.node(
-        "dataset",
-        corpus=declare_corpus(run),
-        reader=data.reader,
-        rows_of=run.facts.content_key(data.reader),
-        sources=sources,
-        checksums=sources.by_role("dataset", checksums),
-        data=data,
-        seed=config.seed,
+        "dataset", corpus=corpus, **_reading(run, "dataset"), data=config.data, seed=config.seed
     )
 
 
 @of_data
 def declare_dataset(run: Context) -> Node:
     """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
-    settings = run.of_data.inject_noise
-    if settings is None:
-        return declare_prepared(run)
-    split, seed = run.of_data.data.train_split, run.of_data.seed
-    return inject_noise.node(
-        "inject-noise",
-        dataset=declare_prepared(run),
-        corpus=declare_corpus(run),
-        settings=settings,
-        split=split,
-        seed=seed,
-    )
+    config, prepared = run.of_data, declare_prepared(run)
+    if config.inject_noise is None:
+        return prepared
+    how: dict[str, Any] = {"settings": config.inject_noise, "split": config.data.train_split, "seed": config.seed}
+    return inject_noise.node("inject-noise", dataset=prepared, corpus=declare_corpus(run), **how)
+
+
+def declare_data(context: Context) -> dict[str, Any]:
+    """The data set and its corpus, by role."""
+    return {"dataset": declare_dataset(context), "corpus": declare_corpus(context)}
 
 
 def _content_of_dataset(of: Any) -> dict[str, Any]:
@@ -128,8 +215,8 @@ def prepare_dataset(
             say(remark)
     _warn_of_missing_splits(data, counts)
     _tell_of_leaks(data, checks)
-    _tell_of_absent_passages(counts)
-    _tell_of_own_passages(counts)
+    _warn_of_counts(counts, "absent", ABSENT)
+    _warn_of_counts(counts, "own_passages", OWN_PASSAGES)
     num_unused = sum(record.num_unused for record in records)
     _show_splits(counts)
     if num_unused or num_bad:
@@ -198,21 +285,10 @@ def _shortened(text: str) -> str:
     return repr(text if len(text) <= 200 else f"{text[:200]}...")
 
 
-def _tell_of_absent_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
-    absent = {split: num for split, counts in splits.items() if (num := counts["absent"])}
-    if absent:
-        where = ", ".join(f"{num:,} of {split}" for split, num in absent.items())
-        warn(f"judgments name passages that no search can find ({where}): they count in measures, and not in training")
-
-
-def _tell_of_own_passages(splits: Mapping[str, Mapping[str, int]]) -> None:
-    own = {split: num for split, counts in splits.items() if (num := counts.get("own_passages", 0))}
-    if own:
-        where = ", ".join(f"{num:,} of {split}" for split, num in own.items())
-        warn(
-            f"queries are passages of the corpus, word for word and by id ({where}): each finds itself first. Set "
-            "data.skip_own_id: true to leave a query's own passage out, as BEIR does"
-        )
+def _warn_of_counts(splits: Mapping[str, Mapping[str, int]], count: str, message: str) -> None:
+    """Warn if a count is not 0; the message has a place for the numbers by split."""
+    if numbers := [f"{num:,} of {split}" for split, counts in splits.items() if (num := counts.get(count, 0))]:
+        warn(message.format(", ".join(numbers)))
 
 
 def _show_splits(splits: Mapping[str, Mapping[str, int]]) -> None:

@@ -26,10 +26,7 @@ from raydr.component import Config, content_of, is_neutral
 from raydr.data.parts import ArtifactView
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Identity
+from raydr.store import Artifact, Building, Folder, Identity
 from raydr.tracking.tracker import Tracker
 
 #: CPUs and GPUs by Ray's names.
@@ -51,11 +48,6 @@ class NodeWork:
     pool: Pool
     inputs: Mapping[str, Artifact]
     tracker: Tracker
-
-    def group(self, role: str) -> dict[str, Artifact]:
-        """The inputs of the roles ``ROLE/NAME``, by name, in the order of the declaration."""
-        prefix = f"{role}/"
-        return {name.removeprefix(prefix): made for name, made in self.inputs.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +281,9 @@ class Declaration(Generic[P]):
             if parameter.role == "run":
                 arguments[name] = _OF_THE_RUN[parameter.kind](work)
             elif parameter.role == "group":
-                arguments[name] = work.group(name)
+                start = f"{name}/"
+                group = {role: made for role, made in work.inputs.items() if role.startswith(start)}
+                arguments[name] = {role.removeprefix(start): made for role, made in group.items()}
             elif parameter.role == "input":
                 made = work.inputs.get(name)
                 arguments[name] = made if made is None or parameter.kind is Artifact else parameter.kind(made)

@@ -8,36 +8,33 @@ ends with the same bytes.
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from pkgutil import resolve_name
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact, encoders
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.quantized import quantized
+from raydr.component import Neutral
 from raydr.console import detail, say
 from raydr.data.embeddings import Encodings, VectorSets, dim_of, to_embedding_table
-from raydr.data.partitions import partition_of
-from raydr.data.schema import read_arrow
+from raydr.data.parts import partition_of
+from raydr.data.tables import read_arrow
 from raydr.distributed.arithmetic import Arithmetic, require_device
 from raydr.distributed.parts import feed_parts, part_batch, write_table
 from raydr.distributed.pool import Batch, Feed, Pool
-from raydr.errors import ConfigError, ModelError
+from raydr.errors import ModelError
 from raydr.models.config import Side
 from raydr.models.encode_config import Batching, EncodeConfig
 from raydr.models.tokens import Tokens
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 
 #: ``module:callable`` that makes the tokenizer from (model folder, side).
 TOKENIZER = "raydr.models.dual_encoder:load_tokenizer"
@@ -64,19 +61,10 @@ class Job:
     #: The model's encoder in int8; None if the model is asked as it is.
     quantized: Artifact | None = None
 
-    def load_part(self, part: int) -> Any:
-        """The table of one input part, memory-mapped."""
-        return read_arrow(self.texts.local(self.parts[part]))
-
 
 @functools.lru_cache(maxsize=2)
 def _load_tokenizer(factory: str, model: Folder, kind: str, fingerprint: str, side: Side) -> Any:
-    return _resolve(factory)(Artifact.open(model, kind).local_folder(), side)
-
-
-def _resolve(factory: str) -> Any:
-    module, _, name = factory.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return resolve_name(factory)(Artifact.open(model, kind).local_folder(), side)
 
 
 def output_name(part: int) -> str:
@@ -89,7 +77,7 @@ def output_name(part: int) -> str:
 
 def tokenize_part(batch: Batch, job: Job) -> Batch:
     """The part named in the batch as one row of flat token arrays."""
-    table = job.load_part(int(batch["part"][0]))
+    table = read_arrow(job.texts.local(job.parts[int(batch["part"][0])]))
     # Where others have their share of the CPUs, a tokenizer has one; a process that does all by itself has no others.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.num_threads is None else "false"
     tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.kind, job.model.fingerprint, job.side)
@@ -127,22 +115,16 @@ class EncodeParts:
         self.job = job
         model, how = job.model.local_folder(), job.arithmetic
         in_int8 = {"quantized": job.quantized.local_folder()} if job.quantized is not None else {}
-        self.encoder = _resolve(job.encoder)(
+        self.encoder = resolve_name(job.encoder)(
             model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
         )
         self._encoding = threading.Lock()
-        #: When the last part was encoded.
-        self.free_since: float | None = None
 
     def __call__(self, batch: Batch) -> Batch:
         part = int(batch["part"][0])
         tokens, ids = Tokens.from_arrow(batch), _unpacked(batch["text_ids"][0])
         with self._encoding:
-            begun = time.perf_counter()
-            waited = begun - self.free_since if self.free_since is not None else 0.0
             vectors = self.encoder.encode(tokens)
-            self.free_since = time.perf_counter()
-            encoding = self.free_since - begun
         finite = finite_texts(vectors)
         if not finite.all():
             row, job = int(np.flatnonzero(~finite)[0]), self.job
@@ -155,7 +137,7 @@ class EncodeParts:
         name = output_name(part)
         made = write_table(self.job.output, name, to_embedding_table(ids, vectors))
         counts = {"tokens": tokens.num_tokens, "truncated": tokens.num_truncated}
-        return part_batch(name, made, **counts, encoding=encoding, waited=waited)
+        return part_batch(name, made, **counts)
 
 
 def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
@@ -171,7 +153,7 @@ def passages(run: Context, model: Node, name: str) -> Node:
     """The vectors of all passages."""
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     in_int8 = settings.dtype == "int8"
-    return encode_passages.node(
+    return encode_texts.node(
         run.label("encode", name, "passages"),
         model=model,
         corpus=declare_corpus(run),
@@ -185,7 +167,7 @@ def passages(run: Context, model: Node, name: str) -> Node:
 def queries(run: Context, model: Node, name: str, split: str) -> Node:
     """The vectors of the queries of a split."""
     settings = run.config.encode
-    return encode_queries.node(
+    return encode_texts.node(
         run.label("encode", name, split),
         model=model,
         dataset=declare_dataset(run),
@@ -196,48 +178,24 @@ def queries(run: Context, model: Node, name: str, split: str) -> Node:
     )
 
 
-@artefact("embeddings", rows=lambda of: of.corpus.rows("passages"), asks_model=True, temporary=True)
-def encode_passages(
-    making: Building,
-    pool: Pool,
-    model: Artifact,
-    corpus: Artifact,
-    quantized: Artifact | None = None,
-    *,
-    settings: EncodeConfig,
-    arithmetic: Arithmetic,
-) -> dict[str, Any]:
-    """Encode every passage of a corpus, see :func:`encode_texts`."""
-    return encode_texts(making, pool, model, corpus, quantized, settings=settings, arithmetic=arithmetic)
+def _num_texts(of: Any) -> int:
+    return int(of.dataset.rows(f"queries/{of.split}") if of.split else of.corpus.rows("passages"))
 
 
-@artefact("embeddings", rows=lambda of: of.dataset.rows(f"queries/{of.split}"), asks_model=True, temporary=True)
-def encode_queries(
-    making: Building,
-    pool: Pool,
-    model: Artifact,
-    dataset: Artifact,
-    *,
-    split: str,
-    settings: EncodeConfig,
-    arithmetic: Arithmetic,
-) -> dict[str, Any]:
-    """Encode the queries of a split, see :func:`encode_texts`."""
-    return encode_texts(making, pool, model, dataset, split=split, settings=settings, arithmetic=arithmetic)
-
-
+@artefact("embeddings", rows=_num_texts, asks_model=True, temporary=True)
 def encode_texts(
     making: Building,
     pool: Pool,
     model: Artifact,
-    texts: Artifact,
+    corpus: Artifact | None = None,
+    dataset: Artifact | None = None,
     quantized: Artifact | None = None,
     *,
     split: str = "",
     settings: EncodeConfig,
     arithmetic: Arithmetic,
-    tokenizer: str = TOKENIZER,
-    encoder: str = ENCODER,
+    tokenizer: Annotated[str, Neutral] = TOKENIZER,
+    encoder: Annotated[str, Neutral] = ENCODER,
 ) -> dict[str, Any]:
     """Encode every passage of a corpus, or the queries of a split: an ``embeddings`` artefact.
 
@@ -245,7 +203,8 @@ def encode_texts(
         making: the artefact.
         pool: where the encoders run.
         model: a model saved by raydr.
-        texts: the corpus, or the data set.
+        corpus: the passages to encode; None for queries.
+        dataset: the queries to encode; None for passages.
         quantized: the model's encoder in int8, where the arithmetic is that.
         split: of the queries; empty for passages.
         settings: how texts are batched, and the size and number of the encoders.
@@ -257,17 +216,14 @@ def encode_texts(
         What the vectors are and what they were made of, for :class:`raydr.data.embeddings.Embeddings`.
 
     Raises:
-        ConfigError: there are no such texts, or the cluster cannot hold one encoder and one tokenising task.
+        ConfigError: the cluster cannot hold one encoder and one tokenising task.
         ModelError: a vector is not finite, or a worker cannot do what was resolved.
     """
     side: Side = "query" if split else "passage"
     under = f"queries/{split}" if split else "passages"
+    texts = corpus or dataset
+    assert texts is not None
     parts = texts.parts(under)
-    if not parts:
-        raise ConfigError(
-            f"the {texts.kind} at {texts.folder} has no {under}; it has "
-            + ", ".join(sorted({name.rpartition("/")[0] for name in texts.parts()}))
-        )
     detail(
         f"encode: dtype {arithmetic.dtype} on {arithmetic.device} ({arithmetic.reason}), "
         f"batches of {arithmetic.token_budget:,} tokens, {settings.batching}"
@@ -285,7 +241,7 @@ def encode_texts(
     if reports:
         _say_how_fast(reports, unit, time.perf_counter() - started)
     return {
-        "dim": _dim(making.folder),
+        "dim": dim_of(read_arrow(making.folder.localize(output_name(0)))),
         "num_rows": texts.rows(under),
         "side": side,
         "model": model.fingerprint,
@@ -299,27 +255,7 @@ def encode_texts(
 
 
 def _say_how_fast(reports: list[dict[str, Any]], unit: str, seconds: float) -> None:
-    columns = ("rows", "tokens", "truncated", "encoding", "waited")
-    total = {column: float(sum(row[column] for row in reports)) for column in columns}
+    total = {column: float(sum(row[column] for row in reports)) for column in ("rows", "tokens", "truncated")}
     cut = f", {total['truncated']:,.0f} cut at the maximum length" if total["truncated"] else ""
     say(f"encode: {total['rows']:,.0f} {unit} in {seconds:.1f} s ({total['rows'] / seconds:,.0f}/s){cut}")
-    detail(
-        f"encode: {total['tokens']:,.0f} tokens, start-up counts; {describe_spent(total['encoding'], total['waited'])}"
-    )
-
-
-def describe_spent(encoding: float, waited: float) -> str:
-    """What the encoders did with their time, from the start of their first part to the end of their last.
-
-    >>> describe_spent(encoding=94, waited=6)
-    'the encoders encoded for 94 % of their time, and waited for texts, or for parts to be written, for 6 %'
-    """
-    percent = 100 / (encoding + waited)
-    return (
-        f"the encoders encoded for {encoding * percent:.0f} % of their time, and waited for texts, or for parts to be "
-        f"written, for {waited * percent:.0f} %"
-    )
-
-
-def _dim(output: Folder) -> int:
-    return dim_of(read_arrow(output.localize(output_name(0))))
+    detail(f"encode: {total['tokens']:,.0f} tokens, start-up counts")

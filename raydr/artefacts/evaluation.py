@@ -14,17 +14,16 @@ are then merged. The driver gets counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import TypeAdapter
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.query_values import (
     Values,
     answered_queries,
@@ -37,14 +36,13 @@ from raydr.artefacts.query_values import (
 )
 from raydr.artefacts.run import Run, check_queries
 from raydr.console import prose, show_summary, show_table, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
+from raydr.data import Corpus, Dataset
+from raydr.data.tables import read_parquet
 from raydr.distributed.parts import as_json, make_parts, scratch_parts, total_counts, write_contents, write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.answer_match import answer_label
-from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset, as_rows, compare, summarize
+from raydr.evaluation.comparison import Subset, as_rows, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.linking import GroupMean, accuracies, group_means, linking_measures, normalised
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures
@@ -59,10 +57,7 @@ from raydr.pages.evaluation import (
     subset_rows,
     transposed,
 )
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: Smallest subset of queries whose means are shown.
 MIN_SUBSET = 30
@@ -93,8 +88,7 @@ def evaluation(
     """
     return evaluate.node(
         f"{context.place}{label or f'evaluate-{split}'}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         runs=runs,
         suspects=suspects,
         systems=list(runs),
@@ -168,8 +162,10 @@ def evaluate(
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())
-        apart = _QueriesApart(queries, Corpus(corpus), split, train_split, suspects)
-        making.done.update(pool.run(_finish, making.folder, values.folder, settings, seed, apart, scored, provenance))
+        subsets = partial(_subsets, queries, Corpus(corpus), split, train_split, suspects)
+        making.done.update(
+            pool.run(_finish, making.folder, values.folder, settings, seed, queries, split, subsets, scored, provenance)
+        )
     means: dict[str, dict[str, float]] = {system: {} for system in runs}
     for row in making.folder.read_json(SUMMARY)["measures"]:
         means[row["system"]][row["measure"]] = row["mean"]
@@ -179,18 +175,8 @@ def evaluate(
 def load_result(artifact: Artifact) -> EvaluationResult:
     """Read the figures of an ``evaluation`` artefact."""
     summary = artifact.read_json(SUMMARY)
-    return EvaluationResult(
-        split=summary["split"],
-        confidence=summary["confidence"],
-        summaries=[MeasureSummary(**row) for row in summary["measures"]],
-        comparisons=[Comparison(**row) for row in artifact.read_json(COMPARISONS)],
-        counts=summary["counts"],
-        groups=[GroupMean(**row) for row in summary.get("groups", ())],
-        subsets=[
-            Subset(**row | {"summaries": [MeasureSummary(**mean) for mean in row["summaries"]]})
-            for row in summary.get("subsets", ())
-        ],
-    )
+    figures = {"summaries": summary["measures"], "comparisons": artifact.read_json(COMPARISONS)}
+    return TypeAdapter(EvaluationResult).validate_python(summary | figures)
 
 
 def show(artifact: Artifact) -> None:
@@ -227,26 +213,18 @@ def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _QueriesApart:
-    """Subsets of a split's queries; small and picklable."""
-
-    data: Dataset
-    corpus: Corpus
-    split: str
-    train_split: str
-    suspects: Artifact | None
-
-    def subsets(self, judged: Sequence[str]) -> dict[tuple[str, str], Collection[str]]:
-        """Return the queries of each subset, by its name and meaning."""
-        subsets: dict[tuple[str, str], Collection[str]] = {}
-        if self.suspects is not None:
-            kept = not_flagged(self.suspects, self.split, judged)
-            num_flagged, judge = len(judged) - len(kept), self.suspects.info["judge"]
-            subsets[NOT_FLAGGED, FLAGGED.format(flagged=num_flagged, all=len(judged), judge=judge)] = kept
-        new = not_trained_on(self.data, self.corpus, self.split, self.train_split)
-        subsets["positives that are new", NEW.format(split=self.train_split)] = new
-        return {key: queries for key, queries in subsets.items() if MIN_SUBSET <= len(queries) < len(judged)}
+def _subsets(
+    data: Dataset, corpus: Corpus, split: str, train_split: str, suspects: Artifact | None, judged: Sequence[str]
+) -> dict[tuple[str, str], Collection[str]]:
+    """Return the queries of each subset of a split's judged queries, by its name and meaning."""
+    subsets: dict[tuple[str, str], Collection[str]] = {}
+    if suspects is not None:
+        kept = not_flagged(suspects, split, judged)
+        num_flagged, judge = len(judged) - len(kept), suspects.info["judge"]
+        subsets[NOT_FLAGGED, FLAGGED.format(flagged=num_flagged, all=len(judged), judge=judge)] = kept
+    new = not_trained_on(data, corpus, split, train_split)
+    subsets["positives that are new", NEW.format(split=train_split)] = new
+    return {key: queries for key, queries in subsets.items() if MIN_SUBSET <= len(queries) < len(judged)}
 
 
 def _finish(
@@ -254,7 +232,9 @@ def _finish(
     values: Folder,
     settings: EvaluateConfig,
     seed: int,
-    apart: _QueriesApart,
+    data: Dataset,
+    split: str,
+    subsets_of: Callable[[Sequence[str]], dict[tuple[str, str], Collection[str]]],
     scored: Mapping[str, tuple[list[str], int]],
     provenance: list[tuple[str, str]],
 ) -> Mapping[str, Part]:
@@ -262,7 +242,6 @@ def _finish(
 
     ``scored`` holds the parts of each system, and the number of its queries outside the split.
     """
-    data, split = apart.data, apart.split
     judged = pc.unique(data.judgments(split)["query_id"]).to_pylist()
     absent = data.absent(split).num_rows
     answered = list(answered_queries(settings, data.queries(split))) if settings.answer_cutoffs else []
@@ -302,7 +281,7 @@ def _finish(
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
     subsets = [
         Subset(name, meaning, len(queries), summarize(restrict(per_query, queries), settings, seed))
-        for (name, meaning), queries in apart.subsets(judged).items()
+        for (name, meaning), queries in subsets_of(judged).items()
     ]
     result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups, subsets)
     picture = bar_plot(result)

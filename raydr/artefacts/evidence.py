@@ -16,21 +16,33 @@ from raydr.artefacts.evidence_samples import (
     dense,
     encoded,
     lengths,
-    open_retriever,
     weight_size,
 )
 from raydr.data.examples import load_examples
 from raydr.data.leakage import find_copies, find_leaks
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
-from raydr.diagnosis.evidence import BM25, BM25_CUT, CROSS_FITTED, TRAINED, UNTRAINED, BoolArray, Evidence, FloatArray
-from raydr.diagnosis.measures import apart, beside_others, leaning, pair_p_values, reciprocal_ranks
+from raydr.diagnosis.evidence import (
+    BM25,
+    BM25_CUT,
+    CROSS_FITTED,
+    TRAINED,
+    UNTRAINED,
+    BoolArray,
+    Evidence,
+    FloatArray,
+    apart,
+    beside_others,
+    leaning,
+    pair_p_values,
+    reciprocal_ranks,
+)
 from raydr.models.config import SIDES
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.negatives.samplers.base import CandidateList
 from raydr.noise.detectors.local_fdr import p_values
 from raydr.noise.margins import read_margins
 from raydr.seeding import query_rng
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: Largest share of other passages that suit a right-looking pair's query as well.
 _RIGHT = 0.1
@@ -51,7 +63,7 @@ def gather(job: DiagnosisJob) -> Evidence:
     alike = {split: copies(job, sample) for split, sample in samples.items()}
     query_C, row_C = _drawn(job, training) if train.num_hard_negatives else np.zeros((2, 0), dtype=np.int64)
     rows_U = np.unique(np.concatenate([*(sample.chosen.passage_rows for sample in samples.values()), row_C]))
-    trained, untrained = open_retriever(job.trained), open_retriever(job.untrained)
+    trained, untrained = job.trained.open_retriever(), job.untrained.open_retriever()
     vectors_UD, passages = encoded(trained, job.corpus, rows_U), job.texts(rows_U)
     readers: dict[str, Reader] = {
         BM25: bm25(job.bm25, passages),
@@ -85,7 +97,7 @@ def gather(job: DiagnosisJob) -> Evidence:
         rr[name][BM25_CUT] = reciprocal_ranks(looked_at.seen(of_cut(queries), rows_U), looked_at.positive_QP)
         if job.margins is not None and job.fold is not None:
             p[split][CROSS_FITTED] = _cross_fitted(job, job.margins)
-            p[name][CROSS_FITTED] = _by_fold(job, open_retriever(job.fold), looked_at)
+            p[name][CROSS_FITTED] = _by_fold(job, job.fold.open_retriever(), looked_at)
     batch = train.batch_size // train.accumulation_steps
     history = [row["metrics"] for row in job.trained.model.info["history"]]
     return Evidence(

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from raydr.artefacts.inspection import token_counter
 from raydr.artefacts.scoring import Scoring
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import of_queries, relevant
 from raydr.diagnosis.evidence import BoolArray, FloatArray, Lengths
 from raydr.models.config import Side
@@ -24,8 +23,7 @@ from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import join_passage
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 from raydr.training.dev import DevSet, build_dev_set
 from raydr.training.sections import DevConfig
 from raydr.training.training import Training
@@ -142,13 +140,6 @@ class Sample:
             scores_QP[self.chosen.elsewhere_QP] = -np.inf
         scores_QP[tuple(self.chosen.dropped_N2.T)] = -np.inf
         return scores_QP
-
-
-def open_retriever(scoring: Scoring) -> DualEncoderScorer:
-    """Open a dual encoder in a worker."""
-    scorer = scoring.open()
-    assert isinstance(scorer, DualEncoderScorer)
-    return scorer
 
 
 def encoded(scorer: DualEncoderScorer, corpus: Corpus, rows: IntArray) -> NDArray[np.float32]:

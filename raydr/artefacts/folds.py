@@ -6,7 +6,6 @@ Artefact ``folds``: ``folds/SPLIT/part-00000.parquet`` (query_id, fold), a row f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,14 @@ from numpy.typing import NDArray
 
 from raydr.artefacts.declaration import artefact
 from raydr.console import show_summary
-from raydr.data.corpus import Corpus, hash_strings
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet, write_arrow, write_parquet
-from raydr.data.tables import of_queries
+from raydr.data import Corpus, Dataset
+from raydr.data.corpus import hash_strings
+from raydr.data.tables import of_queries, read_parquet
+from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.noise.folds import IntArray, assign_folds, trained_on
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ def _cut_folds(output: Folder, name: str, data: Dataset, corpus: Corpus, split: 
     ids, first = np.unique(query_ids, return_index=True)
     table = pa.table({"query_id": pa.array(ids.tolist(), pa.string()), "fold": fold_N[first]})
     counts = {f"fold_{fold}": int((fold_N == fold).sum()) for fold in range(num_folds)}
-    return write_and_record(output, name, len(table), partial(write_parquet, table), counts)
+    return write_table(output, name, table, counts)
 
 
 def fold_of_queries(folds: Artifact, split: str, query_ids: list[str]) -> IntArray:
@@ -172,12 +168,11 @@ def _leave_fold_out(
     used_N = trained_on(fold, fold_N, content_N)[len(every.content_N) :]
     qrels = pairs.qrels.filter(pa.array(used_N))
     queries = of_queries(data.queries(split), pc.unique(qrels["query_id"]))
-    counts = {"left_out": int((~used_N).sum())}
     made = {
-        names[0]: write_and_record(output, names[0], len(queries), partial(write_arrow, queries)),
-        names[1]: write_and_record(output, names[1], len(qrels), partial(write_arrow, qrels), counts),
+        names[0]: write_table(output, names[0], queries),
+        names[1]: write_table(output, names[1], qrels, {"left_out": int((~used_N).sum())}),
     }
     dropped, name = of_queries(data.dropped(split), pc.unique(qrels["query_id"])), names[1].replace("qrels", "dropped")
     if len(dropped):
-        made[name] = write_and_record(output, name, len(dropped), partial(write_arrow, dropped))
+        made[name] = write_table(output, name, dropped)
     return made

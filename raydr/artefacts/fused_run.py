@@ -15,23 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raydr.artefacts.context import Context
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import Run, by_query, check_queries, part_name, rank_rows
 from raydr.console import show_summary, warn
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow
-from raydr.data.tables import relevance_by_query
+from raydr.data import Dataset
+from raydr.data.tables import read_arrow, relevance_by_query
 from raydr.distributed.parts import RowRange, as_json, make_parts, row_ranges, total_counts, write_contents, write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.evaluation.fusion import Evidence, FloatArray, Ranked, choose_weights, equal_weights, mixtures
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 WEIGHTS = "fusion_weights"
 #: Queries in a part of the run, whose rows of all runs are held at once.
@@ -70,13 +65,7 @@ def fused(context: Context, settings: FuseConfig, runs: Mapping[str, Node], weig
 
 @artefact(WEIGHTS, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.settings.systems))
 def choose_fusion_weights(
-    making: Building,
-    pool: Pool,
-    dataset: Artifact,
-    runs: Mapping[str, Artifact],
-    *,
-    settings: FuseConfig,
-    split: str,
+    making: Building, pool: Pool, dataset: Artifact, runs: Mapping[str, Artifact], *, settings: FuseConfig, split: str
 ) -> dict[str, Any]:
     """Choose the weights of the systems by the judgments of the dev split.
 

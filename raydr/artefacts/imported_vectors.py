@@ -11,13 +11,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import say
 from raydr.data.embeddings import to_embedding_table
-from raydr.data.schema import read_arrow
+from raydr.data.tables import read_arrow
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.dataset import declare_corpus
+from raydr.component import Neutral
 from raydr.console import counted, detail, say
 from raydr.data.embeddings import Embeddings
 from raydr.distributed.parts import make_parts, write_table
@@ -32,10 +32,8 @@ from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_na
 from raydr.models.config import read_config
 from raydr.models.scores.base import ScoreFunction
 from raydr.models.scores.dual import Dual
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
+from raydr.store.building import write_and_record
 
 #: More threads than these hardly shorten k-means, and more nodes have so many CPUs.
 MOST_TRAIN_CPUS = 16
@@ -45,17 +43,13 @@ _CPUS_OF_A_NODE = 4
 
 def of_model(run: Context, model: Node, name: str) -> Node:
     """The FAISS index over a model's passage vectors."""
-    return _index(run, encode.passages(run, model, name), name, run.config.model.score.passage_vectors.several)
+    return of_vectors(run, encode.passages(run, model, name), name, run.config.model.score.passage_vectors.several)
 
 
-def of_vectors(run: Context, vectors: Node, name: str) -> Node:
-    """The FAISS index over passage vectors that another program has made."""
-    return _index(run, vectors, name, several=False)
-
-
-def _index(run: Context, vectors: Node, name: str, several: bool) -> Node:
+def of_vectors(run: Context, vectors: Node, name: str, several: bool = False) -> Node:
+    """The FAISS index over passage vectors, for example of another program; ``several`` a passage or one."""
     settings = run.config.index
-    return index.node(
+    return build_index.node(
         run.label("index", name),
         embeddings=vectors,
         corpus=declare_corpus(run),
@@ -67,25 +61,15 @@ def _index(run: Context, vectors: Node, name: str, several: bool) -> Node:
 
 
 @artefact("index", rows=lambda of: of.embeddings.rows(), temporary=True)
-def index(
+def build_index(
     making: Building,
     pool: Pool,
     embeddings: Artifact,
-    corpus: Artifact,
+    corpus: Artifact | None = None,
     model: Artifact | None = None,
     *,
     settings: IndexConfig,
-) -> dict[str, Any]:
-    """Build the index of a corpus's embeddings, see :func:`build_index`.
-
-    Without a model another program made the vectors, which are compared by their inner product.
-    """
-    score = Dual() if model is None else read_config(model.local_folder()).score
-    return build_index(making, pool, embeddings, settings=settings, score=score)
-
-
-def build_index(
-    making: Building, pool: Pool, embeddings: Artifact, *, settings: IndexConfig, score: ScoreFunction
+    score: Annotated[ScoreFunction | None, Neutral] = None,
 ) -> dict[str, Any]:
     """Build the index of a corpus's embeddings: an ``index`` artefact.
 
@@ -97,13 +81,16 @@ def build_index(
         pool: where shards are built.
         embeddings: encoded passages.
         settings: the kind of index and the size of a shard.
-        score: of the model that made the embeddings.
+        corpus: the passages.
+        model: made the embeddings; None: another program did, and vectors are compared by their inner product.
+        score: of the model; read from it if None.
 
     Raises:
         ConfigError: FAISS cannot make or train that index, or the cluster has too few CPUs for one task.
         DataError: there are no passages.
     """
     vectors = Embeddings(embeddings)
+    score = score or (Dual() if model is None else read_config(model.local_folder()).score)
     if not len(vectors):
         raise DataError(f"the embeddings at {embeddings.folder} have no passages: there is nothing to index")
     cpus = settings.cpus_per_task

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from raydr.component import Config
 from raydr.console import console, say, show_summary, show_table, shown, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.inspection import SplitInspection, count_blank, count_duplicates, count_leaks
 from raydr.data.inspection_report import (
     AnswerReport,
@@ -28,8 +27,7 @@ from raydr.models.checkpoint import resolve_checkpoint
 from raydr.models.config import ModelConfig, Side
 from raydr.models.tokens import TextTokenizer
 from raydr.seeding import query_rng
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 
 #: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
 TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]
@@ -67,15 +65,11 @@ def inspect(
         settings: how answers are found in passages, and for which queries.
         train_split: the split that examples are taken from, if there is one of that name.
         seed: of the samples.
-
-    Raises:
-        DataError: the data set was made with another corpus.
     """
     passages, data = Corpus(corpus), Dataset(dataset)
-    data.require_corpus(corpus)
     splits = data.splits
     calls: list[tuple[Any, ...]] = [
-        (_count_duplicates, passages),
+        (count_duplicates, passages),
         (count_leaks, data, train_split, train_split),
         *((_look_at_split, passages, data, model, settings, seed, split) for split in splits),
         *((_look_at_part, passages, model, seed, at) for at in range(len(passages.part_names))),
@@ -130,10 +124,6 @@ def _look_at_split(
 
     report = looking.report(settings.answer_match, settings.answer_query_prefixes, lengths=lengths)
     return report, looking.examples(split, NUM_EXAMPLES)
-
-
-def _count_duplicates(corpus: Corpus) -> int:
-    return count_duplicates(corpus.content_hashes(np.arange(len(corpus))))
 
 
 def token_counter(model: ModelConfig, side: Side) -> TokenCounter:

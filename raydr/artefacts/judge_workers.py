@@ -6,19 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.artefacts.judged import DETECTION, MEASURES, VERDICTS, Earlier
 from raydr.artefacts.scoring import CandidateScores, PairReader, Scoring
-from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, Earlier
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, known_false_negatives, never_negatives_of, positives_of, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import known_false_negatives, never_negatives_of, positives_of, query_texts
 from raydr.data.noise_injection import MISMATCHED
-from raydr.data.schema import read_arrow, read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_arrow, read_parquet
 from raydr.distributed.parts import range_in, write_table, written
 from raydr.distributed.pool import Batch
 from raydr.noise.candidates import Candidates, candidates_of, mined_scores
@@ -26,9 +25,10 @@ from raydr.noise.decisions import Label
 from raydr.noise.judges.base import FloatArray, Judge, SampleJudge, ScoredCandidates, SecondJudge, SplitJudge, Verdicts
 from raydr.noise.margins import Margins
 from raydr.noise.verdict_report import verdict_table
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Folder, Part
+
+if TYPE_CHECKING:
+    from raydr.models.pair_scoring import DualEncoderScorer
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,7 @@ class PairsWorker(JudgeWorker):
         """Return verdicts (or measures) on the pairs."""
 
     def verdicts(
-        self,
-        query_ids: list[str],
-        passage_ids: list[str],
-        truth: list[bool | None],
-        blocks: Iterable[ScoredCandidates],
+        self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None], blocks: Iterable[ScoredCandidates]
     ) -> pa.Table:
         """Return verdicts, or the measures of judges that decide on all pairs at once."""
         judge = self.job.judge
@@ -213,14 +209,12 @@ class JudgePairs(PairsWorker):
     """Judges pairs against a random sample of passages, whose vectors all queries share."""
 
     def __init__(self, job: JudgeJob) -> None:
-        from raydr.models.pair_scoring import DualEncoderScorer
         from raydr.noise.random_sample import SampleScorer, draw_sample
 
         super().__init__(job)
-        assert isinstance(self.scorer, DualEncoderScorer)
         assert isinstance(job.judge, SampleJudge)
         sample = draw_sample(self.data, self.corpus, job.split, job.judge, job.seed)
-        self.sample = SampleScorer(self.scorer, self.corpus, sample)
+        self.sample = SampleScorer(cast("DualEncoderScorer", self.scorer), self.corpus, sample)
 
     def judge_pairs(self, query_ids: list[str], passage_ids: list[str], truth: list[bool | None]) -> pa.Table:
         return self.verdicts(query_ids, passage_ids, truth, self._blocks(query_ids, passage_ids))

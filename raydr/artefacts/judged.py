@@ -1,28 +1,116 @@
-"""Apply verdicts to data: judged negatives, data sets with fewer pairs. Inputs are not modified."""
+"""Verdicts read with the probability of wrong labels, and applied: judged negatives, data sets with fewer pairs.
+
+Inputs are not modified.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.verdict_tables import VERDICTS
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.dataset import declare_data
 from raydr.console import show_summary, warn
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_arrow, read_parquet, to_table
+from raydr.data import Dataset
+from raydr.data.tables import pairs_of, read_arrow, read_parquet, to_table
 from raydr.distributed.parts import copy_part, make_parts, total_counts, write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.noise.evidence import Edge, evidence
+from raydr.noise.judges.base import BoolArray, FloatArray, SecondJudge, judge_class
+from raydr.store import Artifact, Building, Folder, Part
+
+#: Folders of the parts of ``verdicts``: verdicts, measures, basis of the decisions.
+VERDICTS, MEASURES, DETECTION = "verdicts", "measures", "detection"
+#: Tables by part name.
+Tables = dict[str, pa.Table]
+
+
+def read_verdicts(artifact: Artifact, split: str, of_part: int | None = None) -> tuple[Tables, FloatArray | None]:
+    """Read the verdicts of a judge on a split.
+
+    Args:
+        artifact: ``verdicts`` artefact.
+        split: judged split.
+        of_part: index of a judged part whose verdicts are read; None: all.
+
+    Returns:
+        Tables by part name, and P(wrong label) of all rows; None if the judge gives none.
+    """
+
+    def read(folder: str) -> Tables:
+        start = f"{folder}/{split}/part-" + (f"{of_part:05d}-" if of_part is not None else "")
+        names = [name for name in artifact.parts(f"{folder}/{split}") if name.startswith(start)]
+        return {name: read_parquet(artifact.local(name)) for name in names}
+
+    tables, rests_on = read(VERDICTS), [*read(DETECTION).values()]
+    if judge_class(artifact.manifest.identity.config["judge"]).score_is_probability:
+        scores = [table["score"].to_numpy() for table in tables.values()]
+        return tables, np.concatenate([np.zeros(0), *scores]).astype(np.float64)
+    if rests_on and "probability" in rests_on[0].column_names:
+        return tables, pa.concat_tables(rests_on)["probability"].to_numpy()
+    return tables, None
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Verdicts of an earlier judge of a chain; picklable.
+
+    Args:
+        verdicts: verdicts of the earlier judge.
+        split: judged split.
+        edge: edge of all its verdicts; None if it gives probabilities.
+        threshold: log-odds of a wrong label that count as 0.
+    """
+
+    verdicts: Artifact
+    split: str
+    edge: Edge | None = None
+    threshold: float = 0.0
+
+    def read(self, of_part: int | None = None) -> tuple[Tables, FloatArray]:
+        """Return the verdicts by part, and the log-odds of wrong labels of all rows; see :func:`read_verdicts`."""
+        tables, probability_N = read_verdicts(self.verdicts, self.split, of_part)
+        if not any(map(len, tables.values())):
+            return tables, np.zeros(0)
+        together = pa.concat_tables(tables.values())
+        return tables, evidence(together["score"].to_numpy(), _flagged(together), probability_N, self.edge)
+
+    def suspected(self, judge: SecondJudge, of_part: int) -> dict[tuple[str, str], float]:
+        """Return P(wrong label) of the (query, passage) ids of a part that a later judge reads.
+
+        Args:
+            judge: later judge.
+            of_part: index of the part.
+        """
+        from scipy.special import expit
+
+        tables, evidence_N = self.read(of_part)
+        if not tables:
+            return {}
+        rows = judge.choose(evidence_N)
+        doubtful = pa.concat_tables(tables.values()).take(pa.array(rows))
+        return dict(zip(pairs_of(doubtful), expit(evidence_N[rows] - self.threshold).tolist(), strict=True))
+
+
+def open_earlier(verdicts: Artifact, split: str) -> Earlier:
+    """Read what later judges need of all verdicts on a split."""
+    tables, probability_N = read_verdicts(verdicts, split)
+    if probability_N is not None or not any(map(len, tables.values())):
+        return Earlier(verdicts, split)
+    together = pa.concat_tables(table.select(["score", "action"]) for table in tables.values())
+    return Earlier(verdicts, split, Edge.of(together["score"].to_numpy(), _flagged(together)))
+
+
+def _flagged(verdicts: pa.Table) -> BoolArray:
+    return np.asarray(pc.not_equal(verdicts["action"], "keep").to_numpy())
+
 
 _PAIR = ["query_id", "passage_id"]
 #: Further judgments of a data set.
@@ -39,14 +127,13 @@ def judged(context: Context, negatives: Node, verdicts: Mapping[str, Node], spli
 def filtered(context: Context, verdicts: Mapping[str, Node], split: str) -> Node:
     """Return the node of the data set without the pairs of a split that judges drop."""
     label = f"{context.place}pairs-{'+'.join(verdicts)}-{split}"
-    dataset, corpus = declare_dataset(context), declare_corpus(context)
-    return filter_pairs.node(label, dataset=dataset, corpus=corpus, verdicts=verdicts, split=split)
+    return filter_pairs.node(label, **declare_data(context), verdicts=verdicts, split=split)
 
 
 def known_clean(context: Context, split: str) -> Node:
     """Return the node of the data set without the pairs of a split that were made noisy on purpose."""
     label = f"{context.place}pairs-truth-{split}"
-    return clean_only.node(label, dataset=declare_dataset(context), corpus=declare_corpus(context), split=split)
+    return clean_only.node(label, **declare_data(context), split=split)
 
 
 @artefact("negatives", rows=lambda of: of.negatives.rows(f"negatives/{of.split}"))

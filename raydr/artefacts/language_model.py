@@ -25,16 +25,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
-from raydr.artefacts.verdict_tables import VERDICTS, open_earlier
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.dataset import declare_data
+from raydr.artefacts.judged import VERDICTS, open_earlier
 from raydr.artefacts.verdicts import report_verdicts
 from raydr.component import Neutral
 from raydr.console import progress_bar, say, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import query_texts
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
@@ -43,9 +41,7 @@ from raydr.noise.answers import RefusedError, Reply, open_answers
 from raydr.noise.judges.base import Judge, ScoredCandidates
 from raydr.noise.judges.language_model import LanguageModelJudge
 from raydr.noise.verdict_report import summarize_verdicts, verdict_table
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 from raydr.store.identity import fingerprint_of
 
 if TYPE_CHECKING:
@@ -103,8 +99,7 @@ def asked_verdicts(context: Context, judge: Judge, split: str, earlier: Node) ->
     judge.require_model()
     return ask_language_model.node(
         f"{context.place}judge-{judge.name}-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         earlier=earlier,
         judge=judge,
         split=split,

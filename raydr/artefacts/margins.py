@@ -21,11 +21,10 @@ from raydr.artefacts.declaration import artefact
 from raydr.artefacts.folds import SplitPairs, fold_of_queries, fold_of_texts
 from raydr.artefacts.scoring import Scoring, scoring_of
 from raydr.component import Neutral
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import query_texts
 from raydr.data.noise_injection import MISMATCHED
-from raydr.data.schema import read_arrow
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, read_arrow
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_in, range_items, written
 from raydr.distributed.pool import Batch, Feed, Pool
@@ -34,9 +33,7 @@ from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
 from raydr.noise.perplexity import perplexities
 from raydr.seeding import query_rng, stable_hash64
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 
 if TYPE_CHECKING:
     import torch
@@ -172,10 +169,7 @@ class MeasureFolds:
     def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
         import torch
 
-        from raydr.models.pair_scoring import DualEncoderScorer
-
-        scorer = self.job.scorings[fold].open()
-        assert isinstance(scorer, DualEncoderScorer)
+        scorer = self.job.scorings[fold].open_retriever()
         row_N = pairs.row_N if self.job.is_held_out else pairs.row_N[self.fold_N == fold]
         rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
         lacking = min(MIN_POOL_SIZE - len(np.unique(pairs.content_N)), len(self.corpus))

@@ -16,24 +16,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact, trainers
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts.context import Context, trainers
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.dataset import declare_corpus
 from raydr.artefacts.train_progress import show_history, training_here, training_on_ray
 from raydr.component import Neutral
 from raydr.console import warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers, trains_here
 from raydr.errors import ConfigError
 from raydr.losses.nce import NCE
 from raydr.models.checkpoint_settings import replaced
 from raydr.models.config import ModelConfig
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder, publish_files
+from raydr.store import Artifact, Building, Folder
+from raydr.store.folder import publish_files
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
 from raydr.training.reports import Watcher

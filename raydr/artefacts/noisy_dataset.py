@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 
 from raydr.artefacts.declaration import artefact
 from raydr.console import show_summary
+from raydr.data import Corpus, Dataset
 from raydr.data.config import NoiseInjectionConfig
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
 from raydr.data.noise_injection import (
     CleanSplit,
     inject_false_negatives,
@@ -25,10 +24,7 @@ from raydr.distributed.pool import Pool
 from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import join_passage
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: What becomes of judgments that are not replaced.
 _CHANGES = {"judged": "taken as right", "false_negatives": "planted as negatives"}
@@ -70,11 +66,10 @@ def inject_noise(
         ``noise``, ``share`` and ``split`` as asked for, ``eligible_queries``, ``noisy_queries`` and ``noisy_rows``.
 
     Raises:
-        DataError: the data set has no such split, injected noise already, was made with another corpus, or
-            nothing that this kind of noise can be made of.
+        DataError: the data set has no such split, injected noise already, or nothing that this kind of noise can be
+            made of.
     """
     data = Dataset(dataset)
-    data.require_corpus(corpus)
     done = sorted(making.done)
     parts, counts = pool.run(_make, settings, seed, split, data, Corpus(corpus), making.folder, done)
     making.done.update(parts)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgeWorker, PairsWorker
-from raydr.artefacts.verdict_tables import Earlier
+from raydr.artefacts.judged import Earlier
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
 from raydr.data.tables import pairs_of, places_of

@@ -16,9 +16,8 @@ from pathlib import Path
 from raydr.component import Config
 from raydr.errors import ArtifactError
 from raydr.evaluation.config import FUSED
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact, Folder
 from raydr.store.filesystems import require_reachable
-from raydr.store.folder import Folder
 from raydr.store.identity import COMMANDS, MANIFEST
 
 #: Names of systems that are compared, beside those a user gives.
@@ -55,16 +54,13 @@ class Places:
         """
         require_reachable(workdir)
         places = cls(Folder(workdir).absolute())
-        old = next((name for name in ("corpus", "dataset") if places._is_plain(name)), "")
-        if old:
+        plain = [name for name in ("corpus", "dataset") if (places.root / name).exists(MANIFEST)]
+        if old := next((name for name in plain if places.pointer(name) is None), ""):
             raise ArtifactError(
                 f"{places.root} was made by an earlier raydr: {old} is a folder there and not the name of an artefact. "
                 "Its artefacts cannot be used; set another workdir, or move this one away"
             )
         return places
-
-    def _is_plain(self, name: str) -> bool:
-        return (self.root / name).exists(MANIFEST) and not self.root.exists(f"{NAMES}/{name}.json")
 
     def folder(self, kind: str, key: str) -> Folder:
         """Where an artefact lies."""

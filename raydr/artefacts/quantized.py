@@ -14,17 +14,15 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact
+from raydr.artefacts.dataset import declare_corpus
 from raydr.component import Neutral
 from raydr.console import say
-from raydr.data.corpus import Corpus
+from raydr.data import Corpus
 from raydr.distributed.pool import Needs, Pool
 from raydr.models.encode_config import NUM_CALIBRATING
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder, publish_files
+from raydr.store import Artifact, Building, Folder
+from raydr.store.folder import publish_files
 
 #: Parts that they come from, at most: each may have to be fetched.
 _MOST_PARTS = 8

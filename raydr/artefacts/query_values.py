@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from raydr.artefacts.folds import SplitPairs
 from raydr.artefacts.run import Run, by_query
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.tables import of_queries, relevance_by_query
 from raydr.distributed.parts import write_table
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
@@ -18,9 +17,7 @@ from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.linking import GROUPINGS
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.noise.verdict_report import flagged_queries, read_actions
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Folder, Part
 
 #: measure → query id → value.
 Values = dict[str, dict[str, float]]

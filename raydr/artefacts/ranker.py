@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from raydr.artefacts.context import Context, trainers
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact, trainers
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.train_progress import show_history
 from raydr.component import Neutral
 from raydr.console import warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
-from raydr.data.partitions import Scope
+from raydr.data import Corpus, Dataset
+from raydr.data.parts import Scope
 from raydr.distributed.pool import Pool
 from raydr.distributed.worker_group import run_workers
 from raydr.errors import ConfigError
 from raydr.models.training_config import CrossEncoderTraining
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building
 from raydr.training.config import TrainConfig
 from raydr.training.ranker_config import CrossEncoderJob
 
@@ -51,7 +47,7 @@ def cross_encoder(
         dev_run: over the dev split, which it orders after each epoch; None if the last epoch is kept.
     """
     config, label = context.config, context.label(name)
-    checkpoint = context.facts.cross_encoder_checkpoint(settings.model) if start is None else ""
+    checkpoint = context.facts.checkpoint(settings.model) if start is None else ""
     if not settings.num_epochs:
         return start or save_cross_encoder.node(
             label, settings=settings, predicts=settings.predicts, checkpoint=checkpoint
@@ -131,7 +127,6 @@ def train_cross_encoder(
         TrainingError: training broke off; the same command goes on from the last checkpoint.
     """
     data = Dataset(dataset)
-    data.require_corpus(corpus)
     _check_workers(settings, workers)
     if settings.num_hard_negatives and not (negatives or dataset).parts(f"negatives/{split}"):
         raise ConfigError(

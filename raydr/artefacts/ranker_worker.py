@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from raydr.artefacts.run import Run
 from raydr.data.examples import read_examples
-from raydr.data.schema import RUNS
-from raydr.data.tables import choose_queries, of_queries
+from raydr.data.tables import RUNS, choose_queries, of_queries
 from raydr.errors import DataError, ModelError
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.language_model import YesOrNo
 from raydr.models.precision import torch_dtype
 from raydr.models.training_config import CrossEncoderTraining
-from raydr.store.folder import Folder, publish_files
+from raydr.store import Folder
+from raydr.store.folder import publish_files
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.collectives import num_ranks_here
 from raydr.training.cross_encoder import CrossEncoderTrainer

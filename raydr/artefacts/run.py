@@ -23,16 +23,14 @@ import pyarrow.compute as pc
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import warn
-from raydr.data.fields import RowError, columns_of, number_of
 from raydr.data.parts import ArtifactView
-from raydr.data.schema import RUNS, read_parquet
+from raydr.data.rows import RowError, columns_of, number_of
+from raydr.data.tables import RUNS, read_parquet
 from raydr.distributed.parts import write_table
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building, Folder
 from raydr.store.filesystems import open_file
-from raydr.store.folder import Folder
 
 KIND = "run"
 _EXPECTED = "expected lines 'query_id Q0 passage_id rank score tag'"

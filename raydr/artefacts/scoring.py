@@ -10,17 +10,18 @@ import numpy as np
 
 from raydr.artefacts.folds import fold_of_texts
 from raydr.console import say
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, query_texts
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import query_texts
 from raydr.distributed.arithmetic import Arithmetic, require_device
 from raydr.distributed.pool import Pool
 from raydr.models.config import read_config
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.candidates import Candidates
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 if TYPE_CHECKING:
-    from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, PairScorer
+    from raydr.data.corpus import Texts
+    from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, IntArray, PairScorer
 
 #: Pairs that are scored together, about: a cross-encoder reads each anew, of which a killed worker loses one range; a
 #: retriever's texts are encoded once a range.
@@ -69,6 +70,10 @@ class Scoring:
         kind = reads if self.is_cross_encoder else DualEncoderScorer
         return kind(self.model.local_folder(), how.dtype, how.device, how.token_budget, self.num_threads)
 
+    def open_retriever(self) -> DualEncoderScorer:
+        """As :meth:`open`, where the model is a retriever."""
+        return cast("DualEncoderScorer", self.open())
+
 
 @dataclass(frozen=True)
 class CrossFittedScoring(Scoring):
@@ -87,11 +92,29 @@ class CrossFittedScoring(Scoring):
     split: str
 
     def open(self, probabilities: bool = True) -> PairScorer:
-        from raydr.models.pair_scoring import CrossFittedScorer
-
         each = [Scoring(model, self.arithmetic, self.num_threads) for model in (self.model, *self.others)]
         fold_of = fold_of_texts(self.folds, self.data, self.split)
         return CrossFittedScorer([scorer.open(probabilities) for scorer in each], fold_of)
+
+
+class CrossFittedScorer:
+    """Scores pairs by several models, each query by the one that has not seen it.
+
+    Args:
+        scorers: one a fold.
+        fold_of: the fold of a query, by its text; the first model scores what is in no fold, which none has seen.
+    """
+
+    def __init__(self, scorers: Sequence[PairScorer], fold_of: Mapping[str, int]) -> None:
+        self.scorers, self.fold_of = scorers, fold_of
+
+    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
+        fold_P = np.array([self.fold_of.get(query, 0) for query in queries], dtype=np.int64)[query_P]
+        scores_P = np.empty(len(query_P), dtype=np.float64)
+        for fold, scorer in enumerate(self.scorers):
+            mine_P = fold_P == fold
+            scores_P[mine_P] = scorer.score(queries, passages, query_P[mine_P], passage_P[mine_P])
+        return scores_P
 
 
 def scoring_of(pool: Pool, model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:

@@ -15,16 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from raydr.artefacts import Context, Node, artefact, index
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts import index
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node, artefact
 from raydr.artefacts.run import part_name, without_own_ids
 from raydr.artefacts.search_layout import Layout, plan_layout
 from raydr.component import Neutral
 from raydr.console import counted, progress_bar, say
 from raydr.data.embeddings import Embeddings
-from raydr.data.partitions import Scope, within
+from raydr.data.parts import Scope, within
 from raydr.distributed.cluster import stage_labels
 from raydr.distributed.failures import worker_errors
 from raydr.distributed.parts import RowRange, missing_parts, row_ranges, write_table
@@ -35,10 +33,7 @@ from raydr.indexing.faiss_backend import EXACT, make_index, uses
 from raydr.indexing.search import ShardSearcher, TopRows, merge, rank_top_rows
 from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
+from raydr.store import Artifact, Building, Folder, Part
 
 #: Batches that are being searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4
@@ -202,8 +197,11 @@ def search(
     todo = missing_parts(making, batches, "search")
     if todo:
         job = SearchJob(shards, encoded, settings, top_k, scope, skip_own_id, making.folder)
-        ranked_parts = _search_here(job, todo) if pool.here else _search_on_ray(job, pool, todo)
-        with progress_bar("search", total=sum(batch.rows for batch in todo.values()), unit="queries") as bar:
+        if pool.here:
+            ranked_parts = _search_here(job, todo)
+        else:
+            ranked_parts = _search_on_ray(job, plan_layout(settings, shards, pool), todo)
+        with worker_errors(), progress_bar("search", sum(batch.rows for batch in todo.values()), "queries") as bar:
             for name, part in ranked_parts:
                 # It is recorded on disk already.
                 making.done[name] = part
@@ -258,13 +256,7 @@ def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple
         yield name, merger.write(name, batch, holder.search(batch))
 
 
-def _search_on_ray(job: SearchJob, pool: Pool, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
-    layout = plan_layout(job.settings, job.shards, pool)
-    with worker_errors():
-        yield from _search_by_actors(job, todo, layout)
-
-
-def _search_by_actors(job: SearchJob, todo: Mapping[str, RowRange], layout: Layout) -> Iterator[tuple[str, Part]]:
+def _search_on_ray(job: SearchJob, layout: Layout, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
     import ray
 
     # An actor that dies is started again and asked again: what it does depends on its arguments only. A lost node is

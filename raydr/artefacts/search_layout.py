@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydr.console import counted, say
 from raydr.distributed.pool import Needs, Pool
@@ -23,8 +24,7 @@ _SCORE_BYTES = 2 * 2**30
 _SMALLEST_NODE = 8
 
 
-@dataclass(frozen=True)
-class GpuNode:
+class GpuNode(NamedTuple):
     """A GPU, and the FAISS beside it."""
 
     faiss_has_cuda: bool

@@ -16,16 +16,14 @@ from dataclasses import dataclass, replace
 from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
 from raydr.data.inputs import checksum, short_names
-from raydr.data.line_ranges import ALL_LINES, count_lines, line_ranges, piece_starts
-from raydr.data.quarantine import check_allowed
+from raydr.data.lines import ALL_LINES, count_lines, line_ranges, piece_starts
 from raydr.data.readers.base import Reader, Source, Target
+from raydr.data.rows import check_allowed
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError, RaydrError
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
+from raydr.store import Artifact, Building, Folder
 from raydr.store.filesystems import FileDetails
-from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 
 QUARANTINE = "quarantine.jsonl"
@@ -136,7 +134,7 @@ def read_sources(
             for at in sources.of(target)
         ],
     )
-    todo = [staged for staged in wanted if not _is_read(making, staged)]
+    todo = [staged for staged in wanted if not ((record := staged.record()) and record.is_complete(making.done))]
     if len(todo) < len(wanted):
         say(f"{len(wanted) - len(todo)} of {len(wanted)} pieces were read before; reading the other {len(todo)}")
     errors: list[str] = []
@@ -175,11 +173,6 @@ def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
         ranges = [ALL_LINES] if of_file is None else line_ranges(of_file, file.part_rows)
         divided += [replace(file, source=replace(file.source, lines=at), piece=n) for n, at in enumerate(ranges)]
     return divided
-
-
-def _is_read(making: Building, staged: StagedSource) -> bool:
-    record = staged.record()
-    return record is not None and record.is_complete(making.done)
 
 
 def _read_source(staged: StagedSource) -> Iterator[int | str | None]:

@@ -16,25 +16,22 @@ or whether a pair was mismatched on purpose. It is null without injected noise.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
-from raydr.artefacts.context import Context, encoders
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts import Context, Node, artefact, encoders
+from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.judge_workers import JudgeJob, JudgeNegatives, JudgePairs, JudgeWorker, ReadPairs, decide_pairs
+from raydr.artefacts.judged import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.artefacts.people_decisions import DecideNegatives, DecidePairs, warrant
 from raydr.artefacts.scoring import PAIRS_ENCODED, PAIRS_READ, CrossFittedScoring, Scoring, scoring_of
-from raydr.artefacts.verdict_tables import DETECTION, MEASURES, VERDICTS, open_earlier
 from raydr.component import Neutral
 from raydr.console import say, show_summary, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
+from raydr.data import Corpus, Dataset
+from raydr.data.tables import read_parquet
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.parts import feed_parts, range_items
 from raydr.distributed.pool import Feed, Pool
-from raydr.errors import ConfigError, DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import inconclusive
 from raydr.noise.decisions import Label
@@ -42,11 +39,10 @@ from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.verdict_report import reason_for_doubt, summarize_verdicts
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 from raydr.store.identity import fingerprint_of
 
+_NONE: Mapping[Any, Any] = MappingProxyType({})
 #: Training pairs judged together, whose vectors are held at once.
 _RANGE_PAIRS = 5_000
 
@@ -73,13 +69,12 @@ def verdicts(
     config, measured = context.config, "margins" in reads
     asks_model = bool(reads) and not measured
     settled = context.facts.settled(judge, split) if isinstance(judge, DecisionsReader) else None
-    return give_verdicts.node(
+    return judge_labels.node(
         f"{context.place}judge-{judge.name}-{split}",
-        dataset=declare_dataset(context),
-        corpus=declare_corpus(context),
+        **declare_data(context),
         negatives=negatives,
         earlier=earlier,
-        **{"models": {}} | dict(reads),
+        **reads,
         judge=judge,
         split=split,
         seed=config.seed if isinstance(judge, SampleJudge) and not measured else 0,
@@ -100,12 +95,12 @@ def _num_judged(of: Any) -> int:
 
 
 @artefact("verdicts", version=4, rows=_num_judged)
-def give_verdicts(
+def judge_labels(
     making: Building,
     pool: Pool,
     dataset: Artifact,
     corpus: Artifact,
-    models: Mapping[str, Artifact],
+    models: Mapping[str, Artifact] = _NONE,
     model: Artifact | None = None,
     folds: Artifact | None = None,
     margins: Artifact | None = None,
@@ -117,49 +112,9 @@ def give_verdicts(
     seed: int = 0,
     measures: Sequence[str] = (),
     decisions: str = "",
-    settled: Annotated[Mapping[Label, bool], Neutral],
+    settled: Annotated[Mapping[Label, bool], Neutral] = _NONE,
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic | None = None,
-) -> dict[str, Any]:
-    """Judge by the model that the judge needs, see :func:`judge_labels`.
-
-    Args:
-        making, pool, dataset, corpus, margins, negatives, earlier, judge, split, seed, settled, settings: see there.
-        models: models by the fold that they have not seen; each query is judged by that of its fold.
-        model: scoring model, if there are no ``models``.
-        folds: fold of each query.
-        measures: names of the judge's measures.
-        decisions: checksum of settled decisions.
-        arithmetic: arithmetic of the scores.
-    """
-    scoring: Scoring | None = None
-    if arithmetic is not None:
-        first, *others = [model] if model is not None else list(models.values())
-        scoring = scoring_of(pool, first, settings, arithmetic)
-        if folds is not None:
-            queries = Dataset(dataset)
-            scoring = CrossFittedScoring(**vars(scoring), others=tuple(others), folds=folds, data=queries, split=split)
-    return judge_labels(
-        making, pool, dataset, corpus, judge=judge, split=split, seed=seed, settings=settings, scoring=scoring,
-        negatives=negatives, margins=margins, settled=settled, earlier=earlier,
-    )  # fmt: skip
-
-
-def judge_labels(
-    making: Building,
-    pool: Pool,
-    dataset: Artifact,
-    corpus: Artifact,
-    *,
-    judge: Judge,
-    split: str,
-    seed: int,
-    settings: EncodeConfig,
-    scoring: Scoring | None,
-    negatives: Artifact | None,
-    margins: Artifact | None = None,
-    settled: Mapping[Label, bool] | None = None,
-    earlier: Artifact | None = None,
 ) -> dict[str, Any]:
     """Judge each candidate negative of a split, or each annotated pair, by the judge's subject.
 
@@ -168,24 +123,28 @@ def judge_labels(
         pool: pool for the scores.
         dataset: queries, judgments, and the truth of injected noise.
         corpus: corpus of the passages.
+        models: models by the fold that they have not seen; each query is judged by that of its fold.
+        model: scoring model, if there are no ``models``; without both the miner's scores count.
+        folds: fold of each query.
+        margins: ``margins`` artefact that replaces a model.
+        negatives: whole ``negatives`` artefact to judge; None for judges of pairs.
+        earlier: ``verdicts`` of the judge before this one, whose sure verdicts are skipped.
         judge: judge with its settings.
         split: split to judge.
         seed: seed of random samples.
-        settings: settings of the workers.
-        scoring: scoring by a cross-encoder or retriever, as the judge needs; None: the miner's scores.
-        negatives: whole ``negatives`` artefact to judge; None for judges of pairs.
-        margins: ``margins`` artefact that replaces a model.
+        measures: names of the judge's measures.
+        decisions: checksum of settled decisions.
         settled: whether each decided label is wrong, for judges that read decisions.
-        earlier: ``verdicts`` of the judge before this one, whose sure verdicts are skipped.
-
-    Raises:
-        ConfigError: negatives or a model are missing, or given but unused.
-        DataError: the inputs were not made for each other.
+        settings: settings of the workers.
+        arithmetic: arithmetic of the scores; None: no model is asked.
     """
     judged = Dataset(dataset)
-    judged.require_corpus(corpus)
-    _check(judge, split, judged, scoring, negatives, margins)
-    if scoring is not None:
+    scoring: Scoring | None = None
+    if arithmetic is not None:
+        first, *others = [model] if model is not None else list(models.values())
+        scoring = scoring_of(pool, first, settings, arithmetic)
+        if folds is not None:
+            scoring = CrossFittedScoring(**vars(scoring), others=tuple(others), folds=folds, data=judged, split=split)
         scoring.tell("judge")
     facts: dict[str, Any] = {"judge": judge.name, "settings": judge.model_dump(mode="json"), "subject": judge.subject}
     if margins is not None:
@@ -195,19 +154,14 @@ def judge_labels(
     else:
         before = None if earlier is None else pool.run(open_earlier, earlier, split)
         if before is not None and isinstance(judge, CalibratedJudge):
-            before, facts["detector"] = pool.run(warrant, before, judged, Corpus(corpus), judge, settled or {})
-        facts |= _score(
-            making,
-            pool,
-            JudgeJob(
-                judge, split, judged, Corpus(corpus), negatives, scoring, seed, making.folder, settled or {}, before
-            ),
-            settings,
-        )
+            before, facts["detector"] = pool.run(warrant, before, judged, Corpus(corpus), judge, settled)
+        inputs = (judged, Corpus(corpus), negatives, scoring)
+        job = JudgeJob(judge, split, *inputs, seed, making.folder, settled, before)
+        facts |= _score(making, pool, job, settings)
     names = sorted(name for name in making.done if name.startswith(f"{VERDICTS}/{split}/"))
     info: dict[str, Any] = facts | {"split": split} | pool.run(_summarize, judge, making.folder, names)
     if isinstance(judge, PeopleJudge):
-        info["decided"] = len(settled or {})
+        info["decided"] = len(settled)
     elif earlier is not None:
         assert isinstance(judge, SecondJudge)
         info |= {"after": judge.after, "before": earlier.rows(f"{VERDICTS}/{split}")}
@@ -240,35 +194,6 @@ def _worker(judge: Judge) -> tuple[type[JudgeWorker], int]:
     if judge.subject == "negatives":
         return JudgeNegatives, PAIRS_READ if reads_pairs else PAIRS_ENCODED
     return (JudgePairs, _RANGE_PAIRS) if isinstance(judge, SampleJudge) else (ReadPairs, PAIRS_READ)
-
-
-def _check(
-    judge: Judge,
-    split: str,
-    data: Dataset,
-    scoring: Scoring | None,
-    negatives: Artifact | None,
-    margins: Artifact | None,
-) -> None:
-    if (negatives is None) != (judge.subject == "pairs"):
-        raise ConfigError(
-            f"judge {judge.name} judges {judge.subject} and "
-            + ("needs negatives: mine some first" if negatives is None else "cannot judge negatives")
-        )
-    reads_pairs = judge.reads == "cross_encoder"
-    if scoring is None and judge.reads not in ("retriever", "earlier") and margins is None:
-        raise ConfigError(f"judge {judge.name} needs a model: it reads a {judge.reads.replace('_', ' ')}")
-    if scoring is not None and scoring.is_cross_encoder != reads_pairs:
-        raise ConfigError(
-            f"judge {judge.name} needs a {'cross-encoder' if reads_pairs else 'dual encoder'}, but the model at "
-            f"{scoring.model.folder} is none"
-        )
-    if split not in data.splits:
-        raise ConfigError(
-            f"the data set at {data.artifact.folder} has no split {split!r}; it has {', '.join(data.splits)}"
-        )
-    if negatives is not None and not negatives.parts(f"negatives/{split}"):
-        raise DataError(f"the negatives at {negatives.folder} have none of split {split!r}: mine that split first")
 
 
 def _summarize(judge: Judge, folder: Folder, names: list[str]) -> dict[str, Any]:

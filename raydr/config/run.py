@@ -26,13 +26,11 @@ from raydr.config.files import (
     refuse_data,
     with_anchored_checkpoints,
 )
-from raydr.config.judge import JudgeConfig
-from raydr.config.plan import PlanConfig
-from raydr.config.refresh import RefreshConfig
 from raydr.config.secrets import refuse_credentials, refuse_unwritable
+from raydr.config.sections import JudgeConfig, PlanConfig, RefreshConfig
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.inputs import absolute
-from raydr.data.partitions import PartitionConfig, Scope
+from raydr.data.parts import PartitionConfig, Scope
 from raydr.distributed.cluster import RayConfig
 from raydr.errors import ConfigError
 from raydr.evaluation.comparison import BenchmarkConfig
@@ -164,12 +162,10 @@ class RunConfig(Config):
     @model_validator(mode="after")
     def _variants_are_valid(self) -> RunConfig:
         for name in self.variants:
-            if not NAME.fullmatch(name):
-                raise ValueError(f"variants: {name!r} is not a name of letters, digits, '.', '_' and '-'")
-            if is_ranker(name):
-                raise ValueError(f"variants: {name!r} would be a cross-encoder (section ranker): take another name")
-            if name == FUSED:
-                raise ValueError(f"variants: {name!r} is what the section fuse makes: take another name")
+            _check_key("variants", name)
+            if is_ranker(name) or name == FUSED:
+                taken = "what the section fuse makes" if name == FUSED else "a cross-encoder (section ranker)"
+                raise ValueError(f"variants: {name!r} would be {taken}: take another name")
             with _place(f"variants.{name}"):
                 self.variant(name)
         return self
@@ -211,8 +207,7 @@ class RunConfig(Config):
             return {"refresh": self.refresh}
         arms = {}
         for name, changes in self.refresh.arms.items():
-            if not NAME.fullmatch(name):
-                raise ValueError(f"refresh.arms: {name!r} is not a name of letters, digits, '.', '_' and '-'")
+            _check_key("refresh.arms", name)
             with _place(f"refresh.arms.{name}"):
                 arms[name] = RefreshConfig.model_validate(merged(base, changes))
         return arms
@@ -321,6 +316,11 @@ class RunConfig(Config):
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _check_key(section: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{section}: {name!r} is not a name of letters, digits, '.', '_' and '-'")
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def _has_credentials(scheme: str, rest: str) -> bool:
 #: Settings whose texts become names: of files, of runs, of addresses.
 _NAMED = re.compile(
     r"(^|\.)(name|workdir|path|file|(passage_)?checkpoint|uri|experiment|registered_model|address|temp_dir)$"
-    r"|^data\.reader\.",
+    r"|^data\.reader\."
 )
 
 #: Bytes of a name in a folder and of a path, at most, as file systems have it.

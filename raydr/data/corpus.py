@@ -25,10 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from raydr.data.partitions import RowPool, partition_of
-from raydr.data.parts import ArtifactView, RowParts, as_numpy
+from raydr.data.parts import ArtifactView, RowParts, RowPool, as_numpy, partition_of
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 
 def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:

@@ -21,12 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.noise_injection import FALSE_NEGATIVE
-from raydr.data.partitions import partition_of
-from raydr.data.parts import ArtifactView
-from raydr.data.schema import BY_NAME, SplitTables, read_arrow
-from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
+from raydr.data.parts import ArtifactView, partition_of
+from raydr.data.tables import BY_NAME, SplitTables, of_queries, pairs_of, passages_by_query, read_arrow, relevant
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.store.folder import side_by_side
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from raydr.data.parts import ArtifactView, RowParts, offsets_of
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Embeddings(ArtifactView):
         self.dim = int(artifact.info["dim"])
         #: Fingerprints of the model that made the vectors, and of the corpus or data set that was encoded.
         self.model_fingerprint, self.source_fingerprint = str(artifact.info["model"]), str(artifact.info["source"])
-        #: The partition of each part, see :mod:`raydr.data.partitions`; empty where it has none.
+        #: The partition of each part, see :mod:`raydr.data.parts`; empty where it has none.
         self.partitions: list[str] = artifact.info.get("partitions") or [""] * len(self.part_names)
 
     def __len__(self) -> int:

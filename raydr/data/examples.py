@@ -7,6 +7,7 @@ result.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,10 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.partitions import RowPool, Scope, within
-from raydr.data.parts import offsets_of
-from raydr.data.schema import RANDOM_MINER, read_arrow, write_arrow
-from raydr.data.tables import passages_by_query, relevant
+from raydr.data.parts import RowPool, Scope, offsets_of, within
+from raydr.data.tables import RANDOM_MINER, passages_by_query, read_arrow, relevant, write_arrow
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.store.filesystems import writing
 from raydr.store.identity import fingerprint_of
 from raydr.store.node_cache import fetched
@@ -32,6 +31,7 @@ from raydr.version import __version__
 
 #: What is read of a candidate that may be drawn: the table may have a hundred million rows.
 _CANDIDATE_COLUMNS = ["query_id", "passage_id", "miner", "rank", "score", "positive_score", "weight"]
+_PLAIN = ("query_ids", "texts", "partitions", "positive_scores", "is_noise")
 _RAGGED = ("positives", "negatives", "scores", "weights", "forbidden")
 
 
@@ -48,15 +48,14 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def save(self, path: Path) -> None:
-        """Write the rows and the offsets beside each other."""
-        np.save(f"{path}.values.npy", self.values)
-        np.save(f"{path}.offsets.npy", self.offsets)
+    def column(self) -> pa.LargeListArray:
+        return pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.values))
 
     @classmethod
-    def map(cls, path: Path) -> Ragged:
-        """Map what :meth:`save` wrote."""
-        return cls(*(np.asarray(np.load(f"{path}.{part}.npy", mmap_mode="r")) for part in ("values", "offsets")))
+    def of(cls, column: pa.ChunkedArray) -> Ragged:
+        """View a mapped column of lists; nothing is copied."""
+        [chunk] = column.chunks
+        return cls(chunk.values.to_numpy(), chunk.offsets.to_numpy())
 
 
 @dataclass(frozen=True)
@@ -98,32 +97,21 @@ class Examples:
         """Return the corpus rows that random negatives of a query are drawn from."""
         return self.pools[self.partitions[at]]
 
-    def save(self, folder: Path) -> None:
-        """Write everything but the pools into a new folder."""
-        folder.mkdir()
-        for name in _RAGGED:
-            getattr(self, name).save(folder / name)
-        np.save(folder / "positive_scores.npy", self.positive_scores)
-        np.save(folder / "is_noise.npy", self.is_noise)
-        columns = {"query_id": self.query_ids, "text": self.texts, "partition": self.partitions}
-        write_arrow(pa.table(columns), str(folder / "queries.arrow"))
-        write_arrow(pa.table({"partition": pa.array(self.pools, pa.string())}), str(folder / "partitions.arrow"))
+    def save(self, path: Path) -> None:
+        """Write everything but the pools, of which the partitions, into a file for :meth:`map`."""
+        table = pa.table(
+            {name: getattr(self, name) for name in _PLAIN} | {name: getattr(self, name).column() for name in _RAGGED}
+        )
+        write_arrow(table.replace_schema_metadata({"partitions": json.dumps(list(self.pools))}), str(path))
 
     @classmethod
-    def map(cls, folder: Path, corpus: Corpus, scope: Scope) -> Examples:
+    def map(cls, path: str, corpus: Corpus, scope: Scope) -> Examples:
         """Map what :meth:`save` wrote; ids and texts of the queries are read."""
-        queries = read_arrow(str(folder / "queries.arrow"))
-        partitions = read_arrow(str(folder / "partitions.arrow"))["partition"].to_pylist()
-        ragged = {name: Ragged.map(folder / name) for name in _RAGGED}
-        return cls(
-            query_ids=queries["query_id"].to_pylist(),
-            texts=queries["text"].to_pylist(),
-            positive_scores=np.load(folder / "positive_scores.npy"),
-            pools=_pools(corpus, scope, partitions),
-            partitions=queries["partition"].to_pylist(),
-            is_noise=np.load(folder / "is_noise.npy"),
-            **ragged,
-        )
+        table = read_arrow(path)
+        columns: dict[str, Any] = {name: Ragged.of(table[name]) for name in _RAGGED}
+        columns |= {name: table[name].to_pylist() for name in ("query_ids", "texts", "partitions")}
+        columns |= {name: table[name].to_numpy() for name in ("positive_scores", "is_noise")}
+        return cls(**columns, pools=_pools(corpus, scope, json.loads(table.schema.metadata[b"partitions"])))
 
 
 def read_examples(
@@ -148,13 +136,13 @@ def read_examples(
     inputs = [artifact and artifact.manifest.digest for artifact in (data.artifact, corpus.artifact, mined)]
     key = fingerprint_of({"examples": __version__, "inputs": inputs, "split": split})
 
-    def join(folder: Path) -> None:
-        with writing(str(folder)):
-            load_examples(*data.training_tables(split, mined), corpus, scope).save(folder)
+    def join(path: Path) -> None:
+        with writing(str(path)):
+            load_examples(*data.training_tables(split, mined), corpus, scope).save(path)
 
-    folder = fetched(key, join)
+    path = fetched(f"{key}/examples.arrow", join)
     pa.default_memory_pool().release_unused()
-    return Examples.map(Path(folder), corpus, scope)
+    return Examples.map(path, corpus, scope)
 
 
 def _pools(corpus: Corpus, scope: Scope, of_split: Collection[str]) -> dict[str, RowPool]:

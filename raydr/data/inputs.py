@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from raydr.errors import DataError
+from raydr.store import Folder
 from raydr.store.filesystems import open_file, require_reachable, resolve_url
-from raydr.store.folder import Folder
 
 _CHUNK = 1 << 20
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -40,13 +39,9 @@ def count_leaks(data: Dataset, split: str, train_split: str) -> int:
     return len(find_leaks(data.queries(split)["text"].to_pylist(), texts)) if split in data.splits and texts else 0
 
 
-def count_duplicates(hashes: NDArray[np.uint64]) -> int:
-    """Count the passages with the content of an earlier passage.
-
-    >>> count_duplicates(np.array([5, 6, 5, 5], dtype=np.uint64))
-    2
-    """
-    return len(hashes) - len(np.unique(hashes))
+def count_duplicates(corpus: Corpus) -> int:
+    """Count the passages with the content of an earlier passage."""
+    return len(corpus) - len(np.unique(corpus.content_hashes(np.arange(len(corpus)))))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import ijson
 
 from raydr.data.lines import CHUNK, open_text
-from raydr.data.quarantine import BadRows
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 #: Stands for bytes that are not UTF-8: a code point that Unicode keeps out of texts.

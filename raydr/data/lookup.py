@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import hash_content, hash_strings, range_of
 from raydr.data.parts import RowParts
-from raydr.data.quarantine import Quarantine
-from raydr.data.schema import read_arrow, write_arrow
+from raydr.data.rows import Quarantine
 from raydr.data.staging import STAGING, Finished, write_bad_rows
+from raydr.data.tables import read_arrow, write_arrow
+from raydr.store import Folder, Part
 from raydr.store.building import forget_part, write_and_record
-from raydr.store.folder import Folder, side_by_side
-from raydr.store.identity import Part
+from raydr.store.folder import side_by_side
 
 #: A row on its way: hash of its id, its number as it was read, hash of its content.
 _HASHED = np.dtype([("id_hash", "<u8"), ("row", "<i8"), ("content_hash", "<u8")])

@@ -21,8 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.data.schema import NEGATIVES, to_table
-from raydr.data.tables import choose_queries, pairs_of, passages_by_query, relevant
+from raydr.data.tables import NEGATIVES, choose_queries, pairs_of, passages_by_query, relevant, to_table
 from raydr.errors import DataError
 from raydr.seeding import query_rng
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from raydr.data.fields import RowError
 from raydr.data.pairs import label_of
+from raydr.data.rows import RowError
 from raydr.errors import DataError
 
 #: Columns, and a column of lists of objects, by which tevatron's and DPR's records are known.

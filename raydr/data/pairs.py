@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from raydr.component import Config
-from raydr.data.fields import (
+from raydr.data.readers.base import Row
+from raydr.data.rows import (
     HIGHEST_GRADE,
     RowError,
     absent,
@@ -21,7 +22,6 @@ from raydr.data.fields import (
     passage_field,
     text_field,
 )
-from raydr.data.readers.base import Row
 
 Layout = Literal["columns", "sentence-transformers", "tevatron"]
 #: Ids of a query and of its passage.
@@ -92,7 +92,8 @@ def rows_of_pair(
     if layout == "tevatron":
         return _tevatron_rows(record, split, line)
     if layout == "sentence-transformers":
-        negatives = sorted((key for key in record if _NEGATIVE.fullmatch(key)), key=_negative_order)
+        numbers = {key: int(key.partition("_")[2] or 0) for key in record if _NEGATIVE.fullmatch(key)}
+        negatives = sorted(numbers, key=numbers.__getitem__)
         columns = PairColumns(query="anchor", negatives=negatives)
     return _column_rows(record, columns, split, graded, line)
 
@@ -128,10 +129,6 @@ def look_at_labels(
         highest = max(highest, label)
     graded = f"{file}: labels are whole and go up to {highest:g}: they are taken as grades of relevance"
     return True, graded if highest > 1 else ""
-
-
-def _negative_order(key: str) -> int:
-    return int(key.partition("_")[2] or 0)
 
 
 def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, graded: bool, line: int) -> Iterator[Row]:

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from raydr.data.inputs import absolute
 from raydr.data.pair_shape import pair_shape
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import PairsReader
 from raydr.data.recognition import split_in
-from raydr.data.schema import write_parquet
+from raydr.data.rows import BadRows
+from raydr.data.tables import write_parquet
 from raydr.errors import DataError
 from raydr.store.filesystems import writing
 

@@ -11,10 +11,10 @@ from typing import Any
 from raydr.data.inputs import absolute, exists, shown_files
 from raydr.data.lines import read_lines
 from raydr.data.pair_shape import DPR, pair_shape
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 #: First records that are read.
 _LOOKED_AT = 1000

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.leakage import find_leaks
-from raydr.data.quarantine import Quarantine
-from raydr.data.schema import TableName, read_arrow, to_table, write_arrow
+from raydr.data.rows import Quarantine
 from raydr.data.staging import Finished, write_bad_rows
-from raydr.data.tables import choose_queries
+from raydr.data.tables import TableName, choose_queries, read_arrow, to_table, write_arrow
+from raydr.store import Folder, Part
 from raydr.store.building import write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
 
 #: Rows of one part of judgments or negatives.
 _PART_ROWS = 100_000

@@ -20,13 +20,11 @@ import pyarrow as pa
 
 from raydr.component import Config
 from raydr.data.config import HoldOut
-from raydr.data.fields import content_id
-from raydr.data.quarantine import BadRow, BadRows
 from raydr.data.readers.base import Reader, Row, Source, Target
-from raydr.data.schema import TableName, to_table, write_arrow
+from raydr.data.rows import BadRow, BadRows, content_id
+from raydr.data.tables import TableName, to_table, write_arrow
+from raydr.store import Folder, Part
 from raydr.store.building import write_and_record
-from raydr.store.folder import Folder
-from raydr.store.identity import Part
 
 STAGING = "staging"
 #: Rows of a staged part of judgments or negatives.

@@ -1,15 +1,158 @@
-"""Tables of a data set: rows by the ids of their queries and passages, and queries chosen at random."""
+"""The Arrow tables that artefacts are made of: schemas, files, and rows by the ids of queries. All ids are strings.
+
+``passages`` and ``queries`` are memory-mapped Arrow files, so that any row can be read without loading the rest;
+``runs`` and ``verdicts`` are Parquet, because people open them with other tools.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from raydr.errors import DataError
 from raydr.seeding import stable_hash64
+
+TableName = Literal["passages", "queries", "qrels", "negatives"]
+#: The miner of negatives that a data set says were drawn at random; their ranks are of a list of their own.
+RANDOM_MINER = "source:random"
+#: Queries, judgments and negatives of one split.
+SplitTables = tuple[pa.Table, pa.Table, pa.Table]
+
+
+def _schema(*fields: pa.Field) -> pa.Schema:
+    return pa.schema(fields)
+
+
+PASSAGES = _schema(
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("title", pa.string(), nullable=False),
+    pa.field("text", pa.string(), nullable=False),
+    #: Where the row was read: a name relative to the source, and the line or record number in it.
+    pa.field("source", pa.string(), nullable=False),
+    pa.field("line", pa.int64(), nullable=False),
+)
+
+QUERIES = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("text", pa.string(), nullable=False),
+    #: Answer strings (or regular expressions), null where the data set has none.
+    pa.field("answers", pa.list_(pa.string())),
+    #: The partition that it is searched in, see :mod:`raydr.data.parts`; null if it has none.
+    pa.field("partition", pa.string()),
+    #: A kind of query that is evaluated by itself, null if the data set tells none.
+    pa.field("category", pa.string()),
+)
+
+QRELS = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("relevance", pa.int32(), nullable=False),
+    #: How the row was made noisy on purpose (``mismatched``), null if it is as the data set has it.
+    pa.field("noise", pa.string()),
+    #: The passage that stood here before noise was injected.
+    pa.field("original_passage_id", pa.string()),
+)
+
+NEGATIVES = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    #: Who proposed it: ``source:...`` for a data set's own, ``bm25``, ``ann``; ``pair`` for a dropped positive.
+    pa.field("miner", pa.string(), nullable=False),
+    pa.field("round", pa.int32(), nullable=False),
+    pa.field("rank", pa.int32(), nullable=False),
+    pa.field("score", pa.float32()),
+    #: Score of the query's annotated positive under the same miner, null if it was not retrieved.
+    pa.field("positive_score", pa.float32()),
+    #: Action of the judges: keep, drop, down_weight or relabel.
+    pa.field("action", pa.string(), nullable=False),
+    #: Weight on exp(score) in the denominator; 1 unless a judge lowered it.
+    pa.field("weight", pa.float32(), nullable=False),
+    #: ``false_negative`` where a known positive was planted on purpose.
+    pa.field("noise", pa.string()),
+)
+
+RUNS = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("rank", pa.int32(), nullable=False),
+    pa.field("score", pa.float32(), nullable=False),
+)
+
+VERDICTS = _schema(
+    pa.field("query_id", pa.string(), nullable=False),
+    pa.field("passage_id", pa.string(), nullable=False),
+    pa.field("judge", pa.string(), nullable=False),
+    pa.field("score", pa.float32(), nullable=False),
+    pa.field("action", pa.string(), nullable=False),
+    pa.field("weight", pa.float32(), nullable=False),
+    #: Whether the pair really is noise, where that is known.
+    pa.field("truth", pa.bool_()),
+)
+
+BY_NAME: dict[str, pa.Schema] = {
+    "passages": PASSAGES,
+    "queries": QUERIES,
+    "qrels": QRELS,
+    "negatives": NEGATIVES,
+    "absent": QRELS,
+    "dropped": NEGATIVES,
+    "trusted": QRELS,
+    "runs": RUNS,
+    "verdicts": VERDICTS,
+}
+
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "passages": {"title": "", "source": "", "line": 0},
+    "qrels": {"relevance": 1},
+    "negatives": {"round": 0, "action": "keep", "weight": 1.0},
+    "dropped": {"round": 0, "rank": 0, "action": "drop", "weight": 1.0},
+}
+
+
+def to_table(name: TableName | str, rows: Iterable[dict[str, Any]]) -> pa.Table:
+    """Convert rows (dicts) to a table of the named schema; absent optional columns become their default or null.
+
+    >>> to_table("qrels", [{"query_id": "q", "passage_id": "p"}]).to_pylist()[0]["relevance"]
+    1
+    """
+    schema = BY_NAME[name]
+    defaults = _DEFAULTS.get(name, {})
+    listed = list(rows)
+    columns = [pa.array([row.get(f.name, defaults.get(f.name)) for row in listed], type=f.type) for f in schema]
+    table = pa.Table.from_arrays(columns, schema=schema)
+    for field, column in zip(schema, table.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise DataError(f"column {field.name} of table {name} has {column.null_count} rows without a value")
+    return table
+
+
+def write_arrow(table: pa.Table, path: str) -> None:
+    """Write one uncompressed Arrow file of one record batch, ready for memory mapping."""
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+
+
+def read_arrow(path: str) -> pa.Table:
+    """Memory-map an Arrow file written by :func:`write_arrow`; nothing is copied."""
+    with pa.memory_map(path) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def write_parquet(table: pa.Table, path: str) -> None:
+    # Passage ids and scores hardly repeat: a dictionary of them costs time and makes the file larger.
+    repeating = [name for name in table.column_names if name not in ("passage_id", "score")]
+    pq.write_table(table, path, compression="zstd", use_dictionary=repeating)
+
+
+def read_parquet(path: str, columns: list[str] | None = None) -> pa.Table:
+    return pq.read_table(Path(path), columns=columns, partitioning=None)
 
 
 def of_queries(table: pa.Table, query_ids: Iterable[str] | pa.Array | pa.ChunkedArray) -> pa.Table:

@@ -1,16 +1,92 @@
-"""Run all checks on the evidence, and rank causes."""
+"""Diagnosis of a training: the interface of its checks, running all of them, and ranking causes.
+
+Severities are shares, so that they are comparable.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from typing import Any, ClassVar, Literal, get_args
 
-from raydr.component import build
-from raydr.diagnosis import intervals
-from raydr.diagnosis.checks.base import Check, Finding, Level, Rank
-from raydr.diagnosis.evidence import BM25_CUT, UNTRAINED, Evidence
+from pydantic import TypeAdapter
+
+from raydr.component import Component, build
+from raydr.diagnosis.evidence import BM25_CUT, UNTRAINED, BoolArray, Evidence, mean_of, share_of
 from raydr.evaluation.significance import Interval
+
+#: A finding is a fault if, with 97.5 % confidence, at least this share is affected.
+FAULT = 0.1
+#: Smaller findings are not reported.
+_NOTE = 0.02
+#: ``fault``: reported as a cause; ``note``: present, but too small to explain much.
+Level = Literal["fault", "note", "ok"]
+#: A cause; an explanation only if there is no cause; an effect of causes; a failure without explanation.
+Rank = Literal["cause", "otherwise", "symptom", "unexplained"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of a check of a training.
+
+    Args:
+        check: name of the check.
+        severity: lower end of the 95 % interval of the affected share of queries, pairs or the measure, in [0, 1].
+        observation: observation, with numbers.
+        settings: settings that remedy it, in the form of ``--set``; may be empty.
+        advice: further remedies or remarks, as text.
+        rank: rank of the check.
+    """
+
+    check: str
+    severity: float
+    observation: str
+    settings: tuple[str, ...]
+    advice: str
+    rank: Rank = "cause"
+
+    @property
+    def remedy(self) -> str:
+        """Settings and advice as text."""
+        return " ".join(filter(None, (*self.settings, self.advice)))
+
+    @property
+    def level(self) -> Level:
+        if self.severity >= FAULT:
+            return "fault"
+        return "note" if self.severity >= _NOTE else "ok"
+
+
+class Check(Component):
+    """Base of the checks; subclasses implement :meth:`examine`."""
+
+    package: ClassVar[str] = "raydr.diagnosis.checks"
+    kind: ClassVar[str] = "check"
+    compares: ClassVar[str]
+    """Compared quantities."""
+
+    needs: ClassVar[str]
+    """Missing input, if the check could not run."""
+
+    rank: ClassVar[Rank] = "cause"
+
+    @abstractmethod
+    def examine(self, evidence: Evidence) -> Finding | None:
+        """Return the finding; None if the needed evidence was not measured."""
+
+    def finding(
+        self, severity: float, text: str, *settings: str, advice: str = "", rank: Rank | None = None
+    ) -> Finding:
+        """Return a finding of this check, with its severity clipped to [0, 1]."""
+        return Finding(self.name, min(1.0, max(0.0, float(severity))), text, settings, advice, rank or self.rank)
+
+
+def worst(hits: Mapping[str, BoolArray]) -> tuple[str, Interval]:
+    """Return the group with the largest lower end of the affected share."""
+    shares = {what: share_of(hit_N) for what, hit_N in hits.items()}
+    what, most = max(shares.items(), key=lambda item: (bool(item[1].mean), item[1].low))
+    return what, most if most.mean else Interval(0.0, 0.0, most.high)
 
 
 @dataclass(frozen=True)
@@ -52,12 +128,7 @@ class Diagnosis:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Diagnosis:
-        findings = (
-            {name: value for name, value in row.items() if name != "level"} | {"settings": tuple(row["settings"])}
-            for row in value["findings"]
-        )
-        means = {name: {key: Interval(*bounds) for key, bounds in value[name].items()} for name in ("scores", "gains")}
-        return cls(**{**value, **means, "findings": tuple(Finding(**finding) for finding in findings)})
+        return TypeAdapter(cls).validate_python(value)
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
@@ -66,13 +137,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     examined = {check.name: check.examine(evidence) for check in checks}
     rr = {reader: values for reader, values in evidence.held_out.items() if reader != BM25_CUT}
     before = rr.get(UNTRAINED)
-    gains = {} if before is None else {reader: intervals.mean(values - before) for reader, values in rr.items()}
+    gains = {} if before is None else {reader: mean_of(values - before) for reader, values in rr.items()}
     gains.pop(UNTRAINED, None)
     return Diagnosis(
         evidence.split,
         len(next(iter(rr.values()), ())),
         evidence.num_ranked,
-        {reader: intervals.mean(values) for reader, values in rr.items()},
+        {reader: mean_of(values) for reader, values in rr.items()},
         gains,
         tuple(sorted(filter(None, examined.values()), key=_order)),
         {check.name: check.compares for check in checks},

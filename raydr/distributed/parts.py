@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from raydr.console import progress_bar, say
-from raydr.data.schema import write_arrow, write_parquet
+from raydr.data.tables import write_arrow, write_parquet
 from raydr.distributed.pool import SINGLE_CPU, Batch, Feed, Needs, Pool
 from raydr.errors import ArtifactError
 from raydr.store.artifact import Artifact

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.embeddings import Encodings, VectorSets
-from raydr.data.schema import RUNS
+from raydr.data.tables import RUNS
 from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import EXACT, FaissError, configure_search, has_cuda, load_faiss
 from raydr.indexing.shards import IndexShards

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus, Texts
 from raydr.data.embeddings import Encodings
-from raydr.data.partitions import check_partition
+from raydr.data.parts import check_partition
 from raydr.errors import ConfigError, FingerprintError
 from raydr.evaluation.config import FuseConfig
 from raydr.evaluation.fusion import Evidence, Ranked

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from raydr.component import build
 from raydr.data.embeddings import VectorSets, sets_of
 from raydr.data.parts import ArtifactView, RowParts
-from raydr.data.schema import read_arrow
+from raydr.data.tables import read_arrow
 from raydr.errors import ArtifactError
 from raydr.indexing.faiss_backend import load_faiss
 from raydr.models.scores.base import ScoreFunction
@@ -74,7 +74,7 @@ class IndexShards(ArtifactView):
         self.scored_from_codes = info.get("vectors") == "codes"
         #: Fingerprints of the passages' model and corpus.
         self.model_fingerprint, self.corpus_fingerprint = str(info["model"]), str(info["corpus"])
-        #: Partition of each shard's passages, see :mod:`raydr.data.partitions`; empty without partitions.
+        #: Partition of each shard's passages, see :mod:`raydr.data.parts`; empty without partitions.
         self.partitions: list[str] = info.get("partitions") or [""] * self.num_shards
         ids = [ids_name(shard) for shard in range(self.num_shards)]
         rows = (artifact.manifest.parts[name].rows for name in ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -30,26 +29,6 @@ class PairScorer(Protocol):
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
         """Return scores, shape (P,), of the pairs (query_P[i], passage_P[i]), both positions in the lists."""
-
-
-class CrossFittedScorer:
-    """Scores pairs by several models, each query by the one that has not seen it.
-
-    Args:
-        scorers: one a fold.
-        fold_of: the fold of a query, by its text; the first model scores what is in no fold, which none has seen.
-    """
-
-    def __init__(self, scorers: Sequence[PairScorer], fold_of: Mapping[str, int]) -> None:
-        self.scorers, self.fold_of = scorers, fold_of
-
-    def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
-        fold_P = np.array([self.fold_of.get(query, 0) for query in queries], dtype=np.int64)[query_P]
-        scores_P = np.empty(len(query_P), dtype=np.float64)
-        for fold, scorer in enumerate(self.scorers):
-            mine_P = fold_P == fold
-            scores_P[mine_P] = scorer.score(queries, passages, query_P[mine_P], passage_P[mine_P])
-        return scores_P
 
 
 def pair_similarities(

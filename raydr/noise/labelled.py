@@ -16,9 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from raydr.data.fields import RowError, number_of
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import format_of, records_of
+from raydr.data.rows import BadRows, RowError, number_of
 from raydr.errors import DataError
 from raydr.negatives.terms import join_passage
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from raydr.component import Config
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.models.config import ModelConfig
 from raydr.models.training_config import OptimizerConfig
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray

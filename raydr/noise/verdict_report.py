@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raydr.data.schema import VERDICTS, read_parquet
+from raydr.data.tables import VERDICTS, read_parquet
 from raydr.noise.detection_report import report_detection
 from raydr.noise.judges.base import FloatArray, Judge, Verdicts
 from raydr.noise.judges.margin import MarginRule

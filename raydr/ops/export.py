@@ -1,30 +1,35 @@
-"""Exports for other programs: the data set with its negatives, and the model with its model card."""
+"""Exports for other programs: the data set with its negatives, and the model with its model card.
+
+The card is the README that the hub reads; ``model_card.md`` is the template of its text.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from raydr.artefacts.evaluation import load_result
 from raydr.artefacts.places import Places
 from raydr.console import say, show_summary
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.distributed.parts import make_parts, total_counts
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
-from raydr.models.config import read_config
+from raydr.models.config import SIDES, ModelConfig, read_config
 from raydr.noise.chain import STRENGTH
-from raydr.pages.model_card import CardFacts, model_card
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, begin, record_part
-from raydr.store.folder import Folder, write_part
-from raydr.store.identity import MANIFEST, Identity, Part
+from raydr.pages.evaluation import EvaluationResult, Table, legend, measure_rows
+from raydr.store import Artifact, Building, Folder, Identity, Part
+from raydr.store.building import begin, record_part
+from raydr.store.folder import write_part
+from raydr.store.identity import MANIFEST
 
 
 def export(
@@ -186,3 +191,93 @@ def _input(places: Places, model: Artifact, kind: str) -> Artifact | None:
     key = model.manifest.identity.inputs.get(kind, "")
     folder = places.folder(kind, key)
     return Artifact.open(folder, kind) if key and folder.exists(MANIFEST) else None
+
+
+_TEMPLATE = Path(__file__).with_name("model_card.md")
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """The content of a model card.
+
+    Args:
+        name: name of the model, with that of its run.
+        system: the model's name in evaluations.
+        model: settings by which it turns texts into vectors.
+        base_model: its checkpoint on the hub; empty if that was a folder.
+        data_set: its training data on the hub; empty if they are not there.
+        settings: settings and inputs that decide the weights.
+        training: counters of the training; empty for a checkpoint that was not trained.
+        results: the evaluations that the model took part in.
+        noise: sentences on noise in its training data.
+        made_by: version of raydr, time and name in the run.
+    """
+
+    name: str
+    system: str
+    model: ModelConfig
+    base_model: str
+    data_set: str
+    settings: Mapping[str, Any]
+    training: Mapping[str, Any]
+    results: Sequence[EvaluationResult]
+    noise: Sequence[str]
+    made_by: str
+
+    @property
+    def is_late_interaction(self) -> bool:
+        return all(self.model.vectors(side).kind == "tokens" for side in SIDES)
+
+
+def model_card(facts: CardFacts) -> str:
+    """Return the README: a YAML block that the hub reads, and Markdown."""
+    from huggingface_hub import ModelCard
+
+    card = ModelCard.from_template(
+        _metadata(facts),
+        template_path=str(_TEMPLATE),
+        facts=facts,
+        late=facts.is_late_interaction,
+        sides=SIDES,
+        figures=[(result, legend(result), _markdown(measure_rows(result))) for result in facts.results],
+        settings=yaml.safe_dump(dict(facts.settings), sort_keys=False, allow_unicode=True),
+    )
+    return f"{card}\n"
+
+
+def _metadata(facts: CardFacts) -> Any:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    in_pylate = facts.is_late_interaction and facts.model.similarity == "cosine"
+    results = [
+        EvalResult(
+            task_type="information-retrieval",
+            task_name="Information Retrieval",
+            dataset_type=facts.data_set or "unknown",
+            dataset_name=f"{facts.name}, {result.split}",
+            dataset_split=result.split,
+            metric_type=summary.measure,
+            metric_name=summary.measure,
+            metric_value=round(summary.mean, 5),
+        )
+        for result in facts.results
+        for summary in result.summaries
+        if summary.system == facts.system
+    ]
+    kinds = ["ColBERT", "PyLate"] if in_pylate else ["dense"]
+    return ModelCardData(
+        library_name="PyLate" if in_pylate else "sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "feature-extraction", "raydr", *kinds],
+        base_model=facts.base_model or None,
+        datasets=[facts.data_set] if facts.data_set else None,
+        model_name=facts.name if results else None,
+        eval_results=results or None,
+    )
+
+
+def _markdown(table: Table) -> str:
+    columns, rows = table
+    # A star would begin an emphasis.
+    lines = [columns, ["---"] * len(columns), *([cell.replace("*", r"\*") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

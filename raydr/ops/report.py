@@ -16,19 +16,16 @@ from raydr.artefacts.places import Places
 from raydr.artefacts.run import Run, by_query
 from raydr.config.run import RunConfig
 from raydr.console import show_summary, warn
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, positives_of, query_texts
-from raydr.data.schema import read_parquet
-from raydr.data.tables import of_queries
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import positives_of, query_texts
+from raydr.data.tables import of_queries, read_parquet
+from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, number
-from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
-from raydr.pages.ranker import RankerRecord
 from raydr.pages.run import ModelRecord, RunRecord, run_page
 from raydr.pipeline.forecast import read_forecast
 from raydr.pipeline.running import read_times
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 from raydr.store.identity import COMMANDS, MANIFEST
 
 #: The page, in the working folder.
@@ -60,7 +57,7 @@ def write_report(config: RunConfig, places: Places) -> str:
         ],
         audits=[(audit.load_result(made), f"audits/{name}/{audit.REPORT}") for name, made in audits],
         verdicts=[(name, artifact.info) for name, artifact in named("verdicts", "verdicts")],
-        rankers=[RankerRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
+        rankers=[ModelRecord(name, artifact.info) for name, artifact in named("models", "cross_encoder")],
         plan=_plan_record(root),
         pages=_other_pages(places),
         browsers=browsers,
@@ -124,7 +121,7 @@ def _model_record(name: str, model: Artifact) -> ModelRecord:
         [str(train.get("loss", {}).get("name", "nce" if train else ""))]
         + ["pair detection"] * bool(model.parts("detection"))
     )
-    return ModelRecord(name, settings, model.info, _histogram(name, model))
+    return ModelRecord(name, model.info, settings, _histogram(name, model))
 
 
 def _histogram(name: str, model: Artifact) -> bytes | None:

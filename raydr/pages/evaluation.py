@@ -59,7 +59,10 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
                 worse, better = better, worse
             ahead.setdefault((comparison.measure, better), []).append(letters[worse])
     rows = []
-    for measure, summaries in _by_measure(result).items():
+    by_measure: dict[str, list[MeasureSummary]] = {}
+    for summary in result.summaries:
+        by_measure.setdefault(summary.measure, []).append(summary)
+    for measure, summaries in by_measure.items():
         best = max(summary.mean for summary in summaries)
         row = [measure, number(summaries[0].num_queries)]
         for summary in summaries:
@@ -259,13 +262,6 @@ def evaluation_section(page: Page, result: EvaluationResult, picture: bytes) -> 
     page.picture(picture, f"means over queries with {result.confidence:.0%} bootstrap intervals")
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
-
-
-def _by_measure(result: EvaluationResult) -> dict[str, list[MeasureSummary]]:
-    by_measure: dict[str, list[MeasureSummary]] = {}
-    for summary in result.summaries:
-        by_measure.setdefault(summary.measure, []).append(summary)
-    return by_measure
 
 
 def p_text(p: float) -> str:

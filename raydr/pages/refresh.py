@@ -11,7 +11,7 @@ from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.evaluation import mean_with_interval, narrow, telling_measure
 from raydr.pages.figure import grid, look_of_line, looks_of
 from raydr.pages.html import ABSENT, Page, number
-from raydr.pages.ranker import RankerRecord, ranker_section
+from raydr.pages.run import ModelRecord, ranker_section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ class RoundResult:
     seconds: dict[str, float]
     folders: dict[str, str]
     fingerprints: dict[str, str]
-    ranker: RankerRecord | None = None
+    ranker: ModelRecord | None = None
 
     def measure(self, split: str, label: str) -> MeasureSummary | None:
         return next((summary for summary in self.measures.get(split, []) if summary.measure == label), None)

@@ -1,17 +1,16 @@
-"""The page of a run: its trainings, detections of mismatched pairs, evaluations, audits and verdicts."""
+"""The page of a run: its trainings, rankers, detections of mismatched pairs, evaluations, audits and verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydr.noise.audit_result import AuditResult
 from raydr.pages.audit import KNOWN_LEGEND
-from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, evaluation_section, headline
+from raydr.pages.evaluation import EvaluationResult, Table, bar_plot, comparison_rows, evaluation_section, headline
 from raydr.pages.figure import curves
-from raydr.pages.html import Page, QueryBrowser, number
-from raydr.pages.ranker import RankerRecord, ranker_section
+from raydr.pages.html import ABSENT, Page, QueryBrowser, number
 
 #: Quantities of a detection that are drawn by epoch, with their names in the picture.
 DETECTION_CURVES = {"precision": "precision", "recall": "recall", "auroc": "AUROC", "share_flagged": "share flagged"}
@@ -23,15 +22,15 @@ class ModelRecord:
 
     Args:
         name: of the model.
+        info: of its manifest; a retriever that was not trained has no ``history``.
         settings: loss and detection of its training, for a table.
-        info: of its manifest; a model that was not trained has no ``history``.
         histogram: picture of its last detection of mismatched pairs; None without a detection.
     """
 
     name: str
-    settings: str
-    info: dict[str, Any]
-    histogram: bytes | None
+    info: Mapping[str, Any]
+    settings: str = ""
+    histogram: bytes | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -39,12 +38,23 @@ class ModelRecord:
         return rows
 
     def points(self, metric: str) -> list[tuple[float, float]]:
-        """Return a metric by epoch, from 1; epochs without it are left out."""
-        return [(row["epoch"] + 1, row["metrics"][metric]) for row in self.history if metric in row["metrics"]]
+        """Return a metric by epoch, from 1; epochs without it are left out.
+
+        Epoch 0 has the dev measure of the run that a ranker orders.
+        """
+        before = [(0.0, value) for name, value in self.info.get("dev", {}).items() if name == metric]
+        rows = [(row["epoch"] + 1.0, row["metrics"]) for row in self.history]
+        return before + [(epoch, metrics[metric]) for epoch, metrics in rows if metric in metrics]
 
     @property
     def dev_measures(self) -> list[str]:
         return sorted({name for row in self.history for name in row["metrics"] if name.startswith("dev ")})
+
+    @property
+    def chosen(self) -> int | None:
+        """The epoch that became the model, from 0; None if it was not trained."""
+        best: int | None = self.info.get("best_epoch")
+        return best if best is not None or not self.history else self.history[-1]["epoch"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ class RunRecord:
     evaluations: Sequence[tuple[EvaluationResult, str]]
     audits: Sequence[tuple[AuditResult, str]]
     verdicts: Sequence[tuple[str, dict[str, Any]]]
-    rankers: Sequence[RankerRecord] = ()
+    rankers: Sequence[ModelRecord] = ()
     plan: tuple[str, list[str], list[list[str]]] | None = None
     pages: Sequence[tuple[str, str]] = ()
     browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
@@ -125,16 +135,8 @@ def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
 
 
 def _training_section(page: Page, models: Sequence[ModelRecord], systems: Sequence[str]) -> None:
-    columns = [
-        "model",
-        "trained with",
-        "queries",
-        "epochs",
-        "best epoch",
-        "dev in the best epoch",
-        "last loss",
-        "dtype",
-    ]
+    columns = ["model", "trained with", "queries", "epochs", "best epoch"]
+    columns += ["dev in the best epoch", "last loss", "dtype"]
     rows = []
     for model in models:
         best = model.info.get("best_epoch")
@@ -192,3 +194,64 @@ def _share(detection: dict[str, Any]) -> str:
 
 def _quality(detection: dict[str, Any]) -> list[str]:
     return [number(_known(detection, key), ".3f") for key in ("precision", "recall", "auroc")]
+
+
+_COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
+_LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."
+
+
+def ranker_section(page: Page, rankers: Sequence[ModelRecord], evaluations: Sequence[EvaluationResult] = ()) -> None:
+    """Add a section on rankers to a page, if there is a ranker or a reranked run.
+
+    Args:
+        page: the page.
+        rankers: each has a row in the table of trainings, remarks and curves.
+        evaluations: their comparisons of a reranked run with the run that it orders are shown.
+    """
+    reranked = [pairs for evaluation in evaluations if (pairs := _reranked(evaluation)).comparisons]
+    if not (rankers or reranked):
+        return
+    page.heading("Rankers")
+    if rankers:
+        _trainings(page, rankers)
+    for pairs in reranked:
+        caption = f"reranked, {pairs.split}: difference to the run that is ordered; p (Holm) is that of all pairs above"
+        page.table(caption, *comparison_rows(pairs))
+
+
+def _reranked(result: EvaluationResult) -> EvaluationResult:
+    """Keep the comparisons of reranked runs with the runs that they order."""
+    pairs = [
+        comparison for comparison in result.comparisons if comparison.system.rpartition("+")[0] == comparison.baseline
+    ]
+    return replace(result, comparisons=pairs)
+
+
+def _trainings(page: Page, rankers: Sequence[ModelRecord]) -> None:
+    page.table("trainings of rankers", _COLUMNS, map(_row, rankers)).note(_LEGEND)
+    for ranker in rankers:
+        for remark in ranker.info.get("remarks", []):
+            page.paragraph(f"{ranker.name}: {remark}.")
+    trained = [ranker for ranker in rankers if ranker.chosen is not None]
+    if any(len(ranker.info["history"]) > 1 for ranker in trained):
+        losses = {ranker.name: ranker.points("loss") for ranker in trained}
+        page.picture(curves(losses, "Loss of the rankers", "epoch", "mean loss of the epoch's steps"), "loss by epoch")
+    for measure in dict.fromkeys(name for ranker in trained for name in ranker.info["dev"]):
+        points = {ranker.name: ranker.points(measure) for ranker in trained if measure in ranker.info["dev"]}
+        title = f"{measure}, reranked"
+        picture = curves(points, title, "epoch", measure, mark_best=True, top=1.0)
+        page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
+
+
+def _row(ranker: ModelRecord) -> list[str]:
+    info, chosen = ranker.info, ranker.chosen
+    if chosen is None:
+        return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]
+    metrics = info["history"][chosen]["metrics"]
+    drawn = ((info["num_hard_negatives"], "mined"), (info["num_random_negatives"], "random"))
+    lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
+    dev = [f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items()]
+    # Non-breaking spaces keep the epochs in a line.
+    row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}", f"{metrics['loss']:.4f}"]
+    row += [", ".join(dev) or ABSENT, info["loss"], info.get("mined_by") or ABSENT, lists]
+    return [*row, number(info["num_examples"])]

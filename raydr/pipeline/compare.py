@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydr.artefacts import search
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node, search
 from raydr.artefacts.evaluation import PER_QUERY, evaluation
 from raydr.config.run import RunConfig
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: measure → query id → value.
 Values = Mapping[str, Mapping[str, float]]
@@ -54,10 +52,10 @@ class Compared:
         for summary in sorted(self.summaries, key=lambda entry: measures.index(entry.measure)):
             seeds = " ".join(f"{mean:.3f}" for mean in self.by_seed[summary.measure][summary.system])
             interval = interval_text(summary.mean, summary.low, summary.high)
-            row = [summary.measure, summary.system, interval, seeds, "", ""]
+            difference = ["", ""]
             if (other := against.get((summary.system, summary.measure))) is not None:
-                row[4:6] = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
-            rows.append(row)
+                difference = [f"{other.difference:+.3f} [{other.low:+.3f}, {other.high:+.3f}]", f"{other.p_holm:.4f}"]
+            rows.append([summary.measure, summary.system, interval, seeds, *difference])
         return columns, rows
 
 

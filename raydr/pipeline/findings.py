@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from raydr.artefacts.declaration import Node
+from raydr.artefacts.judged import read_verdicts
 from raydr.artefacts.places import UNTRAINED
-from raydr.artefacts.verdict_tables import read_verdicts
 from raydr.config.run import RunConfig
 from raydr.console import counted
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
+from raydr.data import Corpus, Dataset
+from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
@@ -21,7 +21,7 @@ from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.noise.verdict_report import reason_for_doubt
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,7 +217,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
         p_wrong=frame["p"],
-        why=[f"P(this passage among random passages) = {_chance(score)}" for score in frame["score"]],
+        why=[f"P(this passage among random passages) = {math.exp(-score):.1%}" for score in frame["score"]],
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)
@@ -296,8 +296,3 @@ def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
 def _passages(corpus: Corpus, passage_ids: list[str]) -> list[str]:
     texts = corpus.texts(corpus.rows_of(passage_ids))
     return [f"{title}\n{text}" if title else text for title, text in zip(texts.titles, texts.texts, strict=True)]
-
-
-def _chance(perplexity: float) -> str:
-    """Format exp(-perplexity), the softmax probability of the positive among positive and random passages."""
-    return f"{math.exp(-perplexity):.1%}"

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from raydr.artefacts.declaration import Node
 from raydr.component import Config
-from raydr.config.plan import ConfirmAbove, Prices
+from raydr.config.sections import ConfirmAbove, Prices
 from raydr.console import duration
 from raydr.errors import ConfigError
 from raydr.pipeline.running import StageTime
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 #: File of the last forecast in the working folder.
 FORECAST_FILE = "forecast.json"

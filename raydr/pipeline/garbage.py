@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from raydr.artefacts.places import STORE, Places
 from raydr.component import Config
-from raydr.store.folder import ASIDE, Folder
-from raydr.store.identity import MANIFEST, Manifest
+from raydr.store import Folder, Manifest
+from raydr.store.folder import ASIDE
+from raydr.store.identity import MANIFEST
 from raydr.store.lock import is_being_written, only_writer
 
 #: Folder of a working folder with a file for each running session: the artefacts that it reads and makes.

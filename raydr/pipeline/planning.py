@@ -12,10 +12,9 @@ from raydr.artefacts.places import Places
 from raydr.console import counted, warn
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.errors import DamagedError, FingerprintError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact, Folder, Identity, Manifest
 from raydr.store.building import DONE, PLAN
-from raydr.store.folder import Folder
-from raydr.store.identity import MANIFEST, Identity, Manifest, differences
+from raydr.store.identity import MANIFEST, differences
 
 #: State of a node: finished, finished with changed inputs, partly made, or missing.
 State = Literal["done", "stale", "begun", "to do"]
@@ -110,7 +109,7 @@ def required(inventory: Inventory, targets: Iterable[Node], again: Collection[st
         if node.key in seen:
             return
         seen.add(node.key)
-        if inventory.state(node) == "done" and node.key not in again and not _is_remade(node, again):
+        if inventory.state(node) == "done" and not (again and {node.key, *node.ancestors()} & set(again)):
             return
         for dependency in (*node.inputs.values(), *node.after):
             visit(dependency)
@@ -119,11 +118,6 @@ def required(inventory: Inventory, targets: Iterable[Node], again: Collection[st
     for target in targets:
         visit(target)
     return list(needed.values())
-
-
-def _is_remade(node: Node, again: Collection[str]) -> bool:
-    """Return whether an input is about to be made again."""
-    return bool(again) and any(key in again for key in node.ancestors())
 
 
 def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: Collection[str] = ()) -> str:

@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from raydr.artefacts import bm25, index, search
+from raydr.artefacts import Context, Existing, Node, bm25, index, search
 from raydr.artefacts import embeddings as encode
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset, declare_prepared
-from raydr.artefacts.declaration import Existing, Node
+from raydr.artefacts.audit import audit
+from raydr.artefacts.dataset import declare_corpus, declare_dataset, declare_prepared
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import SOURCE, mined
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.artefacts.ranker import cross_encoder
-from raydr.artefacts.reranked_run import reranked
-from raydr.config.judge import PAIRS_JUDGE
+from raydr.artefacts.ranker_scores import reranked
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
-from raydr.data.partitions import split_scope
+from raydr.config.sections import PAIRS_JUDGE
+from raydr.data.parts import split_scope
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.noise.judges.base import Judge
 from raydr.pipeline import systems as foreign
-from raydr.pipeline.judging import SUBJECTS, Judged, RunJudging, active_judges, judge_all
-from raydr.pipeline.training import declare_training, judge_held_out, without_judges
+from raydr.pipeline.judging import (
+    SUBJECTS,
+    Judged,
+    RunJudging,
+    active_judges,
+    declare_training,
+    judge_all,
+    judge_held_out,
+    without_judges,
+)
 from raydr.training.reports import Watcher
 from raydr.training.training import Training
 
@@ -333,9 +339,6 @@ class Recipe:
 
     def audit(self, judges: Sequence[Judge], split: str, model: str, label: str = "") -> Node:
         """Declare a report of verdicts; ``model`` is the retriever that judges ask, and ``label`` names the report."""
-        # It loads pandas, which no other node needs.
-        from raydr.artefacts.audit import audit
-
         verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         made = audit(self.context, model, verdicts, negatives, split)

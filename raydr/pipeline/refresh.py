@@ -9,16 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
-from raydr.artefacts.evaluation import REPORT, evaluation
+from raydr.artefacts import Context, Node
+from raydr.artefacts.evaluation import REPORT, evaluation, load_result
+from raydr.config.run import RunConfig
+from raydr.config.sections import RefreshConfig
 from raydr.console import show_summary, show_table
+from raydr.errors import ConfigError
+from raydr.evaluation.metrics import parse_measures
 from raydr.pages.refresh import RoundResult, candidate_rows, refresh_page, refresh_rows
-from raydr.pipeline.refresh_results import check_choice, round_result
-from raydr.pipeline.rounds import Arm, FinishedRounds, Round, lay_out, next_rounds
+from raydr.pages.run import ModelRecord
+from raydr.pipeline.judging import judge_held_out
+from raydr.pipeline.planning import Inventory
+from raydr.pipeline.rounds import Arm, FinishedRounds, Round, chosen_measure, lay_out, next_rounds
+from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session
-from raydr.pipeline.training import judge_held_out
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 #: Results of the rounds of each arm, and the report.
 RESULTS, PAGE = "rounds.json", "report.html"
@@ -194,3 +199,80 @@ class _Refresh:
             facts[f"its model ({arm.name})"] = self.root.path(f"{arm.name}/round-{number}/model")
         facts |= {"rounds": self.root.path(RESULTS), "report": self.root.path(PAGE)}
         show_summary("refresh", facts)
+
+
+def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
+    """Check that the best round can be selected.
+
+    Raises:
+        ConfigError: the dev split or the selecting measure is not evaluated.
+    """
+    split = config.data.dev_split
+    if settings.evaluate_splits and split not in settings.evaluate_splits:
+        raise ConfigError(f"refresh.evaluate_splits has no {split!r}: the dev split selects the best round; add it")
+    check_measure(config, settings)
+
+
+def check_measure(config: RunConfig, settings: RefreshConfig) -> None:
+    """Check that the selecting measure is evaluated.
+
+    Raises:
+        ConfigError: it is not in ``evaluate.measures``.
+    """
+    if chosen_measure(config, settings) not in parse_measures(config.evaluate.measures):
+        raise ConfigError(f"refresh.measure {settings.measure!r} is not among evaluate.measures: add it there")
+
+
+def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
+    """Read the result of a finished round."""
+    measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
+    nodes, ranker = _own_nodes(arm, done), done.ranker
+    there = {node.label: node for node in nodes if inventory.manifest(node) is not None}
+    return RoundResult(
+        arm=arm.name,
+        number=done.number,
+        measures=measures,
+        negatives=inventory.open(done.statistics).info if done.statistics is not None else {},
+        verdicts={inventory.open(node).info["judge"]: inventory.open(node).info for node in done.verdicts},
+        seconds=_by_stage(inventory, nodes),
+        folders={label: str(inventory.folder(node)) for label, node in there.items()},
+        fingerprints={label: node.key for label, node in there.items()},
+        ranker=None if ranker is None else ModelRecord(f"{arm.name}, round {done.number}", inventory.open(ranker).info),
+    )
+
+
+#: Stage to which a node's duration is added, by its name in the round, else by its kind.
+_STAGES = {
+    name: stage
+    for stage, names in {
+        "train": "model warmup ranker ranker_scores",
+        "encode": "quantized embeddings",
+        "index": "index",
+        "search": "run bm25",
+        "mine": "negatives negatives_statistics",
+        "judge": "verdicts cross_encoder dataset",
+        "evaluate": "evaluation",
+    }.items()
+    for name in names.split()
+}
+
+
+def _by_stage(inventory: Inventory, nodes: Sequence[Node]) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for node in nodes:
+        time = time_of(inventory.places.root, node.label, node.key)
+        stage = _STAGES.get(node.label.rpartition("/")[2]) or _STAGES.get(node.kind, node.kind)
+        seconds[stage] = seconds.get(stage, 0.0) + (time.seconds if time is not None else 0.0)
+    return seconds
+
+
+def _own_nodes(arm: Arm, done: Round) -> list[Node]:
+    """Return the nodes that this round is the first to need, without prepared data."""
+    before = {key for earlier in arm.rounds[: done.number - 1] for key in earlier.nodes()}
+    data = {"corpus", "dataset"}
+    nodes = [
+        node
+        for key, node in done.nodes().items()
+        if key not in before and (node.kind not in data or node.key == (done.judged.pairs and done.judged.pairs.key))
+    ]
+    return sorted(nodes, key=lambda node: node.label)

@@ -8,24 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raydr.artefacts import index, search
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node, index, search
 from raydr.artefacts.evaluation import evaluation, load_result
 from raydr.artefacts.model import untrained
-from raydr.artefacts.negatives import mined
-from raydr.artefacts.negatives_statistics import statistics
+from raydr.artefacts.negatives import mined, statistics
 from raydr.artefacts.ranker import cross_encoder
-from raydr.config.refresh import RefreshConfig
 from raydr.config.run import RANKER, RunConfig
+from raydr.config.sections import RefreshConfig
 from raydr.console import counted, say
 from raydr.errors import ConfigError
 from raydr.evaluation.metrics import parse_measures
 from raydr.noise.judges.base import Judge
-from raydr.pipeline.judging import Judged, Judging, active_judges, classifier_data, judge_all
+from raydr.pipeline.judging import (
+    Judged,
+    Judging,
+    active_judges,
+    classifier_data,
+    declare_training,
+    judge_all,
+    judge_held_out,
+)
 from raydr.pipeline.planning import Inventory
 from raydr.pipeline.recipe import Recipe
-from raydr.pipeline.training import declare_training, judge_held_out
 
 
 @dataclass

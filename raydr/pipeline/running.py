@@ -14,15 +14,14 @@ from raydr.artefacts.places import Places
 from raydr.component import Config
 from raydr.config.run import RunConfig
 from raydr.console import duration, say, warn
-from raydr.data.dataset import Dataset
+from raydr.data import Dataset
 from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import give_back_memory
 from raydr.distributed.pool import Pool
 from raydr.errors import ArtifactError, BusyError, ConfigError
 from raydr.pipeline.planning import Inventory, run_nodes
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building, begin
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
+from raydr.store.building import begin
 from raydr.store.identity import MANIFEST
 from raydr.tracking.tracker import Tracker
 
@@ -73,7 +72,8 @@ class Runner:
             node.check()
         for node in nodes:
             if self.inventory.folder(node).exists(MANIFEST):
-                self._set_aside(node)
+                self.inventory.folder(node).set_aside()
+                self.inventory.forget(node)
 
         def make(node: Node) -> None:
             self._make(node)
@@ -82,10 +82,6 @@ class Runner:
                 check_splits(self.inventory, users)
 
         run_nodes(nodes, self.capacity, make)
-
-    def _set_aside(self, node: Node) -> None:
-        self.inventory.folder(node).set_aside()
-        self.inventory.forget(node)
 
     def _make(self, node: Node) -> None:
         inputs = {role: self.inventory.open(input_node) for role, input_node in node.inputs.items()}
@@ -110,10 +106,8 @@ class Runner:
             if pool.here:
                 give_back_memory()
         seconds = time.monotonic() - started
-        note_time(
-            self.places.root,
-            StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key),
-        )
+        taken = StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key)
+        self.places.root.write_sealed(_name(node.label, node.key), taken.model_dump())
         if seconds >= _WORTH_TELLING_S:
             say(f"{node.label} took {duration(seconds)}")
         self.point(node)
@@ -283,11 +277,6 @@ class StageTime(Config):
 
     key: str = ""
     """Key that distinguishes stages of the same name."""
-
-
-def note_time(root: Folder, time: StageTime) -> None:
-    """Store the duration of a stage."""
-    root.write_sealed(_name(time.stage, time.key), time.model_dump())
 
 
 def time_of(root: Folder, stage: str, key: str = "") -> StageTime | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from raydr.artefacts.context import Context, Facts
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
+from raydr.artefacts.context import Facts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.console import counted, say
@@ -21,7 +21,7 @@ from raydr.pipeline.garbage import Claims, open_claims
 from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import Runner, check_splits, read_by, repair
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.store.building import remove_remains
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker, open_run
@@ -157,14 +157,9 @@ class Session:
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
         """Return keys of existing artefacts that are made again."""
-        if not self.again:
-            return set()
-        current = {node.key for name, node in names.items() if self._points_to(name, node)}
+        pointers = {name: self.places.pointer(name) for name in names} if self.again else {}
+        current = {pointer.key for name, pointer in pointers.items() if pointer and pointer.key == names[name].key}
         return {node.key for node in nodes if node.key in current}
-
-    def _points_to(self, name: str, node: Node) -> bool:
-        pointer = self.places.pointer(name)
-        return pointer is not None and pointer.key == node.key
 
     def _announce(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:

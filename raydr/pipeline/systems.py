@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from raydr.artefacts import Context, Existing, Node
 from raydr.artefacts import search as searches
-from raydr.artefacts.context import Context
-from raydr.artefacts.corpus import declare_corpus
-from raydr.artefacts.dataset import declare_dataset
-from raydr.artefacts.declaration import Existing, Node
+from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.fused_run import fused, fusion_weights
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
 from raydr.config.run import RANKER
-from raydr.data.partitions import Scope
+from raydr.data.parts import Scope
 from raydr.errors import ArtifactError, ConfigError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.models.scores.dual import Dual

@@ -97,7 +97,7 @@ def _record_of(name: str) -> str:
 
 
 def write_and_record(
-    folder: Folder, name: str, rows: int, write: Callable[[str], None], counts: Mapping[str, int] | None = None
+    folder: Folder, name: str, rows: int, write: Callable[[str], object], counts: Mapping[str, int] | None = None
 ) -> Part:
     """Write a part atomically with its record for a resume, in a worker."""
     part = Part.model_validate({**write_part(folder, name, rows, write), "counts": dict(counts or {})})

@@ -308,7 +308,7 @@ def side_by_side(do: Callable[[S], T], items: Sequence[S]) -> list[T]:
         return list(threads.map(do, items))
 
 
-def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], None]) -> dict[str, Any]:
+def write_part(folder: Folder, name: str, rows: int, write: Callable[[str], object]) -> dict[str, Any]:
     """Write a file atomically and return its manifest record: rows, bytes, checksum."""
     with folder.publish(name) as path:
         write(path)

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raydr.data.corpus import Corpus
-from raydr.data.partitions import within
-from raydr.data.schema import SplitTables
-from raydr.data.tables import choose_queries, of_queries, relevance_by_query
+from raydr.data.parts import within
+from raydr.data.tables import SplitTables, choose_queries, of_queries, relevance_by_query
 from raydr.errors import DataError
 from raydr.evaluation.metrics import deepest_cutoff, parse_measures, score_queries
 from raydr.models.config import SIDES, Side

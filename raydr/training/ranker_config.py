@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from raydr.component import Config, Pluggable
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.partitions import Scope
+from raydr.data.parts import Scope
 from raydr.evaluation.metrics import MeasureName
 from raydr.losses.base import Loss
 from raydr.losses.nce import NCE

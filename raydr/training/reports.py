@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from raydr.data.schema import write_parquet
+from raydr.data.tables import write_parquet
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, Save
 

@@ -16,7 +16,7 @@ from torch import nn
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, read_examples
-from raydr.data.schema import SplitTables
+from raydr.data.tables import SplitTables
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_attention, choose_what_learns, recompute_activations
 from raydr.models.config import ModelConfig, Side

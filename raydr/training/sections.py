@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from raydr.component import Config, Pluggable
-from raydr.data.partitions import Scope
+from raydr.data.parts import Scope
 from raydr.evaluation.metrics import MeasureName
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector

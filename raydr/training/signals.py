@@ -28,7 +28,7 @@ from torch import Tensor
 from raydr.data.corpus import Corpus
 from raydr.data.embeddings import Embeddings
 from raydr.data.examples import Examples, Ragged
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.losses.base import LOG_DRAW_PROB, RANKER_SCORES, Candidates
 from raydr.models.batching import move

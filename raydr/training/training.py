@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from raydr.component import Config, explain
 from raydr.data.dataset import Dataset
-from raydr.data.partitions import Scope
+from raydr.data.parts import Scope
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.models.config import SIDES, ModelConfig
 from raydr.negatives.samplers.base import Sampler

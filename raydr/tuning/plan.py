@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from raydr.artefacts.context import encoders, trainers
+from raydr.artefacts import encoders, trainers
 from raydr.artefacts.declaration import Resources
 from raydr.config.files import SPACES, apply_override, located, merged, read_mapping
 from raydr.config.run import RunConfig, check_name
 from raydr.distributed.resources import IF_IT_GROWS
 from raydr.errors import ConfigError
-from raydr.pipeline.refresh_results import check_measure
+from raydr.pipeline.refresh import check_measure
 from raydr.tuning.settings import as_text
 from raydr.tuning.space import SEARCHABLE, Space, build_space, with_values
 
@@ -63,7 +63,22 @@ class TunePlan:
     @cached_property
     def combinations(self) -> list[dict[str, Any]]:
         """Values that a grid tries after the default, the last setting changing fastest; empty for other searches."""
-        return _combinations(self.space) if self.space.settings.search.algorithm == "grid" else []
+        space = self.space
+        if space.settings.search.algorithm != "grid":
+            return []
+        if endless := [key for key, parameter in space.parameters.items() if parameter.values is None]:
+            raise ConfigError(
+                f"search.algorithm grid tries every combination, but {', '.join(endless)} is a range: give it steps, "
+                "or a grid of numbers"
+            )
+        if space.settings.search.num_trials is not None:
+            raise ConfigError("search.num_trials is given, but a grid has as many trials as combinations: leave it out")
+        lists = [parameter.values or [] for parameter in space.parameters.values()]
+        if math.prod(map(len, lists)) > _MOST:
+            raise ConfigError(f"the grid of {space.name} has more than {_MOST:,} combinations: leave some values out")
+        default = [as_text(value) for value in space.defaults.values()]
+        combinations = (values for values in product(*lists) if [as_text(value) for value in values] != default)
+        return [dict(zip(space.parameters, values, strict=True)) for values in combinations]
 
     @property
     def total(self) -> int:
@@ -169,23 +184,6 @@ def _plan_stopping(space: Space) -> TunePlan:
     return TunePlan(space, grace, most)
 
 
-def _combinations(space: Space) -> list[dict[str, Any]]:
-    endless = [key for key, parameter in space.parameters.items() if parameter.values is None]
-    if endless:
-        raise ConfigError(
-            f"search.algorithm grid tries every combination, but {', '.join(endless)} is a range: give it steps, or a "
-            "grid of numbers"
-        )
-    if space.settings.search.num_trials is not None:
-        raise ConfigError("search.num_trials is given, but a grid has as many trials as combinations: leave it out")
-    lists = [parameter.values or [] for parameter in space.parameters.values()]
-    if math.prod(map(len, lists)) > _MOST:
-        raise ConfigError(f"the grid of {space.name} has more than {_MOST:,} combinations: leave some values out")
-    default = [as_text(value) for value in space.defaults.values()]
-    combinations = (values for values in product(*lists) if [as_text(value) for value in values] != default)
-    return [dict(zip(space.parameters, values, strict=True)) for values in combinations]
-
-
 def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
     """Return how many trials run at a time: as many trainings as fit; a single refresh, whose nodes run side by side.
 
@@ -201,7 +199,11 @@ def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
         raise ConfigError(f"trials.concurrency is {wanted}: refreshes run one at a time, their artefacts side by side")
     # What trials that are groups train on is made by the workers of encode.
     needs = {"train": trainers(config)} | ({"encode": encoders(config)} if plan.nested else {})
-    fitting = {section: _num_fitting(need, capacity) for section, need in needs.items()}
+    # 1e-6: ten times 0.1 CPU are one CPU.
+    fitting = {
+        section: min(math.floor(capacity.get(kind, 0.0) / amount + 1e-6) for kind, amount in need.items() if amount)
+        for section, need in needs.items()
+    }
     tightest = min(fitting, key=fitting.__getitem__)
     if fitting[tightest] < (wanted or 1):
         raise ConfigError(
@@ -210,11 +212,6 @@ def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
             f"resources or trials.concurrency {IF_IT_GROWS}"
         )
     return min(wanted or (1 if plan.refreshes else fitting[tightest]), plan.total)
-
-
-def _num_fitting(need: Resources, capacity: Resources) -> int:
-    # 1e-6: ten times 0.1 CPU are one CPU.
-    return min(math.floor(capacity.get(kind, 0.0) / amount + 1e-6) for kind, amount in need.items() if amount)
 
 
 def _amounts(resources: Resources) -> str:

@@ -13,7 +13,7 @@ from raydr.component import Config
 from raydr.pages.figure import COLORS, Draw, grid
 from raydr.pages.html import Page, number
 from raydr.pipeline.compare import Compared
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.settings import Parameter, as_text, is_number
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from raydr.artefacts.context import Context
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
 from raydr.config.run import RunConfig
 from raydr.console import say, show_summary, show_table
 from raydr.distributed.resources import cluster_capacity
@@ -16,8 +15,7 @@ from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.refresh import finish_rounds
 from raydr.pipeline.running import check_split
 from raydr.pipeline.session import Session
-from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Folder
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import Tracker
 from raydr.tuning.plan import TunePlan, num_side_by_side

@@ -30,9 +30,7 @@ from raydr.artefacts.declaration import artefact
 from raydr.console import ProgressBar, progress_bar, say
 from raydr.errors import TuningError
 from raydr.seeding import stable_hash64
-from raydr.store.artifact import Artifact
-from raydr.store.building import Building
-from raydr.store.folder import Folder
+from raydr.store import Artifact, Building, Folder
 from raydr.tracking.tracker import Tracker
 from raydr.training.checkpoint import checkpoint_folder
 from raydr.tuning.plan import TunePlan

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.tune import Trainable
 
-from raydr.artefacts.context import Context, Facts
-from raydr.artefacts.declaration import Node
+from raydr.artefacts import Context, Node
+from raydr.artefacts.context import Facts
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import ray_session
@@ -31,7 +31,7 @@ from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.rounds import FinishedRounds, lay_out, next_rounds
 from raydr.pipeline.running import Runner
-from raydr.store.folder import Folder
+from raydr.store import Folder
 from raydr.tracking.tracker import NullTracker
 from raydr.training.checkpoint import checkpoint_folder
 from raydr.training.reports import Watcher

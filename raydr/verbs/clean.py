@@ -24,8 +24,8 @@ from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import counted, prose, say
 from raydr.data.pairs import pair_ids, without_flagged
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import PairsReader, format_of, records_of
+from raydr.data.rows import BadRows
 from raydr.errors import ConfigError
 from raydr.pipeline.findings import find_mismatched
 from raydr.pipeline.session import open_session

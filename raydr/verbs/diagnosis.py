@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from raydr.artefacts import cross_fitting
-from raydr.artefacts.diagnosis import REPORT, diagnosis, load_result, show
+from raydr.artefacts.diagnosis import REPORT, diagnosis, load_result, show, trial_settings
 from raydr.artefacts.places import TRAINED, UNTRAINED
 from raydr.config.run import RunConfig
 from raydr.console import say
 from raydr.errors import ConfigError
-from raydr.pages.diagnosis import trial_settings
 from raydr.pipeline.session import open_session
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, takes_config

@@ -17,8 +17,8 @@ from raydr.artefacts.audit import show as print_audit
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import known_clean
 from raydr.artefacts.places import UNTRAINED, Places
-from raydr.config.judge import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.config.run import RunConfig
+from raydr.config.sections import NEGATIVES_JUDGE, PAIRS_JUDGE
 from raydr.console import duration, output, say, show_summary, warn
 from raydr.errors import ConfigError
 from raydr.noise.audit_result import THROUGH_NOISE, AuditResult
@@ -29,12 +29,11 @@ from raydr.noise.judges.people import People
 from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, serve
 from raydr.ops.review.verdicts import find_verdicts, queue
-from raydr.pages.query_record import QueryRecord, print_query
 from raydr.pipeline.judging import active_judges
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session, open_session
-from raydr.pipeline.why import explain_query
+from raydr.pipeline.why import QueryRecord, explain_query, print_query
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
 

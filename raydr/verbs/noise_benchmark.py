@@ -17,8 +17,16 @@ from raydr.console import say, show_summary, show_table, warn
 from raydr.errors import ConfigError, DataError
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.noise.labelled import LabelledSet, read_labelled, read_scores, scores_on
-from raydr.pages.noise_benchmark import RECORD, SetFigures, markdown, records, source_rows, terminal_rows
-from raydr.pipeline.noise_benchmark import METHODS, benchmark_set
+from raydr.pipeline.noise_benchmark import (
+    METHODS,
+    RECORD,
+    SetFigures,
+    benchmark_set,
+    markdown,
+    records,
+    source_rows,
+    terminal_rows,
+)
 
 #: Files that the command writes.
 CSV, JSON, PAGE = "figures.csv", "figures.json", "page.md"

@@ -16,8 +16,8 @@ from datasets import Dataset
 
 import raydr
 from api.made_pairs import SMALL, make_pairs
+from raydr.artefacts.judged import read_verdicts
 from raydr.artefacts.places import Places
-from raydr.artefacts.verdict_tables import read_verdicts
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset as StoredDataset
 from raydr.data.dataset import query_texts

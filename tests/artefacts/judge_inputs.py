@@ -13,7 +13,7 @@ from made_stage import make
 
 from raydr.artefacts.model import save_untrained
 from raydr.artefacts.scoring import Scoring, scoring_of
-from raydr.data.schema import to_table, write_arrow
+from raydr.data.tables import to_table, write_arrow
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.pool import ThisProcess
 from raydr.models.config import CrossEncoderConfig, ModelConfig, SideConfig

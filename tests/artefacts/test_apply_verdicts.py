@@ -14,7 +14,7 @@ from raydr.artefacts.judged import apply_verdicts, clean_only, filter_pairs
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
 from raydr.data.examples import load_examples
-from raydr.data.schema import VERDICTS, write_parquet
+from raydr.data.tables import VERDICTS, write_parquet
 from raydr.distributed.pool import Pool
 from raydr.errors import DataError
 from raydr.store.artifact import Artifact

@@ -17,12 +17,11 @@ import raydr
 from artefacts.judge_inputs import DEPTH, FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
 from raydr.artefacts.audit import FLAGGED_COLUMNS, load_result, report_verdicts, show
 from raydr.artefacts.audit_verdicts import worst_first
-from raydr.artefacts.scoring import scoring_of
 from raydr.artefacts.verdicts import judge_labels
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet, to_table, write_parquet
-from raydr.distributed.pool import Pool, ThisProcess
+from raydr.data.tables import read_parquet, to_table, write_parquet
+from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.models.encode_config import EncodeConfig
@@ -35,7 +34,7 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.npc import NPC
 from raydr.noise.judges.pair_classifier import PairClassifier
-from raydr.pages.noise_plots import parse_fit
+from raydr.pages.audit import parse_fit
 from raydr.store.artifact import Artifact
 from raydr.store.building import begin
 from raydr.store.folder import write_part
@@ -69,7 +68,8 @@ def verdicts(inputs: JudgeInputs, tmp_path_factory: pytest.TempPathFactory) -> d
             split="train",
             seed=0,
             settings=EncodeConfig(),
-            scoring=inputs.scoring,
+            model=inputs.model,
+            arithmetic=FLOAT32,
             negatives=inputs.negatives if rule.subject == "negatives" else None,
         )
         for rule in JUDGES
@@ -121,7 +121,8 @@ def test_who_has_looked_again_says_which_queries_are_suspected(
         split="train",
         seed=0,
         settings=EncodeConfig(),
-        scoring=scoring_of(ThisProcess(), reader, EncodeConfig(), FLOAT32),
+        model=reader,
+        arithmetic=FLOAT32,
         negatives=None,
         earlier=verdicts["consistency"],
     )

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from made_stage import make
 
-from raydr.artefacts.corpus import prepare_corpus
+from raydr.artefacts.dataset import prepare_corpus
 from raydr.artefacts.sources import QUARANTINE, find_sources
-from raydr.data import line_ranges
+from raydr.data import lines as text_lines
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
-from raydr.data.line_ranges import ALL_LINES, LineRange
-from raydr.data.lines import read_lines
-from raydr.data.quarantine import BadRows
+from raydr.data.lines import ALL_LINES, LineRange, read_lines
+from raydr.data.rows import BadRows
 from raydr.distributed.pool import Calls, Function, ThisProcess
 from raydr.store.artifact import Artifact
 
@@ -92,8 +91,8 @@ def test_a_corpus_is_the_same_however_many_workers_read_its_file(
     whole = prepare(reader, tmp_path / "whole", Counting())
     assert len(Corpus(whole)) == NUM_PASSAGES
     for range_bytes, noted_bytes in ((1000, 1000), (1200, 100), (300, 20)):
-        monkeypatch.setattr(line_ranges, "RANGE_BYTES", range_bytes)
-        monkeypatch.setattr(line_ranges, "NOTED_BYTES", noted_bytes)
+        monkeypatch.setattr(text_lines, "RANGE_BYTES", range_bytes)
+        monkeypatch.setattr(text_lines, "NOTED_BYTES", noted_bytes)
         pool = Counting()
         divided = prepare(reader, tmp_path / f"{range_bytes}", pool)
         # A record that spans lines may span ranges.
@@ -112,11 +111,11 @@ def test_a_corpus_is_the_same_however_many_workers_read_its_file(
 def test_each_line_is_in_one_range(noted_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join("x" * (at * at % 11) for at in range(23)) + end)
-    monkeypatch.setattr(line_ranges, "NOTED_BYTES", noted_bytes)
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 3 * noted_bytes)
-    starts = line_ranges.piece_starts(str(path))
-    counts = [newlines for start in starts for newlines in line_ranges.count_lines(str(path), start, False) or []]
-    ranges = list(line_ranges.line_ranges(counts, block=2))
+    monkeypatch.setattr(text_lines, "NOTED_BYTES", noted_bytes)
+    monkeypatch.setattr(text_lines, "RANGE_BYTES", 3 * noted_bytes)
+    starts = text_lines.piece_starts(str(path))
+    counts = [newlines for start in starts for newlines in text_lines.count_lines(str(path), start, False) or []]
+    ranges = list(text_lines.line_ranges(counts, block=2))
     assert len(ranges) > 4
     assert all(line_range.first % 2 == 1 for line_range in ranges)
 
@@ -127,6 +126,6 @@ def test_each_line_is_in_one_range(noted_bytes: int, end: str, tmp_path: Path, m
 
 
 def test_a_compressed_file_is_read_by_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_ranges, "RANGE_BYTES", 1)
+    monkeypatch.setattr(text_lines, "RANGE_BYTES", 1)
     (tmp_path / "a.gz").write_bytes(b"xx")
-    assert line_ranges.piece_starts(str(tmp_path / "a.gz")) == []
+    assert text_lines.piece_starts(str(tmp_path / "a.gz")) == []

@@ -11,8 +11,7 @@ import pytest
 from made_artefacts import make_corpus, make_dataset
 from made_stage import make
 
-from raydr.artefacts.corpus import prepare_corpus
-from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.sources import find_sources
 from raydr.component import build
 from raydr.config.run import RunConfig

@@ -9,7 +9,7 @@ import pytest
 
 from raydr.artefacts import index as stage
 from raydr.artefacts.index import build_index
-from raydr.data.schema import read_arrow
+from raydr.data.tables import read_arrow
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError, ConfigError, DataError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from made_artefacts import make_corpus
 from made_stage import make
 
 from raydr.artefacts.noisy_dataset import inject_noise
@@ -78,9 +77,3 @@ def test_share_0_is_a_copy(data: tuple[Artifact, Artifact], tmp_path: Path) -> N
 def test_queries_with_one_positive_give_no_false_negatives(data: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="several positives"):
         noisy(tmp_path, data, kind="false_negatives")
-
-
-def test_another_corpus_is_refused(data: tuple[Artifact, Artifact], tmp_path: Path) -> None:
-    other = make_corpus(tmp_path / "other", [{"passage_id": "p", "title": "", "text": "one"}])
-    with pytest.raises(DataError, match="was prepared with corpus"):
-        noisy(tmp_path / "noisy", (data[0], other.artifact), share=0.5)

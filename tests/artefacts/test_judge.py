@@ -21,16 +21,14 @@ from artefacts.judge_inputs import (
     make_negatives,
     negatives_of,
 )
-from raydr.artefacts.scoring import scoring_of
-from raydr.artefacts.verdict_tables import open_earlier
+from raydr.artefacts.judged import open_earlier
 from raydr.artefacts.verdicts import judge_labels
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_parquet
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
-from raydr.errors import ConfigError, DataError
+from raydr.errors import DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.candidates import candidates_of
@@ -38,7 +36,6 @@ from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.judges.base import Judge
 from raydr.noise.judges.classifier import Classifier
 from raydr.noise.judges.consistency import Consistency
-from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.npc import NPC
@@ -52,14 +49,19 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: str) -> Ju
 
 
 def run(
-    inputs: JudgeInputs, rule: Judge, output: Path, model: bool = True, pool: Pool | None = None, **changes: Any
+    inputs: JudgeInputs,
+    rule: Judge,
+    output: Path,
+    model: Artifact | bool = True,
+    pool: Pool | None = None,
+    **changes: Any,
 ) -> Artifact:
     arguments = {
         "judge": rule,
         "split": "train",
         "seed": 0,
         "settings": EncodeConfig(),
-        "scoring": inputs.scoring if model else None,
+        **({"model": inputs.model if model is True else model, "arithmetic": FLOAT32} if model else {}),
         "negatives": inputs.negatives if rule.subject == "negatives" else None,
     }
     return make(output, "verdicts", judge_labels, inputs.dataset, inputs.corpus, pool=pool, **arguments | changes)
@@ -263,9 +265,8 @@ def test_a_second_judge_reads_the_doubtful_rows_alone(
 ) -> None:
     first = run(inputs, Consistency(top_k=2, num_random=60), tmp_path / "first")
     reader = make_cross_encoder(tmp_path / "reader", tiny_checkpoint)
-    scoring = scoring_of(ThisProcess(), reader, EncodeConfig(), FLOAT32)
     rule = PairClassifier(after="consistency", unsure=(0.4, 0.9))
-    made = run(inputs, rule, tmp_path / "second", pool=pool, scoring=scoring, earlier=first)
+    made = run(inputs, rule, tmp_path / "second", pool=pool, model=reader, earlier=first)
     suspected = open_earlier(first, "train").suspected(rule, 0)
     table = verdicts_of(made)
     assert list(pairs_of(table)) == list(suspected)
@@ -273,18 +274,7 @@ def test_a_second_judge_reads_the_doubtful_rows_alone(
     assert (made.info["after"], made.info["before"]) == ("consistency", NUM_QUERIES)
 
 
-def test_what_does_not_fit_is_refused(inputs: JudgeInputs, tmp_path: Path) -> None:
-    output = tmp_path / "verdicts"
-    with pytest.raises(ConfigError, match="judge margin judges negatives and needs negatives"):
-        run(inputs, Margin(), output, negatives=None)
-    with pytest.raises(ConfigError, match="judge npc judges pairs and cannot judge negatives"):
-        run(inputs, NPC(), output, negatives=inputs.negatives)
-    with pytest.raises(ConfigError, match="judge guide needs a model: it reads a guide"):
-        run(inputs, Guide(), output, model=False)
-    with pytest.raises(ConfigError, match="judge classifier needs a cross-encoder"):
-        run(inputs, Classifier(), output)
-    with pytest.raises(ConfigError, match=r"has no split 'test'; it has train"):
-        run(inputs, Margin(), output, split="test")
+def test_negatives_of_other_queries_are_refused(inputs: JudgeInputs, tmp_path: Path) -> None:
     other = make_negatives(tmp_path / "other", "x", [[negatives_of(1)[0] | {"query_id": "x9"}]])
     with pytest.raises(DataError, match=r"1 of 1 queries are not in split 'train'.*'x9'"):
         run(inputs, Margin(), tmp_path / "others", negatives=other)

@@ -17,8 +17,7 @@ from artefacts.test_judge import run, verdicts_of
 from raydr.artefacts.judged import apply_verdicts, filter_pairs
 from raydr.artefacts.language_model import ask_language_model, check_server
 from raydr.data.dataset import Dataset
-from raydr.data.schema import read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_parquet
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError, EndpointError
 from raydr.models.prompt import PromptConfig

@@ -8,7 +8,7 @@ import pytest
 from made_stage import make
 
 from artefacts.judge_inputs import DEPTH, NUM_QUERIES, make_inputs
-from raydr.artefacts.negatives_statistics import KIND, count_negatives
+from raydr.artefacts.negatives import KIND, count_negatives
 from raydr.data.dataset import read_split
 from raydr.distributed.pool import Pool
 from raydr.evaluation.config import EvaluateConfig

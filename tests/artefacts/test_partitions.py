@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from raydr.artefacts.bm25 import build_bm25, search_bm25
-from raydr.artefacts.corpus import prepare_corpus
-from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.index import build_index
 from raydr.artefacts.negatives import mine
 from raydr.artefacts.noisy_dataset import inject_noise
@@ -25,7 +24,7 @@ from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import load_examples, read_examples
-from raydr.data.partitions import Scope
+from raydr.data.parts import Scope
 from raydr.data.readers.zeshel import ZeshelReader
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool

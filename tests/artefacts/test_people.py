@@ -13,8 +13,7 @@ from made_stage import make
 from artefacts.judge_inputs import JudgeInputs, make_inputs
 from artefacts.test_apply_verdicts import make_verdicts
 from artefacts.test_judge import run, verdicts_of
-from raydr.artefacts.judged import filter_pairs
-from raydr.artefacts.verdict_tables import open_earlier
+from raydr.artefacts.judged import filter_pairs, open_earlier
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
 from raydr.data.tables import pairs_of

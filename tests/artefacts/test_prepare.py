@@ -14,8 +14,7 @@ from made_stage import make
 from pydantic import ValidationError
 
 from raydr.artefacts import dataset as stage
-from raydr.artefacts.corpus import prepare_corpus
-from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.sources import QUARANTINE, find_sources, source_checksums
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus

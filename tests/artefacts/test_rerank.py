@@ -11,7 +11,7 @@ from made_evaluation import make_run
 from made_stage import interrupt, make
 
 from artefacts.judge_inputs import FLOAT32, NUM_QUERIES, JudgeInputs, make_cross_encoder, make_inputs
-from raydr.artefacts.reranked_run import rerank
+from raydr.artefacts.ranker_scores import rerank
 from raydr.artefacts.run import KIND, Run
 from raydr.artefacts.scoring import PairReader
 from raydr.data.corpus import Corpus

@@ -15,7 +15,7 @@ from raydr.artefacts.run import Run
 from raydr.artefacts.search import search, settings_in_use
 from raydr.artefacts.search_layout import GpuNode, Layout, plan_layout
 from raydr.data.corpus import Corpus
-from raydr.data.schema import RUNS
+from raydr.data.tables import RUNS
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.indexing.config import IndexConfig, SearchConfig

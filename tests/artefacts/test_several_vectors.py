@@ -74,7 +74,7 @@ def run_and_compare(name: str, pool: Pool, tiny_checkpoint: str, tmp_path: Path)
     encode = EncodeConfig(dtype="float32")
     how = {"settings": encode, "arithmetic": resolve_arithmetic(encode, pool), "pool": pool}
     passages = make(tmp_path / "passages", "embeddings", encode_texts, model, corpus, **how)
-    queries = make(tmp_path / "queries", "embeddings", encode_texts, model, dataset, split="test", **how)
+    queries = make(tmp_path / "queries", "embeddings", encode_texts, model, dataset=dataset, split="test", **how)
     assert (Embeddings(passages).several, Embeddings(queries).several) == (name != "poly", name != "multi")
     index = make(
         tmp_path / "index", "index", build_index, passages, pool=pool, score=config.score,

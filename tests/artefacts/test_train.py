@@ -22,7 +22,7 @@ from raydr.artefacts.model import save_untrained, train
 from raydr.artefacts.ranker import train_cross_encoder
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.schema import write_arrow
+from raydr.data.tables import write_arrow
 from raydr.distributed.arithmetic import resolve_training_dtype
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
@@ -31,7 +31,7 @@ from raydr.errors import ArtifactError, ConfigError, DataError, TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import resolve_dtype
 from raydr.noise.judge_models import ClassifierConfig
-from raydr.pages.noise_plots import parse_fit
+from raydr.pages.audit import parse_fit
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part

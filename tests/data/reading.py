@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row
+from raydr.data.rows import BadRows
 
 
 def read_all(reader: Reader) -> tuple[list[Row], list[str]]:

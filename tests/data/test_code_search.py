@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from raydr.data.docstrings import fold
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Row
-from raydr.data.readers.code_search import CodeSearchReader
+from raydr.data.readers.code_search import CodeSearchReader, fold
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 ALPHA = '''

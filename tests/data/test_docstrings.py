@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raydr.data.docstrings import Pair, drop_repeats, mask_name, pairs_of_module
+from raydr.data.readers.code_search import Pair, drop_repeats, mask_name, pairs_of_module
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from raydr.data import examples as module
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Examples, Ragged, load_examples, read_examples
-from raydr.data.schema import to_table
+from raydr.data.tables import to_table
 
 
 def test_the_annotated_positive_comes_before_relabelled_ones(tiny_data: tuple[str, str]) -> None:

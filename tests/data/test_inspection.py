@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from made_artefacts import make_corpus
 
-from raydr.data.inspection import SplitInspection, count_blank, count_duplicates
+from raydr.data.inspection import SplitInspection, count_blank
 from raydr.data.inspection_report import CorpusReport, InspectionReport, Lengths, measure_lengths
-from raydr.data.schema import to_table
+from raydr.data.tables import to_table
 
 
 def lengths(texts: list[str]) -> Lengths:
@@ -149,7 +149,6 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
     assert InspectionReport.model_validate_json(report.model_dump_json()) == report
 
 
-def test_blank_and_duplicates() -> None:
+def test_blank() -> None:
     assert count_blank(pa.chunked_array([["", " \n", "a"]])) == 2
     assert count_blank(pa.chunked_array([], type=pa.string())) == 0
-    assert count_duplicates(np.array([1, 2, 2, 2, 1], dtype=np.uint64)) == 3

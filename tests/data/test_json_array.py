@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from raydr.data.json_array import read_json_array
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import records_of
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 

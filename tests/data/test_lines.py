@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raydr.data.lines import read_csv, read_json_lines, read_lines, read_tsv
-from raydr.data.quarantine import BadRows
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 

@@ -16,7 +16,7 @@ from raydr.data.noise_injection import (
     inject_mismatched,
     inject_near,
 )
-from raydr.data.schema import to_table
+from raydr.data.tables import to_table
 from raydr.errors import DataError
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from made_artefacts import make_corpus
 
 from raydr.data.parts import RowParts
-from raydr.data.schema import write_arrow
+from raydr.data.tables import write_arrow
 
 SIZES = [3, 0, 2, 4]
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from raydr.data.pairs import PairColumns
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.huggingface import HuggingFaceReader
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 

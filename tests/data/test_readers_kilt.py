@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from data.reading import read_all, values_of
 
-from raydr.data.fields import MentionConfig
 from raydr.data.readers.kilt import KiltReader
+from raydr.data.rows import MentionConfig
 
 PAGES = [
     {

@@ -12,8 +12,8 @@ import pytest
 from data.reading import read_all, values_of
 
 from raydr.data.pairs import PairColumns
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.pairs import PairsReader
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 RECORDS = [

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from data.reading import read_all
 
-from raydr.data.fields import MentionConfig
 from raydr.data.readers.zeshel import ZeshelReader
+from raydr.data.rows import MentionConfig
 from raydr.errors import DataError
 
 LONG = " ".join(f"w{at}" for at in range(3000))

@@ -16,9 +16,9 @@ from made_linking import make_worlds
 
 from raydr.component import build
 from raydr.config.first_config import first_config
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row
 from raydr.data.recognition import Recognised, recognise
+from raydr.data.rows import BadRows
 from raydr.errors import ConfigError, DataError
 
 

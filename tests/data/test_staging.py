@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raydr.artefacts.corpus import finish_corpus
+from raydr.artefacts.dataset import finish_corpus
 from raydr.data.corpus import Corpus
 from raydr.data.lookup import Unfinished
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
-from raydr.data.schema import read_arrow
+from raydr.data.rows import BadRows
 from raydr.data.splits import SplitPlan, finish_split
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
+from raydr.data.tables import read_arrow
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.store.artifact import Artifact
 from raydr.store.building import PLAN, begin

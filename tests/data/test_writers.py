@@ -12,10 +12,10 @@ import pytest
 from made_artefacts import make_corpus, make_dataset
 
 from raydr.component import build
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader
 from raydr.data.recognition import recognise
-from raydr.data.schema import to_table, write_arrow
+from raydr.data.rows import BadRows
+from raydr.data.tables import to_table, write_arrow
 from raydr.data.writers.base import LEFT_OUT, Exported, Writer, to_single_line
 from raydr.errors import ConfigError, DataError
 from raydr.store.artifact import Artifact

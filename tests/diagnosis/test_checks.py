@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raydr.artefacts.diagnosis import trial_settings
 from raydr.config.run import RunConfig
 from raydr.diagnosis.diagnosis import Diagnosis, diagnose
 from raydr.diagnosis.evidence import Evidence, Lengths
-from raydr.pages.diagnosis import trial_settings
 
 RNG = np.random.default_rng(0)
 NUM = 400

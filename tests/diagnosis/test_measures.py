@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import kstest
 
-from raydr.diagnosis.measures import apart, beside_others, leaning, pair_p_values, reciprocal_ranks
+from raydr.diagnosis.evidence import apart, beside_others, leaning, pair_p_values, reciprocal_ranks
 from raydr.evaluation.metrics import parse_measures, score_queries
 
 

@@ -13,8 +13,8 @@ import yaml
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts.judged import read_verdicts
 from raydr.artefacts.places import Places
-from raydr.artefacts.verdict_tables import read_verdicts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.gpu]
 

@@ -12,7 +12,7 @@ from conftest import WORDS, make_sentence
 from made_artefacts import make_corpus, make_dataset
 
 from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
-from raydr.data.schema import to_table, write_arrow
+from raydr.data.tables import to_table, write_arrow
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part

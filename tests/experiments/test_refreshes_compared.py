@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from experiments.refreshes_compared import compared
-from raydr.data.schema import write_parquet
+from raydr.data.tables import write_parquet
 from raydr.errors import ArtifactError, ConfigError
 
 NUM_QUERIES = 200

@@ -20,14 +20,13 @@ from experiments.second_positives import (
     recut,
     write_with_second_positives,
 )
-from raydr.artefacts.corpus import prepare_corpus
-from raydr.artefacts.dataset import prepare_dataset
+from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.noisy_dataset import inject_noise
 from raydr.artefacts.sources import find_sources
 from raydr.data.config import DataConfig, NoiseInjectionConfig
 from raydr.data.corpus import Corpus, hash_content
 from raydr.data.dataset import Dataset
-from raydr.data.schema import to_table
+from raydr.data.tables import to_table
 from raydr.errors import DataError
 from raydr.evaluation.answer_match import AnswerMatcher
 

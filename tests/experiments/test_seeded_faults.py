@@ -9,7 +9,7 @@ import pytest
 
 from experiments.seeded_faults import FAULTS, Part, main
 from raydr.config.run import RunConfig
-from raydr.diagnosis.checks.base import Check
+from raydr.diagnosis.diagnosis import Check
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch import Tensor
 from training.harness import make_trainer, model_config
 
-from raydr.data.fields import content_id
+from raydr.data.rows import content_id
 from raydr.errors import ConfigError
 from raydr.integrations.sentence_transformers import (
     ContrastiveLoss,

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.beir import BeirReader
+from raydr.data.rows import BadRows
 
 SCRIPT = Path(__file__).parents[2] / "jobs" / "codesearch_to_beir.py"
 SNIPPETS = [

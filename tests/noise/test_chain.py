@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from raydr.data.schema import VERDICTS, to_table
+from raydr.data.tables import VERDICTS, to_table
 from raydr.noise.chain import STRENGTH, judge_negatives, split_pairs
 from raydr.noise.judges.base import ACTIONS
 from raydr.noise.judges.classifier import Classifier

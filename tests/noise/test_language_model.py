@@ -11,7 +11,7 @@ from made_language_model import make_language_model
 from pydantic import ValidationError
 
 from raydr.component import findings
-from raydr.config.judge import JudgeConfig
+from raydr.config.sections import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.models.cross_encoder import PairTokenizer
 from raydr.models.prompt import PromptConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raydr.config.judge import JudgeConfig
+from raydr.config.sections import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
 from raydr.negatives.samplers.ranked import Top

@@ -21,7 +21,7 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.models.config import ModelConfig, read_config
-from raydr.pages.model_card import CardFacts, model_card
+from raydr.ops.export import CardFacts, model_card
 from raydr.verbs.app import app
 
 

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from raydr.artefacts.diagnosis import diagnosis_page, outcome
 from raydr.diagnosis.diagnosis import diagnose
 from raydr.diagnosis.evidence import Evidence, FloatArray
-from raydr.pages.diagnosis import diagnosis_page, outcome
 
 HALF = np.asarray(np.arange(200) % 2, dtype=np.float64)
 

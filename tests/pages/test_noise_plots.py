@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raydr.noise.detectors.calibrated import CalibratedDetector
-from raydr.pages.noise_plots import DetectedPairs, parse_fit, perplexity_histogram
+from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
 
 
 @pytest.fixture(scope="module")

@@ -8,19 +8,19 @@ from typing import Any
 from raydr.evaluation.comparison import Comparison
 from raydr.pages.evaluation import EvaluationResult
 from raydr.pages.html import Page
-from raydr.pages.ranker import RankerRecord, ranker_section
+from raydr.pages.run import ModelRecord, ranker_section
 
 SETTINGS = {"loss": "nce", "num_hard_negatives": 8, "num_random_negatives": 0}
 
 
-def story(*measures: float, **info: Any) -> RankerRecord:
+def story(*measures: float, **info: Any) -> ModelRecord:
     """A ranker with an epoch for each value of its dev measure; the second was chosen if there is one."""
     history = [{"epoch": at, "metrics": {"loss": 2.0 - at, "dev RR@10": value}} for at, value in enumerate(measures)]
     facts = {"history": history, "best_epoch": len(measures) // 2, "dev": {"dev RR@10": 0.25}, "num_examples": 1234}
-    return RankerRecord("ranker", SETTINGS | facts | {"mined_by": "bm25, judged by sieve", "remarks": []} | info)
+    return ModelRecord("ranker", SETTINGS | facts | {"mined_by": "bm25, judged by sieve", "remarks": []} | info)
 
 
-def shown(*rankers: RankerRecord) -> str:
+def shown(*rankers: ModelRecord) -> str:
     page = Page("t")
     ranker_section(page, rankers)
     return page.render()
@@ -52,7 +52,7 @@ def test_what_is_to_be_said_is_said_and_escaped() -> None:
 
 
 def test_a_checkpoint_as_it_is_has_no_figures_and_no_ranker_no_section() -> None:
-    html = shown(RankerRecord("ranker", {"trained": False, "history": []}))
+    html = shown(ModelRecord("ranker", {"trained": False, "history": []}))
     assert cells(html)[:3] == ["ranker", "a checkpoint as it is", "–"]
     assert "data:image/png" not in html
     assert "Rankers" not in shown()

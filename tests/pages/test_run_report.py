@@ -22,11 +22,11 @@ INFO = {
     "num_examples": 1234,
     "dtype": "float32",
 }
-MODEL = ModelRecord("npc", "npc, pair detection", INFO, None)
+MODEL = ModelRecord("npc", INFO, "npc, pair detection")
 
 
 def test_trainings_and_detections_are_shown_with_the_best_epoch() -> None:
-    untrained = ModelRecord("untrained", "", {"dim": 32}, None)
+    untrained = ModelRecord("untrained", {"dim": 32})
     page = run_page(RunRecord("mine", [MODEL, untrained], [], [], []))
     assert "dev RR@10 0.300" in page
     assert re.search(r"inconclusive</td>.*the components are too close", page)

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source
+from raydr.data.rows import BadRows
 from raydr.losses.base import CLEAN, Candidates, Loss, LossOutput
 from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Drawn, Sampler

@@ -22,7 +22,7 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.errors import DataError
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.detectors.local_fdr import LocalFdrDetector

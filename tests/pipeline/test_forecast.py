@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import raydr
 from raydr.artefacts.places import Places
-from raydr.config.plan import Prices
 from raydr.config.run import RunConfig
+from raydr.config.sections import Prices
 from raydr.errors import ConfigError
 from raydr.pipeline.forecast import FORECAST_FILE, Forecast, StageEstimate
 from raydr.pipeline.running import StageTime

@@ -18,14 +18,13 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
-from raydr.data.schema import read_parquet
-from raydr.data.tables import pairs_of
+from raydr.data.tables import pairs_of, read_parquet
 from raydr.errors import ConfigError, DataError
 from raydr.models.cross_encoder import ProbabilityScorer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.noise.evidence import evidence
-from raydr.pages.query_record import print_query
 from raydr.pipeline.rounds import lay_out
+from raydr.pipeline.why import print_query
 from raydr.store.artifact import Artifact
 
 NUM_QUERIES = 40

@@ -29,7 +29,7 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.errors import ConfigError, EndpointError, ModelError
 from raydr.models.config import CrossEncoderConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds

@@ -17,7 +17,7 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts, read_split
-from raydr.data.schema import read_parquet
+from raydr.data.tables import read_parquet
 from raydr.noise.decisions import Decision, Subject, Verdict, append_decision, digest_texts
 from raydr.noise.judges.people import People
 from raydr.pipeline.rounds import lay_out

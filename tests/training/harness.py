@@ -25,7 +25,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
 from raydr.data.examples import load_examples
-from raydr.data.schema import RUNS, SplitTables
+from raydr.data.tables import RUNS, SplitTables
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers

@@ -17,7 +17,7 @@ from training.harness import Recorder, make_trainer, model_config, run_alone, ru
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.examples import Ragged
-from raydr.data.schema import to_table
+from raydr.data.tables import to_table
 from raydr.errors import ConfigError, DataError
 from raydr.losses.base import LOG_DRAW_PROB
 from raydr.models.inference import encode_tokens

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import raydr
 from raydr.errors import ConfigError, DataError
 from raydr.noise.labelled import LabelledSet
-from raydr.pages.noise_benchmark import SetFigures
-from raydr.pipeline.noise_benchmark import METHODS
+from raydr.pipeline.noise_benchmark import METHODS, SetFigures
 from raydr.verbs import noise_benchmark
 from raydr.verbs.app import app
 

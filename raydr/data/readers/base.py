@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 from raydr.component import Component
-from raydr.data.fields import RowError
 from raydr.data.inputs import checksum
-from raydr.data.line_ranges import ALL_LINES, LineRange
-from raydr.data.quarantine import BadRows
-from raydr.data.schema import TableName
+from raydr.data.lines import ALL_LINES, LineRange
+from raydr.data.rows import BadRows, RowError
+from raydr.data.tables import TableName
 
 DATASET_TABLES: tuple[TableName, ...] = ("queries", "qrels", "negatives")
 ALL_TABLES: tuple[TableName, ...] = ("passages", *DATASET_TABLES)
@@ -69,7 +68,7 @@ class Row:
 
     @classmethod
     def passage(cls, passage_id: str, title: str, text: str, line: int, **further: Any) -> Row:
-        """Make a passage's row; ``further`` may hold its ``partition``, see :mod:`raydr.data.partitions`."""
+        """Make a passage's row; ``further`` may hold its ``partition``, see :mod:`raydr.data.parts`."""
         return cls("passages", "", {"passage_id": passage_id, "title": title, "text": text, **further}, line)
 
     @classmethod
@@ -100,7 +99,7 @@ def read_rows(
 
     Args:
         records: with the lines that they were read at.
-        bad_rows: receives the records for which ``rows_of`` raises a :class:`~raydr.data.fields.RowError`.
+        bad_rows: receives the records for which ``rows_of`` raises a :class:`~raydr.data.rows.RowError`.
         rows_of: the rows of a record and its line.
         unit: what the line is the number of, for messages, where it is none.
     """
@@ -121,6 +120,9 @@ class Reader(Component):
     kind: ClassVar[str] = "reader"
     package_needed: ClassVar[str] = ""
     """A Python package that it needs beside raydr's own, if any."""
+
+    identifying: ClassVar[frozenset[str]] = frozenset()
+    """Settings that identify the content beside the sources' checksums; empty: all but the path."""
 
     passages_repeat: ClassVar[bool] = False
     """True if the same passage may be read many times (contexts of questions): copies with the same id are merged."""
@@ -145,5 +147,5 @@ class Reader(Component):
         return checksum(source.path)
 
     def content_key(self) -> dict[str, Any]:
-        """Return the settings that identify the content in the fingerprint: all but paths."""
-        return self.model_dump(exclude={"path"})
+        """Return the settings that identify the content in the fingerprint, see :attr:`identifying`."""
+        return self.model_dump(include=set(self.identifying)) if self.identifying else self.model_dump(exclude={"path"})

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from raydr.data.fields import RowError, answers_of, columns_of, id_field, id_of, passage_field, relevance_of, text_field
 from raydr.data.inputs import absolute, find_input, join, shown_files
 from raydr.data.lines import read_json_lines, read_lines, wrong_count
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import (
+    BadRows,
+    RowError,
+    answers_of,
+    columns_of,
+    id_field,
+    id_of,
+    passage_field,
+    relevance_of,
+    text_field,
+)
 from raydr.errors import DataError
-from raydr.store.folder import Folder
+from raydr.store import Folder
 
 _QRELS = ("query-id", "corpus-id", "score")
 _TREC = ("query-id", "iteration", "corpus-id", "score")
@@ -25,6 +34,8 @@ class BeirReader(Reader):
     or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance). A query belongs to the
     splits whose qrels name it; one that none names is counted and left out. Score 0 is kept as relevance 0.
     """
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["beir"] = "beir"
     path: str
@@ -63,9 +74,6 @@ class BeirReader(Reader):
         if source.role == "qrels":
             return _read_qrels(source.path, source.split, bad_rows)
         return self._read_queries(source, bad_rows)
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
     def _qrels_paths(self) -> dict[str, str]:
         if self.splits:

@@ -8,7 +8,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from raydr.data.fields import (
+from raydr.data.inputs import find_input
+from raydr.data.json_array import read_json_array
+from raydr.data.lines import read_tsv
+from raydr.data.readers.base import DATASET_TABLES, HARD_MINER, Reader, Row, Source, read_rows
+from raydr.data.rows import (
+    BadRows,
     RowError,
     answers_of,
     content_id,
@@ -18,12 +23,7 @@ from raydr.data.fields import (
     passage_field,
     written_answers,
 )
-from raydr.data.inputs import find_input
-from raydr.data.json_array import read_json_array
-from raydr.data.lines import read_tsv
-from raydr.data.quarantine import BadRows
-from raydr.data.readers.base import DATASET_TABLES, HARD_MINER, Reader, Row, Source, read_rows
-from raydr.data.schema import RANDOM_MINER
+from raydr.data.tables import RANDOM_MINER
 
 _PASSAGES = ("id", "text", "title")
 _RETRIEVER = ("question", "answers")

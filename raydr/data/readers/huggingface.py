@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from raydr.data.inputs import absolute, checksum
 from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class HuggingFaceReader(Reader):
     """Pairs in a Hugging Face data set; the line of a row is its number, from 1."""
 
     package_needed: ClassVar[str] = "datasets"
+    identifying: ClassVar[frozenset[str]] = frozenset({"name", "layout", "columns"})
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["huggingface"] = "huggingface"
@@ -67,9 +68,6 @@ class HuggingFaceReader(Reader):
         """Return the identity of the Arrow files that hold the split."""
         files = [checksum(entry["filename"]) for entry in self._load(source).cache_files]
         return hashlib.blake2b(" ".join(files).encode(), digest_size=16).hexdigest()
-
-    def content_key(self) -> dict[str, Any]:
-        return self.model_dump(include={"name", "layout", "columns"})
 
     def _load(self, source: Source) -> Dataset:
         from datasets import DatasetDict, load_dataset, load_from_disk

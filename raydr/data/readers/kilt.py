@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from raydr.data.fields import MentionConfig, RowError, id_field, text_field
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_json_lines
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, text_field
 from raydr.store.identity import fingerprint_of
 
 _START, _END = "[START_ENT]", "[END_ENT]"
@@ -26,6 +25,8 @@ class KiltReader(Reader):
     ``[START_ENT]`` and ``[END_ENT]`` (AIDA and other entity linking), the query is made of it and of its context;
     otherwise the input is the query.
     """
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["kilt"] = "kilt"
     path: str
@@ -63,9 +64,6 @@ class KiltReader(Reader):
         """Return the identity of the file, with the settings that its rows depend on."""
         how = self.num_paragraphs if source.has_only_passages else self.mention.model_dump(mode="json")
         return fingerprint_of([super().checksum(source), how])
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
     def _page(self, record: dict[str, Any], line: int) -> Iterator[Row]:
         title, paragraphs = text_field(record, "wikipedia_title"), record.get("text")

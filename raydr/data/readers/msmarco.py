@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from raydr.data.fields import RowError, columns_of, id_of, relevance_of
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_lines, read_tsv
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
-from raydr.data.schema import TableName
+from raydr.data.rows import BadRows, RowError, columns_of, id_of, relevance_of
+from raydr.data.tables import TableName
 
 
 class MsmarcoReader(Reader):
     """MS MARCO's files. In file names, ``{split}`` stands for the split; each may also have ``.gz`` at its end."""
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["msmarco"] = "msmarco"
     path: str
@@ -62,17 +63,9 @@ class MsmarcoReader(Reader):
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         if source.has_only_passages:
             return _read_collection(source, bad_rows)
-        read = {
-            "queries": _read_queries,
-            "qrels": _read_qrels,
-            "triples": _read_triples,
-            "negatives": _read_negatives,
-        }
+        read = {"queries": _read_queries, "qrels": _read_qrels, "triples": _read_triples, "negatives": _read_negatives}
         # Of triples beside qrels only the negatives count.
         return (row for row in read[source.role](source.path, source.split, bad_rows) if row.table in source.tables)
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
 
 def _read_collection(source: Source, bad_rows: BadRows) -> Iterator[Row]:

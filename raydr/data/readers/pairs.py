@@ -14,8 +14,8 @@ from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_csv, read_json_lines
 from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows
 from raydr.errors import DataError
 from raydr.store.filesystems import open_file
 
@@ -30,6 +30,7 @@ class PairsReader(Reader):
     the line is the row's number, from 1.
     """
 
+    identifying: ClassVar[frozenset[str]] = frozenset({"name", "layout", "columns"})
     passages_repeat: ClassVar[bool] = True
 
     name: Literal["pairs"] = "pairs"
@@ -61,9 +62,6 @@ class PairsReader(Reader):
         bad_rows.remarks += filter(None, [remark])
         rows_of = partial(rows_of_pair, self.layout, self.columns, source.split, graded)
         return read_rows(records_of(source.path, bad_rows), bad_rows, rows_of)
-
-    def content_key(self) -> dict[str, Any]:
-        return self.model_dump(include={"name", "layout", "columns"})
 
 
 def format_of(path: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatch
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from raydr.data.fields import MentionConfig, RowError, id_field, passage_field, text_field
 from raydr.data.inputs import find_input, join, shown_files
 from raydr.data.lines import read_json_lines
-from raydr.data.quarantine import BadRows
 from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, passage_field, text_field
 from raydr.errors import DataError
-from raydr.store.folder import Folder
+from raydr.store import Folder
 from raydr.store.identity import fingerprint_of
 
 _ENDS = (".json", ".json.gz")
@@ -27,6 +26,8 @@ class ZeshelReader(Reader):
     ``label_document_id``, ``category``): the queries, each of the partition that ``corpus`` says. The context is looked
     for among all documents. A page's text is taken as it is: in Zeshel it begins with the title.
     """
+
+    identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["zeshel"] = "zeshel"
     path: str
@@ -79,9 +80,6 @@ class ZeshelReader(Reader):
             return own
         settings = self.model_dump(mode="json", include={"contexts", "worlds", "shared_worlds", "mention"})
         return fingerprint_of([own, settings])
-
-    def content_key(self) -> dict[str, Any]:
-        return {"name": self.name}
 
     def _pages(self) -> dict[str, str]:
         """Return the files of pages, by world or name."""

@@ -1,1 +1,1 @@
-"""Writers: one file a format that other retrieval trainers read."""
+"""Writers of the formats that other retrieval trainers read."""

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from raydr.component import Component
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, read_split
-from raydr.data.fields import columns_of
-from raydr.data.schema import RANDOM_MINER
+from raydr.data.rows import columns_of
+from raydr.data.tables import RANDOM_MINER
 from raydr.errors import DataError
-from raydr.store.artifact import Artifact
+from raydr.store import Artifact
 
 #: Begins the name of a count of what a format cannot hold.
 LEFT_OUT = "left out: "
@@ -164,7 +164,7 @@ def _by_query(
 
 
 class Writer(Component):
-    """Base of the writers: one file a format."""
+    """Base of the writers, one class a format."""
 
     package: ClassVar[str] = "raydr.data.writers"
     kind: ClassVar[str] = "export format"

@@ -7,10 +7,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from raydr.diagnosis import intervals
-from raydr.diagnosis.checks.base import Check, Finding, worst
-from raydr.diagnosis.evidence import BM25, BM25_CUT, CROSS_FITTED, TRAINED, Evidence, FloatArray
-from raydr.diagnosis.intervals import share
+from raydr.diagnosis.diagnosis import Check, Finding, worst
+from raydr.diagnosis.evidence import BM25, BM25_CUT, CROSS_FITTED, TRAINED, Evidence, FloatArray, mean_of, share_of
 from raydr.evaluation.significance import Interval
 
 
@@ -87,7 +85,7 @@ class Truncation(Check):
         if BM25_CUT not in evidence.held_out:
             return None
         whole, cut = evidence.held_out[BM25], evidence.held_out[BM25_CUT]
-        if (uncut := intervals.mean(whole)).low < _FINDS:
+        if (uncut := mean_of(whole)).low < _FINDS:
             return None
         longer = [
             f"model.{side}.max_length={lengths.fitting}"
@@ -98,7 +96,7 @@ class Truncation(Check):
             f"{lengths.share_cut:.0%} of the {side} tokens" for side, lengths in evidence.lengths.items()
         )
         return self.finding(
-            intervals.mean(whole - cut).low / uncut.mean,
+            mean_of(whole - cut).low / uncut.mean,
             f"{shares or 'tokens'} are beyond max_length; BM25's RR@10 is {uncut.mean:.3f} over whole texts and "
             f"{cut.mean():.3f} over truncated texts",
             *longer,
@@ -150,7 +148,7 @@ class FalseNegatives(Check):
     def examine(self, evidence: Evidence) -> Finding | None:
         if not evidence.outscores or not len(next(iter(evidence.outscores.values()))):
             return None
-        by_all = share(np.logical_and.reduce(list(evidence.outscores.values())))
+        by_all = share_of(np.logical_and.reduce(list(evidence.outscores.values())))
         return self.finding(
             2.0 * by_all.low,
             f"{by_all.mean:.1%} of the hard negatives outscore their positive for all of "
@@ -276,13 +274,13 @@ class MismatchedPairs(Check):
 
 
 def _mismatched(p_N: FloatArray) -> Interval:
-    interval = share(p_N > 0.5)
+    interval = share_of(p_N > 0.5)
     return Interval(*(min(1.0, 2.0 * bound) for bound in interval))
 
 
 def _surely(p_N: FloatArray | None) -> float:
     """Return the lower end of four times the share of p > ¾; 0 if p is rarer there than between ½ and ¾."""
-    return 4.0 * share(p_N > 0.75).low if p_N is not None and _is_flat(p_N) else 0.0
+    return 4.0 * share_of(p_N > 0.75).low if p_N is not None and _is_flat(p_N) else 0.0
 
 
 def _is_flat(p_N: FloatArray) -> bool:

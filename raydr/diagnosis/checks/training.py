@@ -6,10 +6,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from raydr.diagnosis import intervals
-from raydr.diagnosis.checks.base import Check, Finding, Rank
-from raydr.diagnosis.evidence import TRAINED, UNTRAINED, Evidence, FloatArray, Progress
-from raydr.diagnosis.intervals import CONFIDENCE
+from raydr.diagnosis.diagnosis import Check, Finding, Rank
+from raydr.diagnosis.evidence import CONFIDENCE, TRAINED, UNTRAINED, Evidence, FloatArray, Progress, mean_of
 from raydr.evaluation.significance import bootstrap_means
 
 
@@ -77,7 +75,7 @@ class Forgetting(Check):
         if not {TRAINED, UNTRAINED} <= evidence.held_out.keys():
             return None
         before = evidence.held_out[UNTRAINED]
-        gain = intervals.mean(evidence.held_out[TRAINED] - before)
+        gain = mean_of(evidence.held_out[TRAINED] - before)
         progress = Progress.of(evidence.training)
         if progress is not None and progress.lost and evidence.is_loss_reached:
             return self.finding(
@@ -259,7 +257,7 @@ def _rose(evidence: Evidence) -> bool:
     """Return whether the last epoch raised the dev measure, or the only epoch the held-out measure, significantly."""
     if len(evidence.dev) > 1 and TRAINED in evidence.held_out:
         # The mean's interval is wider than that of the paired difference, hence safe.
-        interval = intervals.mean(evidence.held_out[TRAINED])
+        interval = mean_of(evidence.held_out[TRAINED])
         return evidence.dev[-1] - evidence.dev[-2] > interval.mean - interval.low
     others = Progress.of(evidence.held_out)
     return others is not None and others.gain.low > 0.0

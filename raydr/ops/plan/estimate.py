@@ -98,8 +98,8 @@ class Estimator:
 
     def _encoding(self, node: Node) -> StageEstimate:
         model, split = self.rates.retriever(self._model(node)), node.arguments.get("split")
-        of = model.texts["passage" if split is None or node.kind == MARGINS else "query"]
-        num_texts = self.num_passages if split is None else self.num_queries[split]
+        of = model.texts["passage" if not split or node.kind == MARGINS else "query"]
+        num_texts = self.num_queries[split] if split else self.num_passages
         if node.kind == MARGINS:
             # Each pair's passage, and those that random ones are drawn from.
             num_texts += min(num_texts, self.config.cross_fit.num_folds * POOL_SIZE)

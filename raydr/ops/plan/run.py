@@ -10,8 +10,7 @@ from raydr.artefacts.declaration import Node
 from raydr.artefacts.places import TRAINED
 from raydr.config.run import RunConfig
 from raydr.console import console, duration, prose
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.distributed.resources import cluster_capacity
 from raydr.ops.plan.estimate import Estimator
 from raydr.ops.plan.trials import Trials

@@ -22,8 +22,7 @@ import torch
 from raydr.config.files import merged
 from raydr.config.run import RunConfig
 from raydr.console import say
-from raydr.data.corpus import Corpus
-from raydr.data.dataset import Dataset
+from raydr.data import Corpus, Dataset
 from raydr.data.examples import load_examples
 from raydr.data.tables import of_queries
 from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raydr.artefacts.judged import VERDICTS, read_verdicts
 from raydr.artefacts.places import Places
-from raydr.artefacts.verdict_tables import VERDICTS, read_verdicts
-from raydr.config.judge import JudgeConfig
+from raydr.config.sections import JudgeConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.tables import of_queries, pairs_of, places_of

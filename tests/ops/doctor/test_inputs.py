@@ -11,7 +11,7 @@ import pytest
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ArtifactError, DataError
-from raydr.ops.doctor.inputs import check_inputs
+from raydr.ops.doctor.services import check_inputs
 from raydr.store.folder import Folder
 
 

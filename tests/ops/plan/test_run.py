@@ -10,8 +10,8 @@ from small_runs import small_run
 
 import raydr
 from ops.plan.made_rates import MadeRates
-from raydr.config.plan import Prices
 from raydr.config.run import RunConfig
+from raydr.config.sections import Prices
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.errors import ConfigError

@@ -11,8 +11,8 @@ import pytest
 
 from ops.review.conftest import HOSTILE
 from raydr.artefacts.places import Places
-from raydr.config.judge import JudgeConfig
 from raydr.config.run import RunConfig
+from raydr.config.sections import JudgeConfig
 from raydr.data.dataset import Dataset
 from raydr.data.tables import pairs_of
 from raydr.errors import ArtifactError

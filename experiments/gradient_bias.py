@@ -24,9 +24,11 @@ from torch import Tensor, nn
 
 from experiments.results import Table, write_results
 from raydr.losses.base import LOG_DRAW_PROB, Candidates, Loss
-from raydr.losses.nce import NCE, CorrectedNCE
+from raydr.losses.corrected_nce import CorrectedNCE
+from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList, Sampler
-from raydr.negatives.samplers.ranked import Mixed, Softmax
+from raydr.negatives.samplers.mixed import Mixed
+from raydr.negatives.samplers.softmax import Softmax
 from raydr.pages.figure import COLORS, grid
 from raydr.seeding import query_rng
 

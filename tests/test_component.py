@@ -3,8 +3,22 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from raydr.component import Config, content_of
+from raydr.component import Component, Config, content_of
+from raydr.data.readers.base import Reader
+from raydr.losses.base import Loss
+from raydr.models.scores.base import ScoreFunction
+from raydr.negatives.samplers.base import Sampler
+from raydr.noise.detectors.base import Detector
+from raydr.noise.judges.base import Judge
 from raydr.training.config import TrainConfig
+
+
+@pytest.mark.parametrize("kind", [Loss, Sampler, ScoreFunction, Detector, Judge, Reader])
+def test_a_component_stands_in_the_file_of_its_name(kind: type[Component]) -> None:
+    modules = {name: choice.__module__ for name, choice in kind.choices().items()}
+    own = {name: module for name, module in modules.items() if module.startswith(f"{kind.package}.")}
+    # A judge of candidates stands beside its counterpart for pairs.
+    assert own == {name: f"{kind.package}.{name.removesuffix('_negatives')}" for name in own}
 
 
 @pytest.mark.invariant

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
+from raydr.errors import ConfigError
 
 # Configs name losses, and reading a config must not take the seconds that importing PyTorch does.
 if TYPE_CHECKING:
@@ -147,3 +148,30 @@ def kl_divergence(log_probs_QC: Tensor, log_reference_QC: Tensor) -> Tensor:
 def gather_positive(values_QC: Tensor, positive_Q: Tensor) -> Tensor:
     """Return the value at each query's positive, shape (Q,)."""
     return values_QC.gather(1, positive_Q.unsqueeze(1)).squeeze(1)
+
+
+def beside_nce(own_Q: Tensor, name: str, candidates: Candidates, nce_weight: float) -> LossOutput:
+    """Add ``nce_weight`` · NCE over all candidates to a loss of each query, which the figures call ``name``."""
+    metrics = {name: own_Q.detach().mean()}
+    if not nce_weight:
+        return LossOutput(own_Q, metrics)
+    nce_Q = -gather_positive(log_softmax_QC(candidates.logits_QC()), candidates.positive_Q)
+    return LossOutput(own_Q + nce_weight * nce_Q, metrics | {"nce": nce_Q.detach().mean()})
+
+
+def with_ranker_scores(candidates: Candidates, temperature: float) -> tuple[Candidates, Candidates]:
+    """Return the candidates with a ranker's score, all others excluded: by the student's scores, and by the ranker's.
+
+    Args:
+        candidates: the step's scores.
+        temperature: divisor of the ranker's scores.
+
+    Raises:
+        ConfigError: the candidates have no scores of a ranker.
+    """
+    scores_QC = candidates.signal(RANKER_SCORES)
+    if scores_QC is None:
+        raise ConfigError("the loss reads a ranker's scores, and the step has none: score the candidates first")
+    unknown_QC = scores_QC.isnan()
+    student = replace(candidates, excluded_QC=candidates.excluded_QC | unknown_QC)
+    return student, replace(student, scores_QC=scores_QC.float().masked_fill(unknown_QC, 0.0) / temperature)

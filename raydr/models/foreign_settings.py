@@ -38,6 +38,9 @@ _TRANSFORMER_FILES = [
 ]
 #: Tokens that raydr keeps at most.
 _LONGEST = 8192
+#: Kinds of encoder-decoders of which sentence-transformers opens the encoder alone.
+ENCODERS_ALONE = ("blenderbot", "blenderbot-small", "m2m_100", "marian", "pegasus", "pegasus_x", "prophetnet")
+_ENCODER_CLASSES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "t5gemma")
 #: Keys of ``sentence_bert_config.json`` that raydr obeys, or that change no vector.
 _TEXT_KEYS = frozenset((
     "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
@@ -160,7 +163,7 @@ def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
     task = config.get("transformer_task", "feature-extraction")
     if task != "feature-extraction" or config.get("query_expansion"):
         checkpoint.refused["pooling"] = f"is made for {task}, with queries of its own kind: set model.pooling"
-    elif problem := _other_states(config) or _other_texts(config):
+    elif problem := _other_states(config, backbone) or _other_texts(config):
         checkpoint.refused["pooling"] = f"{problem}: set model.pooling to make vectors in raydr's way"
     if config.get("do_lower_case") and not _lowers(read, tokenizer):
         checkpoint.refused["query.prefix"] = (
@@ -169,11 +172,15 @@ def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
         )
 
 
-def _other_states(config: Mapping[str, Any]) -> str:
+def _other_states(config: Mapping[str, Any], backbone: Mapping[str, Any]) -> str:
     """Return how the states differ from those of the encoder's last layer; empty if they do not."""
     text = (config.get("modality_config") or {}).get("text") or {}
     method, output = text.get("method", "forward"), text.get("method_output_name", "last_hidden_state")
-    if (method, output) != ("forward", "last_hidden_state"):
+    kind = backbone.get("model_type")
+    is_half = backbone.get("is_encoder_decoder") and kind not in (*ENCODERS_ALONE, *_ENCODER_CLASSES)
+    if is_half and (method, output) == ("forward", "last_hidden_state"):
+        return f"makes its vectors of a {kind} from the states of its decoder, and raydr from its encoder's"
+    if (method, output) != ("forward", "encoder_last_hidden_state" if is_half else "last_hidden_state"):
         return f"takes {output} of {method} (modality_config), and raydr the last hidden states"
     if (name := config.get("module_output_name", "token_embeddings")) != "token_embeddings":
         return f"has module_output_name {name}, and raydr pools the vectors of tokens"

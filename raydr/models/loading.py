@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError
 from raydr.models.checkpoint import naming
+from raydr.models.foreign_settings import ENCODERS_ALONE
 from raydr.models.weight_checks import check_adapters, check_type, check_types, check_values, check_weights
 
 #: No network is larger.
@@ -131,6 +132,34 @@ def load_head(file: str, head: nn.Module, what: str, optional: tuple[str, ...] =
         check_values(head, what)
 
 
+def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:
+    """Return the class that makes a text's hidden states: of an encoder-decoder, its encoder.
+
+    Args:
+        config: of Transformers.
+        trust_remote_code: whether code of the checkpoint may run.
+    """
+    import transformers
+
+    alone = getattr(transformers, f"{type(config).__name__.removesuffix('Config')}EncoderModel", None)
+    if alone is not None:
+        # T5Gemma's encoder refuses a config of both.
+        config.is_encoder_decoder = False
+        return alone
+    if not getattr(config, "is_encoder_decoder", False):
+        return transformers.AutoModel
+    with torch.device("meta"):
+        whole = transformers.AutoModel.from_config(config, trust_remote_code=trust_remote_code)
+    return type(whole.get_encoder())
+
+
+def saved_prefix(network: nn.Module) -> str:
+    """Return the prefix of an encoder's weights in a file that other programs open."""
+    config: Any = network.config
+    is_half = getattr(config, "is_encoder_decoder", False)
+    return "encoder." if is_half and config.model_type not in ENCODERS_ALONE else ""
+
+
 def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, set[str]]:
     """Load an encoder in float32; return it with the names of weights that were drawn anew (a pooler's).
 
@@ -140,29 +169,21 @@ def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, 
         trust_remote_code: whether code of the checkpoint may run.
 
     Raises:
-        ModelError: it cannot be loaded, its files lack a weight, or it is an encoder-decoder of another kind than T5.
+        ModelError: it cannot be loaded, or its files lack a weight.
     """
-    import transformers
+    from transformers import AutoConfig
 
     extra = {"trust_remote_code": trust_remote_code}
     with naming(what), quiet_transformers():
-        config = transformers.AutoConfig.from_pretrained(source, **extra)
+        config = AutoConfig.from_pretrained(source, **extra)
         check_shape(config, what)
         if getattr(config, "model_type", "") == "dpr" and config.projection_dim:
             raise ModelError(f"{what} has a projection of DPR's own, which raydr does not have")
-        # The encoder alone of T5 and its kin.
-        alone = getattr(transformers, f"{type(config).__name__.removesuffix('Config')}EncoderModel", None)
-        if alone is not None:
-            # T5Gemma's refuses a config of both.
-            config.is_encoder_decoder = False
-        elif getattr(config, "is_encoder_decoder", False):
-            raise ModelError(
-                f"{what} is an encoder-decoder ({config.model_type}), of which raydr takes T5 and its kin: give an "
-                "encoder"
-            )
+        loader = encoder_class(config, trust_remote_code)
     options: dict[str, Any] = {"config": config, "dtype": torch.float32, **extra}
-    load = (alone or transformers.AutoModel).from_pretrained
-    return load_network(load, source, what, lambda key: "pooler." in key, **options)
+    if getattr(config, "is_encoder_decoder", False):
+        options["key_mapping"] = {r"^(model\.)?encoder\.": "", r"^(model\.)?shared\.": "embed_tokens."}
+    return load_network(loader.from_pretrained, source, what, lambda key: "pooler." in key, **options)
 
 
 def named_weights(network: Any) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError, first_line
 from raydr.models.config import SIDES, ModelConfig, Side
-from raydr.models.loading import load_head, named_weights
+from raydr.models.loading import load_head, named_weights, saved_prefix
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import Tower
 
@@ -40,12 +40,18 @@ def save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTo
     """
     place.mkdir(parents=True, exist_ok=True)
     tower.backbone.config.save_pretrained(place)  # type: ignore[union-attr, operator]
-    _save(place / "model.safetensors", {**named_weights(tower.backbone), **tower.unused})
+    prefix = saved_prefix(tower.backbone)
+    weights = {f"{prefix}{key}": value for key, value in named_weights(tower.backbone).items()}
+    _save(place / "model.safetensors", {**weights, **tower.unused})
     tokenizer.tokenizer.save_pretrained(place)
     if codes := _codes(tower):
         _save(place / CODES_FILE, codes)
     lengths = {name: config.side(name).max_length for name in (SIDES if config.towers == "shared" else (side,))}
     shape: dict[str, Any] = {"max_seq_length": max(lengths.values()), "do_lower_case": False}
+    if prefix:
+        # The states of the encoder: of the whole model that other programs open it would be the decoder's.
+        output = {"method": "forward", "method_output_name": "encoder_last_hidden_state"}
+        shape |= {"modality_config": {"text": output}, "module_output_name": "token_embeddings"}
     if config.vectors(side).kind == "tokens":
         _write(place / _SHAPE_FILE, shape)
         _describe_tokens(place, tower, config)

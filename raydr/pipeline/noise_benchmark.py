@@ -25,7 +25,7 @@ from raydr.evaluation.noise_measures import FLAGS, RANKING, MethodFigures, Metho
 from raydr.evaluation.significance import Interval
 from raydr.models.config import ModelConfig
 from raydr.models.pair_scoring import DualEncoderScorer
-from raydr.models.scores.attended import SumOfMax
+from raydr.models.scores.sum_of_max import SumOfMax
 from raydr.noise.labelled import LabelledSet, scores_on, unique_texts
 from raydr.noise.vector_rules import PairVectors, judge_by_vectors
 from raydr.pipeline.findings import find_mismatched

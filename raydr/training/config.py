@@ -13,7 +13,7 @@ from raydr.losses.nce import NCE
 from raydr.models.config import Dtype
 from raydr.models.training_config import OptimizerConfig
 from raydr.negatives.samplers.base import Sampler
-from raydr.negatives.samplers.ranked import Top
+from raydr.negatives.samplers.top import Top
 from raydr.training.sections import CoTeachingConfig, DevConfig, GuideConfig, PairDetectionConfig, TeacherConfig
 
 #: Names of losses that stand for a method of a paper: the loss, and the detection that belongs to it.

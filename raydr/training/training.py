@@ -14,7 +14,9 @@ from raydr.data.parts import Scope
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.models.config import SIDES, ModelConfig
 from raydr.negatives.samplers.base import Sampler
-from raydr.negatives.samplers.ranked import Mixed, SimANS, Softmax
+from raydr.negatives.samplers.mixed import Mixed
+from raydr.negatives.samplers.simans import SimANS
+from raydr.negatives.samplers.softmax import Softmax
 from raydr.store.artifact import Artifact
 from raydr.training.checkpoint import OPTIMIZER
 from raydr.training.config import TrainConfig

@@ -24,9 +24,9 @@ from raydr.integrations.sentence_transformers import (
     add_flags,
     drop_flagged,
 )
+from raydr.losses.ar2 import AR2
 from raydr.losses.base import Loss
 from raydr.losses.npc import NPC
-from raydr.losses.ranker import AR2
 from raydr.losses.rcl import RCL, BetaSchedule
 from raydr.pipeline.findings import Noise
 from raydr.training.trainer import Trainer

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raydr.losses.ranker import AR2, RankerKL
+from raydr.losses.ar2 import AR2
+from raydr.losses.ranker_kl import RankerKL
 from tests.losses.batches import gradient, numeric_gradient, random_candidates, scored, with_weights
 
 

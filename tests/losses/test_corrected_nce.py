@@ -7,9 +7,10 @@ import torch
 
 from raydr.errors import ConfigError
 from raydr.losses.base import Candidates
-from raydr.losses.nce import NCE, CorrectedNCE
+from raydr.losses.corrected_nce import CorrectedNCE
+from raydr.losses.nce import NCE
 from raydr.negatives.samplers.base import CandidateList
-from raydr.negatives.samplers.ranked import Softmax
+from raydr.negatives.samplers.softmax import Softmax
 from tests.losses.batches import gradient, random_candidates
 
 

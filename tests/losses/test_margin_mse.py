@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from raydr.errors import ConfigError
+from raydr.losses.margin_mse import MarginMSE
 from raydr.losses.nce import NCE
-from raydr.losses.ranker import MarginMSE
 from tests.losses.batches import gradient, numeric_gradient, random_candidates, scored, with_weights
 
 

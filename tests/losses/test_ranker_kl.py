@@ -5,7 +5,7 @@ import torch
 
 from raydr.errors import ConfigError
 from raydr.losses.nce import NCE
-from raydr.losses.ranker import RankerKL
+from raydr.losses.ranker_kl import RankerKL
 from tests.losses.batches import gradient, numeric_gradient, random_candidates, scored, with_weights
 
 

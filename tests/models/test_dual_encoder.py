@@ -18,7 +18,7 @@ from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.config import ModelConfig, SideConfig, read_config, tower_folder
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
 from raydr.models.inference import InferenceEncoder, encode_tokens
-from raydr.models.scores.attended import Poly
+from raydr.models.scores.poly import Poly
 
 TEXTS = ["the red river flows", "king", "a very long text about the old castle on the mountain " * 6, "alpha beta"]
 TITLES = ["river", "", "castle", "letters"]

@@ -8,7 +8,11 @@ from scipy.stats import chisquare
 from raydr.component import build
 from raydr.errors import DataError
 from raydr.negatives.samplers.base import CandidateList, Sampler
-from raydr.negatives.samplers.ranked import Mixed, SimANS, Softmax, Top, Uniform
+from raydr.negatives.samplers.mixed import Mixed
+from raydr.negatives.samplers.simans import SimANS
+from raydr.negatives.samplers.softmax import Softmax
+from raydr.negatives.samplers.top import Top
+from raydr.negatives.samplers.uniform import Uniform
 from raydr.seeding import query_rng
 
 SCORES = np.array([3.0, 2.5, 2.0, 1.0, 0.0, -1.0])

@@ -9,7 +9,7 @@ import pytest
 from raydr.config.sections import JudgeConfig
 from raydr.errors import ConfigError
 from raydr.models.config import ModelConfig
-from raydr.negatives.samplers.ranked import Top
+from raydr.negatives.samplers.top import Top
 from raydr.noise.judges.asked import Copy
 from raydr.noise.judges.sieve import Sieve
 from raydr.training.config import TrainConfig

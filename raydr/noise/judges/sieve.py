@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from raydr.losses.rcl import RCL
-from raydr.negatives.samplers.ranked import Top
+from raydr.negatives.samplers.top import Top
 from raydr.noise.judges.asked import Asked, AskedModels, Copy
 from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, SuspicionJudge, Verdicts
 

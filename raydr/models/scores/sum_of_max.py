@@ -1,0 +1,34 @@
+"""Late interaction: each token of the query finds its best token of the passage."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from raydr.models.scores.attended import Attended, Keys
+from raydr.models.scores.base import Vectors
+
+
+class SumOfMax(Attended):
+    """Σ_i max_j x_i·y_j over all tokens i of the query and j of the passage, as ColBERT has it.
+
+    With cosines it lies within ± the number of the query's tokens: it wants a ``model.scale`` near 1.
+
+    Source: Khattab and Zaharia (SIGIR 2020), as Zhang and Stratos (NAACL 2021) have it.
+
+    >>> import torch
+    >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # the third is padding
+    >>> float(SumOfMax().pairs(query, torch.tensor([[3.0, -1.0], [2.0, -4.0]])))
+    2.0
+    """
+
+    name: Literal["sum_of_max"] = "sum_of_max"
+    attention: Literal["soft", "hard"] = "hard"
+    keys: Keys = "passage"
+
+    @property
+    def query_vectors(self) -> Vectors:
+        return Vectors("tokens")
+
+    @property
+    def passage_vectors(self) -> Vectors:
+        return Vectors("tokens")

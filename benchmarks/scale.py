@@ -230,6 +230,12 @@ def _run(command: list[str], watch: Watch, size: Size) -> int:
             elif "end" in message:
                 watch.end()
                 size.spent(stage, time.monotonic() - begun)
+                peak = watch.peaks[stage]
+                print(
+                    f"{size.passages:,} passages, {stage}: {size.seconds[stage]:,.0f} s, {peak.cpu:,.0f} CPU seconds, "
+                    f"driver {peak.driver / MIB:,.0f} MiB, all {peak.total / MIB:,.0f} MiB",
+                    flush=True,
+                )
                 stage = ""
             else:
                 size.facts = message["facts"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.indexing.vector_files import VectorBlock, id_blocks, vector_blocks, vector_layout
 from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
 from tests.made_artefacts import make_corpus
 from tests.made_stage import interrupt, make
 
@@ -157,7 +159,7 @@ def corpus(tmp_path: Path) -> Corpus:
     return make_corpus(tmp_path / "corpus", PASSAGES)
 
 
-def imported(folder: Path, corpus: Corpus, arguments: list[Any], pool: Pool | None = None) -> Artifact:
+def imported(folder: Path | Folder, corpus: Corpus, arguments: list[Any], pool: Pool | None = None) -> Artifact:
     file, system, _, ids = arguments
     how = {"file": file, "ids": ids, "checksums": [], "system": system, "similarity": "cosine"}
     return make(folder, "embeddings", import_vectors, corpus.artifact, pool=pool or ThisProcess(), **how)
@@ -234,6 +236,23 @@ def test_row_groups_of_parquet_do_not_decide_its_blocks(rows, tmp_path):
     blocks = list(vector_blocks(str(tmp_path / "a.parquet"), 4))
     assert [block.ids.to_pylist() for block in blocks] == [list("0123"), list("4567"), list("89")]
     np.testing.assert_array_equal(np.concatenate([block.vectors for block in blocks]), made(["a"] * 10))
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_files_and_artefacts_may_lie_on_an_object_store(kind, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, kind, ids, made(ids))
+    expected = imported(tmp_path / "made", corpus, arguments).manifest.parts
+    away = Folder(f"memory://vectors-{tmp_path.name}")
+    for at in (0, 3):
+        if arguments[at]:
+            name = Path(arguments[at]).name
+            with away.publish(name) as copy:
+                shutil.copyfile(arguments[at], copy)
+            arguments[at] = f"{away.url}/{name}"
+    assert imported(away / "made", corpus, arguments).manifest.parts == expected
 
 
 def test_arrays_by_column_are_read(corpus, tmp_path):

@@ -23,7 +23,7 @@ from raydr.artefacts.vector_join import (
 )
 from raydr.component import Neutral
 from raydr.console import say
-from raydr.data.partitions import partition_of
+from raydr.data.parts import partition_of
 from raydr.distributed.parts import MakePart, make_parts, scratch_parts
 from raydr.distributed.pool import SINGLE_CPU, Needs, Pool
 from raydr.errors import DataError

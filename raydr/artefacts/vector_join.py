@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus
 from raydr.data.embeddings import to_embedding_table
 from raydr.data.parts import offsets_of
-from raydr.data.schema import read_arrow, write_arrow
+from raydr.data.tables import read_arrow, write_arrow
 from raydr.distributed.parts import write_table
 from raydr.errors import DataError
 from raydr.indexing.vector_files import VectorBlock, VectorLayout, id_blocks, vector_blocks, vector_rows
 from raydr.store.artifact import Artifact
 from raydr.store.building import write_and_record
 from raydr.store.folder import Folder, side_by_side
-from raydr.store.manifest import Part
+from raydr.store.identity import Part
 
 #: Bytes in float32 of a block or a group, at most, and their rows; a task takes some three times as much.
 _MOST_BYTES, _MOST_ROWS = 1 << 28, 200_000

@@ -33,11 +33,9 @@ from raydr.store.folder import Folder
 from tests.made_artefacts import make_corpus
 from tests.made_stage import interrupt, make
 
-pytestmark = pytest.mark.usefixtures("here")
-
 
 @pytest.fixture
-def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig:
+def config(here: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig:
     return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "work"))
 
 

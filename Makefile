@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev quickstart test test-slow lint chaos cluster mutants bench gpu docs clean
+.PHONY: help setup setup-dev quickstart test test-slow lint chaos cluster rehearsal mutants bench gpu docs clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,11 @@ chaos: setup-dev ## kill a small refresh in every kind of step, and compare (hal
 
 cluster: setup-dev ## a refresh on a cluster that grows, is drained and loses nodes, its artefacts in a bucket (7 minutes)
 	$(BIN)/python -m pytest -m cloud tests/cluster
+
+# make rehearsal PASSAGES="200000 2000000" for smaller sizes.
+PASSAGES ?= 2000000 20000000
+rehearsal: setup-dev ## made passages through all stages, with kills: time and memory by stage (25 GB of disk, hours)
+	$(BIN)/python -m benchmarks.scale --passages $(PASSAGES) --kill corpus=20 passages=20 imported/join=1
 
 mutants: setup-dev ## plant a hundred mistakes, one at a time, and see which test finds each (an hour)
 	$(BIN)/python -m tests.mutants

@@ -1,23 +1,27 @@
-"""Does the driver's memory stay the same when the corpus grows? The whole chain at several sizes with a stub encoder.
+"""Which stages take more than twice the time, and does the driver need more memory, when the corpus doubles?
 
-Made passages go through prepare, encode, index (IVF, its centroids trained once on a sample, and exact), search and
-mine. Each size runs in a process of its own with a Ray of its own, and is watched from here: the most resident memory
-of the driver in each stage, of all processes together, of Ray's object store, and what lies on disk at the end.
+Made passages go through prepare, encode with a stub, index (IVF, its centroids trained once on a sample, and exact),
+search, mine, an import of made vectors and a training on what was mined. Each size runs in a process of its own with a
+Ray of its own, and is watched from here: the most resident memory of the driver in each stage, of all processes
+together, of Ray's object store, and what lies on disk at the end. The process can be killed in the middle of an
+artefact: the next goes on from there, and the seconds of both count.
 
-    python -m benchmarks.scale --passages 200000 2000000 --json scale.json
+    python -m benchmarks.scale --passages 200000 2000000 --kill corpus=50 passages=50 --json scale.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ import psutil
 
 from benchmarks.scale_run import add_arguments
 from benchmarks.timing import write_report
+from raydr.store.building import DONE
 
 MIB = 2**20
 #: The largest corpus's driver may have so much more memory than the smallest's (docs/scale.md).
@@ -36,65 +41,97 @@ _OFTEN, _SELDOM = 0.05, 1.0
 
 @dataclass
 class Peak:
-    """Most bytes seen in one phase."""
+    """What one phase took: the most bytes that were seen, and processor time."""
 
     #: Resident memory of the process: mapped files and the object store count as far as it has touched them.
     driver: int = 0
     #: Proportional memory (PSS) summed over the process and its descendants.
     total: int = 0
+    #: Processor seconds of all of them; up to a second of a process that ended is not seen.
+    cpu: float = 0.0
     #: Memory that Ray's object store has taken, in this phase or before.
     object_store: int = 0
 
 
 class Watch:
-    """Samples one process in a thread of this one, which must not be the process itself.
+    """Samples processes, one after the other, in a thread of this one; kills them where it is asked to.
 
     Args:
-        pid: the process.
+        scratch: where the processes work.
+        kills: finished parts at which the process is killed, by the artefact.
     """
 
-    def __init__(self, pid: int) -> None:
-        self.process = psutil.Process(pid)
+    def __init__(self, scratch: Path, kills: Mapping[str, int]) -> None:
         #: By phase, in the order of the phases.
         self.peaks: dict[str, Peak] = {}
+        #: Kills that have not come yet, by the folder of the records of finished parts.
+        self._kills = {scratch / name / DONE: num for name, num in kills.items()}
         self._phase = ""
+        self._process: psutil.Process | None = None
+        #: Processor time of each process that was ever seen.
+        self._cpu: dict[tuple[int, float], float] = {}
+        self._cpu_before = 0.0
 
     def begin(self, phase: str) -> None:
         """What is seen from now on belongs to this phase."""
-        self.peaks[phase] = Peak()
+        self._look_at_cpu()
+        self._cpu_before = sum(self._cpu.values())
+        self.peaks.setdefault(phase, Peak())
         self._phase = phase
 
     def end(self) -> None:
         """What is seen until the next phase belongs to none."""
+        self._look_at_cpu()
+        if self._phase:
+            self.peaks[self._phase].cpu += sum(self._cpu.values()) - self._cpu_before
         self._phase = ""
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Sample until the block ends."""
+    def watching(self, pid: int) -> Iterator[None]:
+        """Sample a process until the block ends."""
+        self._process = psutil.Process(pid)
         stop = threading.Event()
-        thread = threading.Thread(target=self._sample, args=(stop,), daemon=True)
+        thread = threading.Thread(target=self._sample, args=(self._process, stop), daemon=True)
         thread.start()
         try:
             yield
         finally:
             stop.set()
             thread.join()
+            self.end()
 
-    def _sample(self, stop: threading.Event) -> None:
+    def _sample(self, process: psutil.Process, stop: threading.Event) -> None:
         looked_at_all = 0.0
         while not stop.wait(_OFTEN):
             peak = self.peaks.get(self._phase)
             if peak is None:
                 continue
             try:
-                peak.driver = max(peak.driver, self.process.memory_info().rss)
+                peak.driver = max(peak.driver, process.memory_info().rss)
                 if time.monotonic() - looked_at_all >= _SELDOM:
                     looked_at_all = time.monotonic()
-                    family = [self.process, *self.process.children(recursive=True)]
+                    family = self._look_at_cpu()
                     peak.total = max(peak.total, sum(map(_proportional, family)))
                     peak.object_store = max(peak.object_store, *map(_object_store, family))
+                for folder, num in self._kills.items():
+                    if folder.exists() and len(list(folder.iterdir())) >= num:
+                        del self._kills[folder]
+                        process.kill()
+                        break
             except psutil.NoSuchProcess:
                 return
+
+    def _look_at_cpu(self) -> list[psutil.Process]:
+        """Note the processor time of all processes there are; return them."""
+        family: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            if self._process is not None:
+                family = [self._process, *self._process.children(recursive=True)]
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                self._cpu[process.pid, process.create_time()] = times.user + times.system
+        return family
 
 
 @dataclass
@@ -105,6 +142,11 @@ class Size:
     seconds: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, Peak] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    num_kills: int = 0
+
+    def spent(self, stage: str, seconds: float) -> None:
+        """Count seconds of a stage, in which it may have been killed."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     @property
     def driver(self) -> int:
@@ -122,6 +164,9 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument(
         "--scratch", default="", help="folder on a disk with room for the artefacts; the system's if empty"
+    )
+    parser.add_argument(
+        "--kill", nargs="*", default=[], metavar="ARTEFACT=PARTS", help="kill the driver when it has so many parts"
     )
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
@@ -150,25 +195,76 @@ def run_size(arguments: argparse.Namespace, passages: int) -> Size:
     # Ray's sockets lie in it, whose paths must be short.
     with tempfile.TemporaryDirectory(prefix="sc-", dir=arguments.scratch or None) as scratch:
         command = [sys.executable, "-m", "benchmarks.scale_run", "--passages", str(passages), "--scratch", scratch]
-        for name in ("queries", "part_rows", "shard_rows", "train_rows", "top_k", "nprobe", "cpus", "object_store_gib"):
+        for name in (
+            "queries",
+            "words",
+            "part_rows",
+            "shard_rows",
+            "train_rows",
+            "top_k",
+            "nprobe",
+            "cpus",
+            "object_store_gib",
+        ):
             command += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        watch = Watch(process.pid)
-        assert process.stdout is not None
-        with watch.watching():
-            for line in process.stdout:
-                message = json.loads(line)
-                if "begin" in message:
-                    watch.begin(message["begin"])
-                elif "end" in message:
-                    watch.end()
-                    size.seconds[message["end"]] = message["seconds"]
-                else:
-                    size.facts = message["facts"]
-        if process.wait():
-            sys.exit(f"the run of {passages:,} passages failed with exit code {process.returncode}; see above")
+        watch = Watch(Path(scratch), kills_of(arguments.kill))
+        while status := _run(command, watch, size):
+            if status != -signal.SIGKILL:
+                sys.exit(f"the run of {passages:,} passages failed with exit code {status}; see above")
+            size.num_kills += 1
     size.peaks = watch.peaks
     return size
+
+
+def _run(command: list[str], watch: Watch, size: Size) -> int:
+    """Run a process to its end, and note what it tells; its exit status."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    stage, begun = "", 0.0
+    with watch.watching(process.pid):
+        for line in process.stdout:
+            message = json.loads(line)
+            if "begin" in message:
+                stage, begun = message["begin"], time.monotonic()
+                watch.begin(stage)
+            elif "end" in message:
+                watch.end()
+                size.spent(stage, time.monotonic() - begun)
+                peak = watch.peaks[stage]
+                print(
+                    f"{size.passages:,} passages, {stage}: {size.seconds[stage]:,.0f} s, {peak.cpu:,.0f} CPU seconds, "
+                    f"driver {peak.driver / MIB:,.0f} MiB, all {peak.total / MIB:,.0f} MiB",
+                    flush=True,
+                )
+                stage = ""
+            else:
+                size.facts = message["facts"]
+        status = process.wait()
+    if stage:
+        size.spent(stage, time.monotonic() - begun)
+    return status
+
+
+def kills_of(stated: Sequence[str]) -> dict[str, int]:
+    """
+    >>> kills_of(["passages=50"])
+    {'passages': 50}
+    """
+    return {name: int(num) for name, _, num in (text.partition("=") for text in stated)}
+
+
+def growth(sizes: Sequence[Size], stage: str) -> float:
+    """Return the power of the corpus that a stage's processor time grows with, between the two largest sizes.
+
+    >>> sizes = [Size(num, peaks={"encode": Peak(cpu=num / 50)}) for num in (100, 400)]
+    >>> growth(sizes, "encode"), growth(sizes[:1], "encode")
+    (1.0, nan)
+    """
+    if len(sizes) < 2:
+        return math.nan
+    small, large = sizes[-2:]
+    times = large.peaks[stage].cpu / small.peaks[stage].cpu
+    return math.log(times) / math.log(large.passages / small.passages)
 
 
 def _proportional(process: psutil.Process) -> int:
@@ -191,15 +287,16 @@ def _object_store(process: psutil.Process) -> int:
 
 
 def print_stages(sizes: list[Size]) -> None:
-    """A line a stage: seconds, the driver's peak, the peak of all processes; the sizes side by side."""
-    groups = "".join(f"{head:>{12 * len(sizes)}}" for head in ("seconds", "driver MiB", "all MiB"))
-    print(f"{'':16}{groups}{'driver':>11}")
-    print(f"{'stage':16}" + "".join(f"{size.passages:12,}" for size in sizes * 3) + f"{'last/first':>11}")
+    """A line a stage: seconds, processor seconds, the driver's peak, the peak of all processes; sizes side by side."""
+    heads = ("seconds", "CPU seconds", "driver MiB", "all MiB")
+    print(f"{'':16}" + "".join(f"{head:>{12 * len(sizes)}}" for head in heads) + f"{'driver':>11}{'CPU':>7}")
+    print(f"{'stage':16}" + "".join(f"{size.passages:12,}" for size in sizes * 4) + f"{'last/first':>11}{'∝ N^':>7}")
     for stage in sizes[0].seconds:
         peaks = [size.peaks[stage] for size in sizes]
-        cells = [f"{size.seconds[stage]:12.1f}" for size in sizes]
+        cells = [f"{size.seconds[stage]:12.1f}" for size in sizes] + [f"{peak.cpu:12.1f}" for peak in peaks]
         cells += [f"{peak.driver / MIB:12,.1f}" for peak in peaks] + [f"{peak.total / MIB:12,.0f}" for peak in peaks]
-        print(f"{stage:16}" + "".join(cells) + f"{peaks[-1].driver / peaks[0].driver:11.3f}")
+        ratio = peaks[-1].driver / peaks[0].driver
+        print(f"{stage:16}" + "".join(cells) + f"{ratio:11.3f}{growth(sizes, stage):7.2f}")
 
 
 def print_sizes(sizes: list[Size]) -> None:
@@ -208,7 +305,8 @@ def print_sizes(sizes: list[Size]) -> None:
         disk = {name: f"{count / MIB:,.0f}" for name, count in size.facts["disk"].items()}
         shares = {name: value for name, value in size.facts.items() if isinstance(value, float)}
         print(
-            f"{size.passages:,} passages in {size.facts['parts']:,} parts: {sum(size.seconds.values()):,.0f} s, object "
+            f"{size.passages:,} passages in {size.facts['parts']:,} parts: {sum(size.seconds.values()):,.0f} s, "
+            f"{size.num_kills} kills, object "
             f"store at most {size.object_store / MIB:,.0f} MiB, disk MiB: "
             + ", ".join(f"{name} {count}" for name, count in disk.items())
             + "; "

@@ -1,6 +1,6 @@
-"""One size of :mod:`benchmarks.scale`, in a process and a Ray of its own.
+"""One size of :mod:`benchmarks.scale`, in a process and a Ray of its own; what an earlier process finished is kept.
 
-Writes one JSON object a line to standard output: ``{"begin": STAGE}`` and ``{"end": STAGE, "seconds": ...}`` for each
+Writes one JSON object a line to standard output: ``{"begin": STAGE}`` and ``{"end": STAGE}`` for each
 stage, and ``{"facts": {...}}`` at the end.
 """
 
@@ -8,44 +8,53 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 
-from benchmarks.artefacts import make, make_artifact
-from benchmarks.scale_stub import ENCODER, TOKENIZER, write_sources
+from benchmarks.scale_stub import ENCODER, TOKENIZER, mark_of, write_sources, write_vectors
 from raydr.artefacts.dataset import prepare_corpus, prepare_dataset
 from raydr.artefacts.embeddings import encode_texts
+from raydr.artefacts.imported_vectors import import_vectors
 from raydr.artefacts.index import build_index
+from raydr.artefacts.model import train
 from raydr.artefacts.negatives import mine
 from raydr.artefacts.run import Run
 from raydr.artefacts.search import search
 from raydr.artefacts.sources import find_sources
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
+from raydr.data.embeddings import Embeddings
 from raydr.data.tables import pairs_of
 from raydr.distributed.arithmetic import resolve_arithmetic
 from raydr.distributed.cluster import RayConfig, connected
 from raydr.distributed.ray_pool import RayPool
+from raydr.models.config import ModelConfig
 from raydr.models.scores.dual import Dual
 from raydr.store.artifact import Artifact
+from raydr.store.building import begin
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
+from raydr.training.config import TrainConfig
+from raydr.training.training import Training
 
 #: The indexes, by what they are called in the tables.
 INDEXES = {"IVF": "IVF1024,SQfp16", "exact": "Flat"}
 SPLIT = "train"
+#: The retriever that is trained: layers, width, heads, inner width.
+LEARNER = (2, 64, 2, 128)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--passages", type=int, required=True)
-    parser.add_argument("--scratch", required=True, help="an empty folder; what is made stays there")
+    parser.add_argument("--scratch", required=True, help="a folder; what is made stays there")
     arguments = parser.parse_args()
     scratch = Path(arguments.scratch)
     ray_config = RayConfig(
@@ -58,6 +67,7 @@ def main() -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What is the same for all sizes."""
     parser.add_argument("--queries", type=int, default=2_000)
+    parser.add_argument("--words", type=int, default=16, help="of the longest passages; the shortest have half as many")
     parser.add_argument("--part-rows", type=int, default=10_000)
     parser.add_argument("--shard-rows", type=int, default=500_000)
     parser.add_argument("--train-rows", type=int, default=100_000)
@@ -70,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
     config = make_config(arguments, scratch / "raw")
     making = ray.remote(num_cpus=1)(write_sources)
-    ray.get(making.remote(scratch / "raw", arguments.passages, arguments.queries))
-    model = make_artifact(scratch / "model", Identity(kind="model"), {}, {})
+    ray.get(making.remote(scratch / "raw", arguments.passages, arguments.queries, arguments.words))
+    model = make(scratch / "model", "model", lambda building, pool: {})
     with stage("prepare"):
         sources = find_sources(config.data.reader)
         how = {"reader": config.data.reader, "sources": sources, "data": config.data}
@@ -93,13 +103,61 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
             runs[name] = make(scratch / f"run-{name}", "run", search, index, queries, **how)
     with stage("mine"):
         how = {"settings": config.negatives, "split": SPLIT, "miner": "ann", "round": 0}
-        make(scratch / "negatives", "negatives", mine, dataset, corpus, runs["exact"], **how)
+        negatives = make(scratch / "negatives", "negatives", mine, dataset, corpus, runs["exact"], **how)
+    imported = import_made(scratch, arguments.passages, corpus)
+    checkpoint = ray.get(ray.remote(num_cpus=1)(save_learner).remote(scratch / "checkpoint"))
+    with stage("train"):
+        make(scratch / "round", "model", train, None, dataset, corpus, negatives, training=training_of(checkpoint))
     judging = ray.remote(num_cpus=1)(share_found)
     shares = {
         f"queries whose passage {name} finds": ray.get(judging.remote(made.folder, dataset.folder))
         for name, made in runs.items()
     }
+    shares["passages with their imported vector"] = ray.get(
+        ray.remote(num_cpus=1)(share_marked).remote(imported.folder)
+    )
     tell({"facts": {**shares, "parts": -(-arguments.passages // arguments.part_rows), "disk": sizes(scratch)}})
+
+
+def make(path: Path, kind: str, work: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any) -> Artifact:
+    """Make an artefact on Ray, or what is missing of it; settings of a size never change."""
+    made_of = {source.kind: source.fingerprint for source in inputs if isinstance(source, Artifact)}
+    with begin(str(path), Identity(kind=kind, inputs=made_of)) as making:
+        if isinstance(making, Artifact):
+            return making
+        return making.finish(work(making, RayPool(), *inputs, **settings))
+
+
+def save_learner(folder: Path) -> str:
+    """Save the checkpoint that is trained, if it is not there; its folder."""
+    # The process that starts the stages does not hold PyTorch before it trains.
+    from benchmarks.shapes import Shape, save_checkpoint
+
+    return str(folder) if folder.exists() else save_checkpoint(Shape(*LEARNER), "", folder)
+
+
+def training_of(checkpoint: str) -> Training:
+    """An epoch over the mined negatives."""
+    settings = {"num_epochs": 1, "batch_size": 32, "num_hard_negatives": 4, "dtype": "float32", "keep": "last"}
+    return Training(
+        model=ModelConfig.model_validate({"checkpoint": checkpoint}),
+        train=TrainConfig.model_validate(settings),
+        train_split=SPLIT,
+        dev_split="",
+        seed=0,
+    )
+
+
+def import_made(scratch: Path, num_passages: int, corpus: Artifact) -> Artifact:
+    """Import made vectors; their files go when it is done."""
+    source, path = scratch / "other", scratch / "imported"
+    if not path.exists():
+        ray.get(ray.remote(num_cpus=1)(write_vectors).remote(source, num_passages))
+    with stage("import vectors"):
+        how: dict[str, Any] = {"file": str(source / "vectors.npy"), "ids": str(source / "ids.txt"), "checksums": []}
+        imported = make(path, "embeddings", import_vectors, corpus, **how, system="other", similarity="dot")
+    shutil.rmtree(source, ignore_errors=True)
+    return imported
 
 
 def sizes(scratch: Path) -> dict[str, int]:
@@ -130,13 +188,19 @@ def make_config(arguments: argparse.Namespace, raw: Path) -> RunConfig:
 def stage(name: str) -> Iterator[None]:
     """Tell the watching process when a stage begins and ends."""
     tell({"begin": name})
-    started = time.perf_counter()
     yield
-    tell({"end": name, "seconds": time.perf_counter() - started})
+    tell({"end": name})
 
 
 def tell(message: dict[str, Any]) -> None:
     print(json.dumps(message), flush=True)
+
+
+def share_marked(imported: Folder) -> float:
+    """The share of the passages of the first part that have the vector that was made for them."""
+    embeddings = Embeddings.open(imported)
+    numbers = np.array([int(text_id[1:]) for text_id in embeddings.ids(0).to_pylist()])
+    return float((embeddings.vectors(0)[:, 0] == mark_of(numbers)).mean())
 
 
 def share_found(run: Folder, dataset: Folder) -> float:

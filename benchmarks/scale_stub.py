@@ -7,6 +7,7 @@ passage: an index has something to cluster and a search something to find.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from raydr.models.tokens import Tokens
 
 TOKENIZER = "benchmarks.scale_stub:load_tokenizer"
 ENCODER = "benchmarks.scale_stub:StubEncoder"
-DIM = 128
+DIM = 64
 VOCABULARY = 20_000
 NUM_TOPICS = 2_000
 TOPIC_WORDS = 40
@@ -28,8 +29,17 @@ _PIECE = 50_000
 _BATCH = 2_048
 
 
-def write_sources(folder: Path, num_passages: int, num_queries: int) -> None:
-    """Write the files that the reader ``msmarco`` expects, piece by piece; split ``train``."""
+def write_sources(folder: Path, num_passages: int, num_queries: int, words: int) -> None:
+    """Write the files that the reader ``msmarco`` expects, piece by piece; split ``train``; whole or not at all."""
+    if folder.exists():
+        return
+    made = folder.with_name(f"{folder.name}.made")
+    shutil.rmtree(made, ignore_errors=True)
+    _write_sources(made, num_passages, num_queries, words)
+    made.rename(folder)
+
+
+def _write_sources(folder: Path, num_passages: int, num_queries: int, words: int) -> None:
     folder.mkdir(parents=True)
     every = num_passages // num_queries
     with (
@@ -38,7 +48,7 @@ def write_sources(folder: Path, num_passages: int, num_queries: int) -> None:
         (folder / "qrels.train.tsv").open("w") as qrels,
     ):
         for start in range(0, num_passages, _PIECE):
-            texts = make_texts(start, min(_PIECE, num_passages - start))
+            texts = make_texts(start, min(_PIECE, num_passages - start), words)
             passages.writelines(f"p{at}\t{text}\n" for at, text in enumerate(texts, start))
             for at in range(-start % every, len(texts), every):
                 number = (start + at) // every
@@ -47,8 +57,8 @@ def write_sources(folder: Path, num_passages: int, num_queries: int) -> None:
                     qrels.write(f"q{number} 0 p{start + at} 1\n")
 
 
-def make_texts(start: int, num: int) -> list[str]:
-    """``num`` passages of 8 to 16 words; the same for the same ``start``.
+def make_texts(start: int, num: int, longest: int = 16) -> list[str]:
+    """Return ``num`` passages of half of ``longest`` to ``longest`` words; the same for the same ``start``.
 
     >>> texts = make_texts(0, 2)
     >>> texts == make_texts(0, 2), {len(word) for word in texts[0].split()}
@@ -56,12 +66,11 @@ def make_texts(start: int, num: int) -> list[str]:
     """
     rng = np.random.default_rng([1, start])
     topics = np.random.default_rng(0).integers(VOCABULARY, size=(NUM_TOPICS, TOPIC_WORDS))
-    longest = 16
     own = topics[rng.integers(NUM_TOPICS, size=(num, 1)), rng.integers(TOPIC_WORDS, size=(num, longest))]
     words = np.where(rng.random((num, longest)) < 0.75, own, rng.integers(VOCABULARY, size=(num, longest)))
     text = _spell(words).tobytes().decode()
     width = longest * (_LETTERS + 1)
-    ends = rng.integers(8, longest + 1, size=num) * (_LETTERS + 1) - 1
+    ends = rng.integers(longest // 2, longest + 1, size=num) * (_LETTERS + 1) - 1
     return [text[at * width : at * width + end] for at, end in enumerate(ends.tolist())]
 
 
@@ -72,6 +81,31 @@ def _spell(words: NDArray[np.int64]) -> NDArray[np.uint8]:
         letters[..., at] = ord("a") + left % 26
         left = left // 26
     return letters
+
+
+def write_vectors(folder: Path, num_passages: int) -> None:
+    """Write vectors of another program, ``vectors.npy`` and ``ids.txt``, in another order than the passages'.
+
+    The first number of a vector is :func:`mark_of` its passage.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    order = np.random.default_rng(3).permutation(num_passages)
+    with (folder / "vectors.npy").open("wb") as vectors, (folder / "ids.txt").open("w") as ids:
+        np.lib.format.write_array_header_1_0(
+            vectors, {"shape": (num_passages, DIM), "fortran_order": False, "descr": "<f4"}
+        )
+        for start in range(0, num_passages, _PIECE):
+            numbers = order[start : start + _PIECE]
+            drawn = np.random.default_rng([4, start]).standard_normal((len(numbers), DIM), dtype=np.float32)
+            drawn[:, 0] = mark_of(numbers)
+            drawn.tofile(vectors)
+            ids.writelines(f"p{number}\n" for number in numbers.tolist())
+
+
+def mark_of(numbers: NDArray[np.int64]) -> NDArray[np.float16]:
+    """A number that float16 holds, by the numbers of passages."""
+    return (numbers % 2_039).astype(np.float16)
 
 
 def load_tokenizer(model: str, side: str) -> StubTokenizer:

@@ -39,6 +39,10 @@ class DamagedError(ArtifactError, ValueError):
     """A file that raydr wrote has other bytes now; names it and what to do."""
 
 
+class DiskFullError(ArtifactError):
+    """A disk, or a quota on it, is full."""
+
+
 class FingerprintError(ArtifactError):
     """An artefact at the output path was made from other inputs or another config."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity, Part
 
 
-def make_corpus(path: Path | Folder, passages: list[dict[str, Any]], part_rows: int = 50) -> Corpus:
-    """A ``corpus`` artefact of the given passages (passage_id, title, text)."""
+def make_corpus(
+    path: Path | Folder, passages: list[dict[str, Any]], part_rows: int = 50, partitions: Sequence[str] = ()
+) -> Corpus:
+    """A ``corpus`` artefact of the given passages (passage_id, title, text); each part may have a partition."""
     folder = path if isinstance(path, Folder) else Folder(str(path))
     with begin(folder, Identity(kind="corpus", inputs={"rows": str(len(passages))})) as making:
         assert isinstance(making, Building)
         for at, start in enumerate(range(0, len(passages), part_rows)):
             table = to_table("passages", passages[start : start + part_rows])
-            name = f"passages/part-0000-{at:05d}.arrow"
+            name = "/".join(["passages", *partitions[at : at + 1], f"part-0000-{at:05d}.arrow"])
             part = write_part(making.folder, name, table.num_rows, lambda p, t=table: write_arrow(t, p))
             making.done[name] = Part.model_validate(part)
         corpus = Unfinished.of(making.folder, making.done, group_rows=100)

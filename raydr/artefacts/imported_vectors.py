@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus, declare_dataset
 from raydr.artefacts.declaration import Node, artefact
+from raydr.artefacts.vector_join import (
+    Join,
+    block_name,
+    block_rows,
+    find_gaps,
+    ids_name,
+    pieces,
+    require_no_gaps,
+    sort_block,
+    sort_file,
+    split_ids,
+    write_group,
+)
 from raydr.component import Neutral
 from raydr.console import say
-from raydr.data.embeddings import to_embedding_table
-from raydr.data.tables import read_arrow
-from raydr.distributed.parts import write_table
-from raydr.distributed.pool import Pool
+from raydr.data.parts import partition_of
+from raydr.distributed.parts import MakePart, make_parts, scratch_parts
+from raydr.distributed.pool import SINGLE_CPU, Needs, Pool
 from raydr.errors import DataError
-from raydr.indexing.vector_files import read_ids, read_vectors
+from raydr.indexing.vector_files import place_of, vector_layout
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
-from raydr.store.folder import Folder
 
 
 def file_checksum(path: str) -> str:
@@ -32,7 +38,7 @@ def file_checksum(path: str) -> str:
     Raises:
         DataError: there is none.
     """
-    folder, name = _place(path)
+    folder, name = place_of(path)
     if not folder.exists(name):
         raise DataError(f"there is no file {path}")
     return folder.checksum(name)
@@ -55,8 +61,8 @@ def imported_vectors(
         context.label("import-vectors", name, split or "passages"),
         corpus=None if split else declare_corpus(context),
         dataset=declare_dataset(context) if split else None,
-        file=file,
-        ids=ids,
+        file=_absolute(file),
+        ids=_absolute(ids),
         checksums=[file_checksum(path) for path in (file, ids) if path],
         split=split,
         system=name,
@@ -64,7 +70,17 @@ def imported_vectors(
     )
 
 
-@artefact("embeddings")
+def _absolute(path: str) -> str:
+    """Return a path that a worker in another folder can open; a URL as it is, empty if it is empty."""
+    folder, name = place_of(path)
+    return str(folder.absolute() / name) if path else ""
+
+
+def _rows(of: Any) -> int:
+    return int(of.dataset.rows(f"queries/{of.split}") if of.split else of.corpus.rows("passages"))
+
+
+@artefact("embeddings", rows=_rows)
 def import_vectors(
     making: Building,
     pool: Pool,
@@ -78,14 +94,14 @@ def import_vectors(
     system: str,
     similarity: Literal["cosine", "dot"],
 ) -> dict[str, Any]:
-    """Take over vectors of passages, or of the queries of a split; in this process.
+    """Take over vectors of passages, or of the queries of a split.
 
     Args:
         making: the artefact.
-        pool: not used: only this process may be able to read the file.
+        pool: where the file is read and the parts are written, see :mod:`raydr.artefacts.vector_join`.
         corpus: whose passages the vectors are of.
         dataset: whose queries they are of, in place of a corpus.
-        file: of vectors, see :func:`raydr.indexing.vector_files.read_vectors`.
+        file: of vectors, see :func:`raydr.indexing.vector_files.vector_layout`.
         ids: a file of their ids; empty if the first has them. Without any they are taken in the order of the texts.
         checksums: of the files: what the vectors are known by.
         split: of the queries; empty for passages.
@@ -93,76 +109,65 @@ def import_vectors(
         similarity: ``cosine`` scales vectors to length 1, as float16 keeps them; ``dot`` leaves them as they are.
 
     Raises:
-        DataError: a text has no vector, ids are there twice, their number is another one, or a vector is zero, not
-            finite or beyond float16.
+        DataError: a text has no vector or more than one, the number of ids or vectors is another one, or a vector is
+            zero, not finite or beyond float16.
     """
     texts, under = dataset or corpus, f"queries/{split}" if split else "passages"
     assert texts is not None
-    imported = read_vectors(_local(file))
-    known = read_ids(_local(ids)) if ids else imported.ids
-    vectors, num = imported.vectors, texts.rows(under)
-    if known is None and len(vectors) != num:
+    num, needs = texts.rows(under), _needs(file)
+    layout = pool.run(vector_layout, file, needs=needs)
+    num_vectors, dim = layout.shape
+    if not (ids or layout.has_ids) and num_vectors != num:
         raise DataError(
-            f"{file} has {len(vectors):,} vectors without ids, and there are {num:,} texts ({under}; copies are "
+            f"{file} has {num_vectors:,} vectors without ids, and there are {num:,} texts ({under}; copies are "
             "merged): give their ids with --ids, one a line"
         )
-    if known is not None and (len(known) != len(vectors) or pc.count_distinct(known).as_py() != len(known)):
-        raise DataError(f"{ids or file} has {len(known):,} ids for {len(vectors):,} vectors, which must be distinct")
-    column = "query_id" if split else "passage_id"
-    columns = [read_arrow(texts.local(name))[column].combine_chunks() for name in texts.parts(under)]
-    # One join for all parts: a look-up builds its table of all known ids anew each time.
-    rows = np.arange(num) if known is None else _rows_of(pa.chunked_array(columns, pa.string()), known, file)
-    start = 0
-    for number, wanted in enumerate(columns):
-        taken = rows[start : start + len(wanted)]
-        start += len(wanted)
-        part = _checked(np.asarray(vectors[taken], dtype=np.float32), wanted, similarity, file)
-        output = f"part-{number:05d}.arrow"
-        making.done[output] = write_table(making.folder, output, to_embedding_table(wanted, part))
-    if known is not None and len(known) > num:
-        say(f"{len(known) - num:,} vectors of {file} are of no text here, and were left out")
+    scratch = scratch_parts(making, "join")
+    join = Join(file, layout, ids, texts, under, similarity, scratch.folder, block_rows(dim))
+    blocks = {block_name(start): start for start in join.block_starts}
+    if ids:
+        _make_together(scratch, pool, split_ids, {tuple(map(ids_name, join.block_starts)): (join,)}, "read ids")
+    if layout.starts_at is None:
+        _make_together(scratch, pool, sort_file, {tuple(blocks): (join,)}, "read vectors", needs)
+    else:
+        make_parts(scratch, pool, sort_block, {name: (join, start) for name, start in blocks.items()}, "read vectors")
+    groups = join.groups()
+    work = list(
+        zip([join] * len(groups), groups, pieces(join, {name: scratch.done[name] for name in blocks}), strict=True)
+    )
+    require_no_gaps(join, pool.map(find_gaps, work, "compare"))
+    _make_together(making, pool, write_group, {tuple(of[1].outputs): of for of in work}, "write vectors")
+    if left := num_vectors - num:
+        say(f"{left:,} vectors of {file} are of no text here, and were left out")
+    partitions = list(map(partition_of, texts.parts(under)))
     return {
-        "dim": int(vectors.shape[1]),
+        "dim": dim,
         "num_rows": num,
         "side": "query" if split else "passage",
         # Queries and passages of one embedder are searched with each other.
         "model": f"imported:{system}:{similarity}",
-        "dtype": str(vectors.dtype),
+        "dtype": str(layout.dtype),
         "source": texts.fingerprint,
         **({"split": split} if split else {}),
+        **({"partitions": partitions} if any(partitions) else {}),
     }
 
 
-def _rows_of(wanted: pa.ChunkedArray, known: pa.Array, file: str) -> NDArray[np.int64]:
-    rows = pc.index_in(wanted, value_set=known)
-    if rows.null_count:
-        first = wanted.filter(pc.is_null(rows))[0].as_py()
-        raise DataError(
-            f"{file} has no vector for {rows.null_count:,} of {len(wanted):,} texts, the first is {first!r}"
-        )
-    return np.asarray(rows.to_numpy(), dtype=np.int64)
+def _needs(file: str) -> Needs:
+    """Return what a task that reads the whole file needs: formats that are not read in pieces are held in memory."""
+    folder, name = place_of(file)
+    held = name.endswith((".npz", ".faiss", ".index"))
+    return Needs(memory=2 * folder.size(name)) if held else SINGLE_CPU
 
 
-def _checked(
-    vectors: NDArray[np.float32], ids: pa.Array, similarity: Literal["cosine", "dot"], file: str
-) -> NDArray[np.float16]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if similarity == "cosine":
-        vectors = np.divide(vectors, lengths, out=np.full_like(vectors, np.nan), where=lengths > 0)
-    wrong = ~(np.abs(vectors) <= np.finfo(np.float16).max).all(axis=1)
-    if wrong.any():
-        first = ids[int(np.flatnonzero(wrong)[0])].as_py()
-        raise DataError(
-            f"{file}: {wrong.sum():,} vectors are zero, not finite or beyond float16, the first is of {first!r}"
-        )
-    return vectors.astype(np.float16)
-
-
-def _place(path: str) -> tuple[Folder, str]:
-    parent, _, name = path.rpartition("/")
-    return Folder(parent or ("/" if path.startswith("/") else ".")), name
-
-
-def _local(path: str) -> str:
-    folder, name = _place(path)
-    return folder.localize(name)
+def _make_together(
+    making: Building,
+    pool: Pool,
+    make: MakePart,
+    calls: Mapping[tuple[str, ...], tuple[Any, ...]],
+    description: str,
+    needs: Needs = SINGLE_CPU,
+) -> None:
+    """Make parts by calls that write several; a call is made if any of its parts is missing."""
+    todo = {next((name for name in names if name not in making.done), names[0]): of for names, of in calls.items()}
+    make_parts(making, pool, make, todo, description, needs)

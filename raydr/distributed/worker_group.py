@@ -6,7 +6,6 @@ beside the artefact, as a group's checkpoints do; either resumes from the other'
 
 from __future__ import annotations
 
-import errno
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -18,8 +17,9 @@ from raydr.console import say
 from raydr.distributed.cluster import start_ray
 from raydr.distributed.failures import root_cause
 from raydr.distributed.pool import Pool
-from raydr.errors import ConfigError, DataError, ModelError, TrainingError
+from raydr.errors import ConfigError, DataError, DiskFullError, ModelError, TrainingError
 from raydr.store.building import Building
+from raydr.store.filesystems import is_full
 from raydr.store.folder import Folder, publish_files
 from raydr.training.checkpoint import (
     PROGRESS,
@@ -33,7 +33,7 @@ from raydr.training.config import DDP_SETTINGS, TrainConfig
 # A verb must not take the seconds that importing PyTorch and Ray Train does.
 if TYPE_CHECKING:
     import torch
-    from ray.train import Checkpoint
+    from ray.train import Checkpoint, UserCallback
     from ray.train.torch import TorchTrainer
     from torch import nn
 
@@ -91,12 +91,15 @@ def _work(worker: Worker, job: Any, process: WorkerProcess, num_threads: int | N
         except (ConfigError, DataError, ModelError, TrainingError) as error:
             return {"error": str(error)}
         except OSError as error:
-            # The others of a group would wait for this one at the end of the epoch.
-            if error.errno != errno.ENOSPC or process.num_ranks > 1:
+            if not is_full(error):
                 raise
-            return {
-                "error": f"{error.strerror or error}: free some space; the same command goes on from the last state"
-            }
+            failure = DiskFullError(f"{error.strerror}: free some space; the same command goes on from the last state")
+        except DiskFullError as error:
+            failure = error
+        if process.num_ranks > 1:
+            # Raised: the others wait for this worker until Ray Train ends them.
+            raise failure
+        return {"error": str(failure)}
 
 
 class RayTrainProcess:
@@ -190,6 +193,8 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             with _interruptible():
                 outcome: dict[str, Any] = _trainer(worker, job, name, states, settings).fit().return_value
         except ray.train.TrainingFailedError as error:
+            if isinstance(full := getattr(error, "controller_failure", None), DiskFullError):
+                raise TrainingError(f"training {what}: {full}") from None
             if not lost_a_node(error, gone, _dead_nodes()):
                 raise TrainingError(
                     f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command "
@@ -231,6 +236,20 @@ def _dead_nodes() -> set[str]:
     return {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
 
 
+def _ends_on_full_disk() -> UserCallback:
+    """Return what ends a group whose disk is full: another try would come to the same."""
+    from ray.train import UserCallback
+
+    class EndsOnFullDisk(UserCallback):  # type: ignore[misc]
+        def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            for error in worker_exceptions.values():
+                cause = getattr(error, "_base_exc", error)
+                if isinstance(cause, DiskFullError):
+                    raise cause
+
+    return EndsOnFullDisk()
+
+
 def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig) -> TorchTrainer:
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -249,6 +268,7 @@ def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: Trai
             name=name,
             storage_path=states.root if states.is_local else states.url,
             failure_config=FailureConfig(max_failures=settings.max_failures),
+            callbacks=[_ends_on_full_disk()],
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )

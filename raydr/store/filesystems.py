@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import IO, Any, cast
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from raydr.errors import ArtifactError, first_line
+from raydr.errors import ArtifactError, DiskFullError, first_line
 
 #: Messages of safetensors, PyTorch and FAISS on disk errors that are no OSError.
 _NOT_WRITTEN = re.compile(r"I/O error:|\(os error \d+\)|inline_container|PytorchStreamWriter|failed: write error")
@@ -84,6 +85,11 @@ class FileDetails:
         return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")
 
 
+def is_full(error: BaseException) -> bool:
+    """Return whether an error says that a disk, or a quota on it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
     """Convert library errors of a full or read-only disk into one message.
@@ -92,7 +98,8 @@ def writing(what: str) -> Iterator[None]:
         what: path that is written.
 
     Raises:
-        ArtifactError: the write failed.
+        DiskFullError: the disk is full.
+        ArtifactError: the write failed for another reason.
     """
     try:
         yield
@@ -102,7 +109,7 @@ def writing(what: str) -> Iterator[None]:
         if not isinstance(error, OSError) and not _NOT_WRITTEN.search(str(error)):
             raise
         number = error.errno if isinstance(error, OSError) else None
-        raise ArtifactError(
+        raise (DiskFullError if is_full(error) else ArtifactError)(
             f"cannot write {what}: {os.strerror(number) if number else first_line(error)}. "
             "Check free space and permissions, then run the same command again: finished parts are kept."
         ) from error

@@ -18,7 +18,8 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, DiskFullError
+from raydr.store.filesystems import is_full
 
 #: Seconds after the last use in which an entry is not evicted.
 GRACE_S = 900.0
@@ -66,12 +67,23 @@ def fetched(key: str, fetch: Callable[[Path], None]) -> str:
     Args:
         key: key of the entry, 32 hex digits, followed by the file name if the content is a single file.
         fetch: writes the content to a path.
+
+    Raises:
+        DiskFullError: the disk of the cache is full.
     """
     root, target = node_cache(), node_cache() / key
     entry = root / Path(key).parts[0]
     while True:
         if not target.exists():
-            _fetch_alone(root, target, fetch)
+            try:
+                _fetch_alone(root, target, fetch)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                raise DiskFullError(
+                    f"cannot fetch {target.name} to {root}: {os.strerror(error.errno or 0)}. Free space there, or set "
+                    "RAYDR_CACHE to a larger disk, then run the same command again: finished parts are kept."
+                ) from error
         try:
             _mark_used(entry)
         except FileNotFoundError:

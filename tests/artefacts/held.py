@@ -1,7 +1,8 @@
-"""A training of Ray Train that waits at one of its steps to be killed or interrupted: neither can come too late."""
+"""Trainings of Ray Train that wait at a step to be killed or interrupted, or whose disk is full."""
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -59,3 +60,24 @@ class Held:
             how(int(self.place.read_text()))
 
         threading.Thread(target=wait, daemon=True).start()
+
+
+@dataclass(frozen=True)
+class FullDisk:
+    """A watcher whose disk is full when the first epoch is over; it goes to the worker.
+
+    Args:
+        folder: where it leaves a file for each try.
+    """
+
+    folder: Path
+
+    def tell(self, message: str) -> None:
+        """Nobody is told."""
+
+    def step(self, progress: Progress, num_steps: int) -> None:
+        """Nothing is full then."""
+
+    def epoch(self, progress: Progress) -> None:
+        (self.folder / str(time.monotonic_ns())).touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

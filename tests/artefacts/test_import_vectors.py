@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,25 @@ import pytest
 from small_runs import small_run
 
 import raydr
+from raydr.artefacts import imported_vectors, vector_join
+from raydr.artefacts.imported_vectors import import_vectors
 from raydr.artefacts.places import Places
 from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.embeddings import Embeddings
+from raydr.distributed.pool import Pool, ThisProcess
 from raydr.errors import ArtifactError, ConfigError, DataError
-from raydr.indexing.vector_files import read_ids, read_vectors
-
-pytestmark = pytest.mark.usefixtures("here")
+from raydr.indexing.vector_files import VectorBlock, id_blocks, vector_blocks, vector_layout
+from raydr.store.artifact import Artifact
+from raydr.store.folder import Folder
+from tests.made_artefacts import make_corpus
+from tests.made_stage import interrupt, make
 
 
 @pytest.fixture
-def config(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig:
+def config(here: None, beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> RunConfig:
     return RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path / "work"))
 
 
@@ -41,6 +47,15 @@ def ids(config: RunConfig) -> list[str]:
 
 def made(ids: list[str], seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((len(ids), 8)).astype(np.float32)
+
+
+def whole(path: str) -> VectorBlock:
+    [block] = vector_blocks(path, vector_layout(path).shape[0])
+    return block
+
+
+def read_ids(path: Path) -> list[str]:
+    return [text_id for block in id_blocks(str(path), 2) for text_id in block.to_pylist()]
 
 
 def write(folder: Path, kind: str, ids: list[str], vectors: np.ndarray) -> list[Any]:
@@ -121,8 +136,10 @@ def test_what_does_not_fit_is_named(config, ids, tmp_path):
     refused(vectors[0], r"holds float32 of shape \(8,\); expected .npy")
     refused(vectors * [[0.0]] * len(ids), "vectors are zero, not finite or beyond float16, the first is of")
     refused(vectors * 1e6, "beyond float16", similarity="dot")
-    (tmp_path / "ids.txt").write_text("\n".join(["twice", *ids[1:-1], "twice"]))
-    refused(vectors, "which must be distinct", ids=str(tmp_path / "ids.txt"))
+    (tmp_path / "ids.txt").write_text("\n".join([ids[1], *ids[1:]]))
+    refused(vectors, f"ids of 1 texts more than once, the first is {ids[1]!r}", ids=str(tmp_path / "ids.txt"))
+    (tmp_path / "ids.txt").write_text("\n".join(ids[1:]))
+    refused(vectors, r"ids\.txt has .* ids for .* vectors of", ids=str(tmp_path / "ids.txt"))
     (tmp_path / "ids.txt").write_text("\n".join(["stranger", *ids[1:]]))
     refused(vectors, f"has no vector for 1 of .* texts, the first is {ids[0]!r}", ids=str(tmp_path / "ids.txt"))
     with pytest.raises(ConfigError, match="use another name for the embedder"):
@@ -131,10 +148,123 @@ def test_what_does_not_fit_is_named(config, ids, tmp_path):
         raydr.import_vectors(config, "none.npy", "other")
 
 
+#: In parts of 50 passages; tests cut them into blocks and groups of 60 rows.
+PASSAGES = [{"passage_id": f"p{at}", "text": f"words {at}"} for at in range(330)]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return make_corpus(tmp_path / "corpus", PASSAGES)
+
+
+def imported(folder: Path | Folder, corpus: Corpus, arguments: list[Any], pool: Pool | None = None) -> Artifact:
+    file, system, _, ids = arguments
+    how = {"file": file, "ids": ids, "checksums": [], "system": system, "similarity": "cosine"}
+    return make(folder, "embeddings", import_vectors, corpus.artifact, pool=pool or ThisProcess(), **how)
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_blocks_and_groups_give_the_bytes_of_a_single_one(kind, corpus, pool, tmp_path, monkeypatch):
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, kind, ids, made(ids))
+    single = imported(tmp_path / "single", corpus, arguments)
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    cut = imported(tmp_path / "cut", corpus, arguments, pool)
+    assert cut.manifest.parts == single.manifest.parts
+    assert not cut.folder.exists("join")
+
+
+def test_vectors_keep_the_partitions_of_the_corpus(tmp_path):
+    corpus = make_corpus(tmp_path / "parted", PASSAGES, partitions=list("aabbcdd"))
+    ids = corpus.ids(np.arange(len(corpus)))
+    embeddings = Embeddings(imported(tmp_path / "made", corpus, write(tmp_path, "npy", ids, made(ids))))
+    assert embeddings.partitions == list("aabbcdd")
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("broken", ["sort_block", "write_group"])
+def test_killed_and_resumed_equals_uninterrupted(broken, corpus, tmp_path, monkeypatch):
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, "npy", ids, made(ids))
+    whole_one = imported(tmp_path / "whole", corpus, arguments)
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    do, calls = getattr(imported_vectors, broken), []
+
+    def dying(*of: Any) -> Any:
+        calls.append(of)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return do(*of)
+
+    monkeypatch.setattr(imported_vectors, broken, dying)
+    with pytest.raises(KeyboardInterrupt):
+        imported(tmp_path / "resumed", corpus, arguments)
+    num_done, num_calls = len(calls) - 1, 6 if broken == "sort_block" else 4
+    resumed = imported(tmp_path / "resumed", corpus, arguments)
+    assert resumed.manifest.parts == whole_one.manifest.parts
+    assert len(calls) - 3 == num_calls - num_done
+
+
+def test_a_part_that_was_lost_is_made_again_with_its_group(corpus, tmp_path, monkeypatch):
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, "npy", ids, made(ids))
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    artifact = imported(tmp_path / "made", corpus, arguments)
+    before = artifact.manifest.parts
+    interrupt(artifact, *artifact.parts()[1:])
+    assert imported(tmp_path / "made", corpus, arguments).manifest.parts == before
+
+
+def test_each_of_many_gaps_counts(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    ids = corpus.ids(np.arange(len(corpus)))
+    strange = [f"x{text_id}" if at % 100 == 7 else text_id for at, text_id in enumerate(ids)]
+    with pytest.raises(DataError, match=f"has no vector for 4 of 330 texts, the first is {ids[7]!r}"):
+        imported(tmp_path / "made", corpus, write(tmp_path, "npy", strange, made(ids)))
+    twice = [ids[at - 1] if at in (20, 320) else text_id for at, text_id in enumerate(ids)]
+    with pytest.raises(DataError, match=f"ids of 2 texts more than once, the first is {ids[19]!r}"):
+        imported(tmp_path / "twice", corpus, write(tmp_path, "npz", twice, made(ids)))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_row_groups_of_parquet_do_not_decide_its_blocks(rows, tmp_path):
+    table = pa.table({"id": [str(at) for at in range(10)], "vector": list(made(["a"] * 10))})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows)
+    blocks = list(vector_blocks(str(tmp_path / "a.parquet"), 4))
+    assert [block.ids.to_pylist() for block in blocks] == [list("0123"), list("4567"), list("89")]
+    np.testing.assert_array_equal(np.concatenate([block.vectors for block in blocks]), made(["a"] * 10))
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_files_and_artefacts_may_lie_on_an_object_store(kind, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, kind, ids, made(ids))
+    expected = imported(tmp_path / "made", corpus, arguments).manifest.parts
+    away = Folder(f"memory://vectors-{tmp_path.name}")
+    for at in (0, 3):
+        if arguments[at]:
+            name = Path(arguments[at]).name
+            with away.publish(name) as copy:
+                shutil.copyfile(arguments[at], copy)
+            arguments[at] = f"{away.url}/{name}"
+    assert imported(away / "made", corpus, arguments).manifest.parts == expected
+
+
+def test_arrays_by_column_are_read(corpus, tmp_path):
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, "npy", ids, made(ids))
+    expected = imported(tmp_path / "rows", corpus, arguments).manifest.parts
+    np.save(arguments[0], np.asfortranarray(np.load(arguments[0])))
+    assert imported(tmp_path / "columns", corpus, arguments).manifest.parts == expected
+
+
 @pytest.mark.parametrize(
     ("name", "columns", "message"),
     [
-        ("empty.npy", None, r"cannot read .*empty\.npy \(No data left in file\)"),
+        ("empty.npy", None, r"cannot read .*empty\.npy \(EOF: reading magic string"),
         ("flat.npy", np.zeros((3, 0), np.float32), r"holds float32 of shape \(3, 0\); expected \.npy"),
         ("words.parquet", {"id": ["a"], "vector": ["1 2"]}, r"no column has lists of numbers; there are id: string"),
         (
@@ -156,13 +286,13 @@ def test_files_without_vectors_are_named(name: str, columns: Any, message: str, 
     else:
         pq.write_table(pa.table(columns), path)
     with pytest.raises(DataError, match=message):
-        read_vectors(str(path))
+        whole(str(path))
 
 
 def test_large_columns_are_read(tmp_path: Path) -> None:
     vectors = pa.array([[1.0, 2.0]], pa.large_list(pa.float32()))
     pq.write_table(pa.table({"id": pa.array(["a"], pa.large_string()), "vector": vectors}), tmp_path / "a.parquet")
-    read = read_vectors(str(tmp_path / "a.parquet"))
+    read = whole(str(tmp_path / "a.parquet"))
     assert (read.vectors.tolist(), read.ids.to_pylist()) == ([[1.0, 2.0]], ["a"])
 
 
@@ -170,8 +300,11 @@ def test_large_columns_are_read(tmp_path: Path) -> None:
 def test_ids_that_cannot_be_read_are_named(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "ids.npy").write_bytes(content)
-    with pytest.raises(DataError, match=r"cannot read .*ids\.npy .*expected ids, a line each"):
-        read_ids(str(tmp_path / "ids.npy"))
+    message = (
+        r"there is no file .*ids\.npy" if content is None else r"cannot read .*ids\.npy .*expected ids, a line each"
+    )
+    with pytest.raises(DataError, match=message):
+        read_ids(tmp_path / "ids.npy")
 
 
 def test_ids_are_lines_of_bytes(tmp_path: Path) -> None:
@@ -179,7 +312,7 @@ def test_ids_are_lines_of_bytes(tmp_path: Path) -> None:
     file = tmp_path / "ids.txt"
     for content in ("\n".join(ids), "\ufeff" + "\n".join(ids) + "\n", "\r\n".join(ids) + "\r\n"):
         file.write_bytes(content.encode())
-        assert read_ids(str(file)).to_pylist() == ids
+        assert read_ids(file) == ids
     file.write_bytes(b"a\n\xff\n")
     with pytest.raises(DataError, match=r"ids\.txt: the id .* is not valid UTF-8"):
-        read_ids(str(file))
+        read_ids(file)

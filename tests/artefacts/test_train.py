@@ -37,8 +37,9 @@ from raydr.store.building import Building, begin
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
+from raydr.training.reports import Watcher
 from raydr.training.training import Training
-from tests.artefacts.held import Held
+from tests.artefacts.held import FullDisk, Held
 
 SETTINGS: dict[str, Any] = {
     "num_epochs": 2,
@@ -69,7 +70,7 @@ def fit(
     dataset: Artifact | None = None,
     negatives: Artifact | None = None,
     start: Artifact | None = None,
-    watcher: Held | None = None,
+    watcher: Watcher | None = None,
     identity: Identity | None = None,
     **taught: Artifact,
 ) -> Artifact:
@@ -102,6 +103,14 @@ def test_two_ray_workers_give_the_model_of_one_process(ray_local, tiny_data, tin
     assert "dev RR@10" in artifact.info["history"][0]["metrics"]
     artifact.verify()
     assert not (tmp_path / "model.training").exists()
+
+
+def test_a_full_disk_ends_a_group_at_its_first_try(ray_local, tiny_data, tiny_checkpoint, tmp_path):
+    (tmp_path / "tries").mkdir()
+    watcher = FullDisk(tmp_path / "tries")
+    with pytest.raises(TrainingError, match="the dual encoder: No space left on device: free some space"):
+        fit(training_of(tiny_checkpoint, num_workers=2), tiny_data, tmp_path / "model", watcher=watcher)
+    assert len(list((tmp_path / "tries").iterdir())) == 1
 
 
 @pytest.mark.invariant

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raydr.errors import ConfigError
+from raydr.errors import ConfigError, DiskFullError
 from raydr.store import node_cache
 from raydr.store.folder import Folder
 from raydr.store.node_cache import GRACE_S, cache_limit, empty_cache, fetched
@@ -65,6 +66,26 @@ def test_a_use_counts(root: Path) -> None:
     empty_cache(root, 100, time.time())
     assert names(root) == [1]
     assert Path(path).stat().st_size == 100
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_message_and_leaves_nothing(root: Path, number: int) -> None:
+    def fill(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(number, os.strerror(number))
+
+    message = rf"cannot fetch part\.arrow to {root}: {os.strerror(number)}\. Free space there, or set RAYDR_CACHE"
+    with pytest.raises(DiskFullError, match=message):
+        fetched(f"{1:032x}/part.arrow", fill)
+    assert not list(root.rglob("part.arrow.tmp-*"))
+
+
+def test_another_fault_of_a_fetch_is_raised_as_it_is(root: Path) -> None:
+    def deny(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "denied")
+
+    with pytest.raises(PermissionError):
+        fetched(f"{1:032x}/part.arrow", deny)
 
 
 def test_fetching_keeps_the_cache_within_its_limit(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

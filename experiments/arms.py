@@ -143,7 +143,7 @@ def run_arms(session: Session, arms: Sequence[Arm]) -> list[ArmResult]:
 
 
 # On Ray several run side by side, whatever their size.
-@artefact("arm", rows=lambda of: 10**9, moves=True)
+@artefact("arm", version=2, rows=lambda of: 10**9, moves=True)
 def train_arm(
     making: Building,
     pool: Pool,

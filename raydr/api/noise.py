@@ -47,7 +47,7 @@ def find_noise(
             are recognised by their names.
         model: Hugging Face name or folder of an encoder; None: a MiniLM from an installed package.
         cross_fit: whether to train on folds. False takes as long as encoding. None: only where the checkpoint is no
-            retriever; one that is detects more without training (docs/noise-benchmark.md).
+            retriever; one that is detects more real noise as it is (docs/experiments/detectors.md).
         seed: seed of folds, batches and random passages.
         workdir: folder of the artefacts; None: a temporary folder of the process.
         settings: further settings of a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.

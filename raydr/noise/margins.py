@@ -37,7 +37,8 @@ class CrossFitConfig(Config):
     num_epochs: int | None = Field(default=None, ge=0)
     """Epochs of each training; with 0 the untrained checkpoint, which has not seen the pairs, measures all folds at the
     cost of encoding them. Null: 0, with all layers, for a checkpoint that is a retriever (of sentence-transformers or
-    raydr), which detects more without training (docs/noise-benchmark.md); 2 for any other, for example BERT."""
+    raydr); 2 for any other, for example BERT. A retriever of other texts may gain from trainings
+    (docs/experiments/detectors.md)."""
 
     num_random: int = Field(default=255, ge=1)
     """Random passages of the same fold that each pair is compared with."""

@@ -57,7 +57,7 @@ lint: setup-dev ## lint, format and types
 chaos: setup-dev ## kill a small refresh in every kind of step, and compare (half an hour)
 	$(BIN)/python -m pytest -m chaos tests/chaos -s
 
-cluster: setup-dev ## a refresh on a cluster that grows, is drained and loses nodes, its artefacts in a bucket (7 minutes)
+cluster: setup-dev ## a refresh on a cluster that grows, is drained and loses nodes, its artefacts in a bucket (4 minutes)
 	$(BIN)/python -m pytest -m cloud tests/cluster
 
 # make rehearsal PASSAGES="200000 2000000" for smaller sizes.

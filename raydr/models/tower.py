@@ -161,8 +161,8 @@ class Tower(nn.Module):
     def encode_groups(self, texts: PaddedGroups, side: Side, cached: bool = False) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
-        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, the words of all
-        groups are therefore looked up at once.
+        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, and unless
+        ``cached``, the words of all groups are therefore looked up at once.
 
         Args:
             texts: the batch.

@@ -140,6 +140,11 @@ def _local(path: str) -> str:
     return folder.localize(name)
 
 
+def _open(path: str) -> IO[bytes]:
+    folder, name = place_of(path)
+    return folder.open(name)
+
+
 @contextmanager
 def _reading(path: str, expected: str) -> Iterator[None]:
     """Turn a library's error about a file's content into one that names the file."""
@@ -159,14 +164,13 @@ def _decoded(lines: list[bytes], path: str) -> pa.Array:
 
 
 def _npy_layout(path: str) -> VectorLayout:
-    folder, name = place_of(path)
-    with folder.open(name) as file:
+    with _open(path) as file:
         shape, by_columns, dtype = _header(file)
         return VectorLayout(shape, dtype, False, None if by_columns else file.tell())
 
 
 def _npz_layout(path: str) -> VectorLayout:
-    with zipfile.ZipFile(_local(path)) as archive, archive.open("vectors.npy") as file:
+    with _open(path) as whole, zipfile.ZipFile(whole) as archive, archive.open("vectors.npy") as file:
         shape, _, dtype = _header(file)
         return VectorLayout(shape, dtype, "ids.npy" in archive.namelist())
 
@@ -212,7 +216,7 @@ def _parquet_columns(schema: pa.Schema) -> list[str]:
 
 
 def _parquet_layout(path: str) -> VectorLayout:
-    with pq.ParquetFile(_local(path)) as file:
+    with _open(path) as whole, pq.ParquetFile(whole) as file:
         columns = _parquet_columns(file.schema_arrow)
         for first in file.iter_batches(batch_size=1, columns=columns):
             vectors = _block_of(pa.Table.from_batches([first]), columns).vectors

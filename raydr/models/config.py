@@ -189,8 +189,8 @@ class ModelConfig(Config):
     def is_retriever(self) -> bool:
         """Whether the model retrieves without any training.
 
-        Its checkpoint is one of sentence-transformers or raydr, has all of its layers, and brings the weights of
-        projection and score function.
+        Its checkpoint is one of sentence-transformers or raydr, has all of its layers, pools as it was trained to, and
+        brings the weights of projection and score function.
         """
         names = filter(None, (self.checkpoint, self.passage_checkpoint))
         brought: list[Mapping[str, Any]] = [
@@ -199,7 +199,7 @@ class ModelConfig(Config):
         ]
         score = self.score.model_dump()
         return self.num_layers is None and all(
-            own
+            own.get("pooling") == self.pooling
             and (self.projected_dim is None or own.get("projection") == self.projection)
             and (self.score.name in ("dual", "sum_of_max") or own.get("score") == score)
             for own in brought

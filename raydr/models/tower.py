@@ -25,11 +25,14 @@ POOLER = "pooler."
 
 
 class Reduction(nn.Module):
-    """The mean of all states, the first or the last (``pooled``), the first m', m' learnt codes that attend over all,
-    or all.
+    """From the hidden states h_1..h_L of a text to what the score function reads, by the kind of its ``vectors``.
 
-    Code c of the states h_1..h_L is Σ_t softmax_t(c·h_t) h_t (Humeau et al., ICLR 2020). Padding is never attended to;
-    where texts have fewer vectors than the longest, the places that are left are zeros.
+    * ``pooled``: the mean of the states, the first or the last, by ``pooling``;
+    * ``first``: the first states;
+    * ``codes``: Σ_t softmax_t(c·h_t) h_t for each learnt code c (Humeau et al., ICLR 2020);
+    * ``tokens``: all states.
+
+    Padding is never attended to. A text with fewer vectors than the longest has zeros in the places that are left.
     """
 
     def __init__(self, vectors: Vectors, pooling: Pooling, hidden: int) -> None:
@@ -161,8 +164,8 @@ class Tower(nn.Module):
     def encode_groups(self, texts: PaddedGroups, side: Side, cached: bool = False) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
-        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, the words of all
-        groups are therefore looked up at once.
+        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, and unless
+        ``cached``, the words of all groups are therefore looked up at once.
 
         Args:
             texts: the batch.

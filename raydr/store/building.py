@@ -156,7 +156,9 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
                 _remove_remains(there)
                 yield there
                 return
-            _refuse_files_of_others(folder)
+            # With a plan, all else is what a kill behind the manifest has left.
+            if not folder.exists(PLAN):
+                _refuse_files_of_others(folder)
             folder.remove()
         elif folder.exists(PLAN):
             with suppress(DamagedError):

@@ -263,7 +263,6 @@ class Folder:
         def fetch(copy: Path) -> None:
             self.filesystem.get_file(path, str(copy))
             if checksum and Folder(str(copy.parent)).checksum(copy.name) != checksum:
-                copy.unlink()
                 raise DamagedError(f"{path} differs from the checksum {checksum}: {_REMEDY}")
 
         return fetched(f"{key}/{Path(name).name}", fetch)

@@ -108,11 +108,7 @@ def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> Non
             return
         temporary = target.with_name(f"{target.name}.tmp-{uuid.uuid4().hex[:8]}")
         try:
-            try:
-                fetch(temporary)
-            except BaseException:
-                _remove(temporary)
-                raise
+            fetch(temporary)
             os.replace(temporary, target)
             _mark_used(target.parent if target.parent != root else target)
         except FileNotFoundError:
@@ -120,6 +116,8 @@ def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> Non
                 raise
             # Another process evicted the folder: try again.
             return
+        finally:
+            _remove(temporary)
         _look(root, _size(target))
 
 

@@ -253,6 +253,16 @@ def test_files_and_artefacts_may_lie_on_an_object_store(kind, corpus, tmp_path, 
     assert imported(away / "made", corpus, arguments).manifest.parts == expected
 
 
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
+def test_the_layout_is_read_without_a_copy_of_the_file(kind, corpus, tmp_path, monkeypatch):
+    file = write(tmp_path, kind, corpus.ids(np.arange(len(corpus))), made(["a"] * len(corpus)))[0]
+    away = Folder(f"memory://layout-{tmp_path.name}")
+    with away.publish(Path(file).name) as copy:
+        shutil.copyfile(file, copy)
+    monkeypatch.delattr(Folder, "localize")
+    assert vector_layout(f"{away.url}/{Path(file).name}") == vector_layout(file)
+
+
 def test_arrays_by_column_are_read(corpus, tmp_path):
     ids = corpus.ids(np.arange(len(corpus)))
     arguments = write(tmp_path, "npy", ids, made(ids))

@@ -132,6 +132,7 @@ def test_the_config_takes_the_place_of_what_is_brought_and_says_so(tmp_path: Pat
     raw = {"checkpoint": folder, "pooling": "mean", "query": {"prefix": "q: "}, "passage": {"max_length": 16}}
     config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "x"}}, "model": raw}).model
     assert (config.pooling, config.similarity) == ("mean", "dot")
+    assert not config.is_retriever
     assert config.query == SideConfig(prefix="q: ", max_length=24)
     assert config.passage == SideConfig(prefix="", max_length=16)
     message = replaced(config.model_dump())

@@ -222,7 +222,7 @@ def test_a_kill_before_the_manifest_costs_no_part(folder, monkeypatch):
         assert sorted(making.done) == ["a.txt", "b.txt"]
 
 
-@pytest.mark.parametrize("opens", ["begin", "session"])
+@pytest.mark.parametrize("opens", ["begin", "session", "again"])
 def test_a_kill_behind_the_manifest_leaves_nothing_in_the_artefact(folder, opens, monkeypatch):
     """Whoever begins the artefact next, or reads it in a session, removes what only a resume needs."""
     killed = iter([False, True, True])
@@ -247,8 +247,15 @@ def test_a_kill_behind_the_manifest_leaves_nothing_in_the_artefact(folder, opens
     if opens == "begin":
         with begin(folder, IDENTITY) as made:
             assert isinstance(made, Artifact)
-    else:
+    elif opens == "session":
         remove_remains(folder, IDENTITY.kind)
+    else:
+        with begin(folder, IDENTITY, overwrite=True) as making:
+            assert isinstance(making, Building)
+            assert folder.files() == ["plan.json"]
+            write(making.folder, "a.txt", "a.txt")
+            making.done.update(finished_parts(making.folder))
+            making.finish()
     assert sorted(folder.files()) == ["a.txt", "manifest.json"]
     assert not folder.is_local or sorted(os.listdir(folder.root)) == ["a.txt", "manifest.json"]
 

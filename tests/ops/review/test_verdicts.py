@@ -86,6 +86,9 @@ def test_the_list_goes_on_to_the_next_set_as_soon_as_one_is_warranted(judged: Ru
     num_drops = npc.warranty(review.decisions(), "train").num_drops
     sentence = f"npc-train: at most 20 % of the {num_drops} most suspicious pairs are right, with 95 % confidence, by "
     assert state["findings"][0].startswith(sentence + f"{len(ranks)} decisions")
+    # Decisions on texts that have changed since do not count, as with the judge.
+    stale = [line.model_copy(update={"texts": "0" * 16}) for line in review.decisions().lines]
+    assert npc.warranty(Decisions(tuple(stale)), "train").num_decided == 0
     # Decisions that somebody is unsure of count as right, and may not be left out.
     doubted = [*review.decisions().lines]
     doubted[:3] = [line.model_copy(update={"verdict": "unsure"}) for line in doubted[:3]]

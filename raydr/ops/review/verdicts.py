@@ -25,7 +25,7 @@ from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
 from raydr.noise.evidence import evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
 from raydr.noise.judges.calibrated import CalibratedJudge
-from raydr.noise.judges.people import PEOPLE
+from raydr.noise.judges.people import DecisionsReader
 from raydr.noise.warranty import SuspectSets, Warranty, lots_of
 from raydr.pipeline.why import artifacts_of, dataset_of
 from raydr.store.artifact import Artifact
@@ -143,7 +143,7 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
         places: of the working folder.
         split: the judged split.
         judges: judges in the order of preference, and the bounds of warranties; judges that give probabilities come
-            next.
+            next, those that read decisions never.
         only: names of judges, of which all verdicts are returned; of any judge if empty.
 
     Raises:
@@ -154,8 +154,9 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
     warrants = {rule.subject: rule for rule in rules if isinstance(rule, CalibratedJudge)}
     data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
     for name, artifact in artifacts_of(places, data)[0]["verdicts"]:
-        judge = artifact.manifest.identity.config["judge"]["name"]
-        if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
+        settings = artifact.manifest.identity.config["judge"]
+        judge, rests_on_decisions = settings["name"], issubclass(judge_class(settings), DecisionsReader)
+        if not rests_on_decisions and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
             verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split, warrants, data, corpus)
             place = [*preferred, judge].index(judge)
             candidates.append(((place, verdicts.probability_N is None, verdicts.name), verdicts))

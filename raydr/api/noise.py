@@ -17,6 +17,7 @@ from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
 from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import Judge, judge_class
+from raydr.noise.margins import NUM_EPOCHS
 from raydr.pipeline.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def find_noise(
         DataError: a row or column is invalid; the message names it.
         ConfigError: a setting is invalid.
     """
-    sections = {} if cross_fit is None else {"cross_fit": {"num_epochs": 2 if cross_fit else 0}}
+    sections = {} if cross_fit is None else {"cross_fit": {"num_epochs": NUM_EPOCHS if cross_fit else 0}}
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
     with call_session(config, verbose, pairs) as session:
         return find_mismatched(session, config.data.train_split)

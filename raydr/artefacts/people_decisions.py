@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,22 @@ def labels_of(
     return [Label(subject, split, *pair, digest_texts(*of_pair)) for pair, of_pair in zip(pairs, shown, strict=True)]
 
 
+def current_rows(
+    table: pa.Table, data: Dataset, corpus: Corpus, subject: Subject, split: str, decided: Collection[Label]
+) -> dict[Label, int]:
+    """Return the row of each decided label whose texts are still those that were read.
+
+    Args:
+        table: verdicts with the columns query_id and passage_id.
+        data, corpus: current texts.
+        subject, split: of the verdicts.
+        decided: labels with decisions.
+    """
+    place = places_of(table, {(label.query_id, label.passage_id) for label in decided})
+    labels = labels_of(data, corpus, subject, split, list(place))
+    return {label: row for label, row in zip(labels, place.values(), strict=True) if label in decided}
+
+
 def warrant(
     earlier: Earlier, data: Dataset, corpus: Corpus, judge: CalibratedJudge, settled: Mapping[Label, bool]
 ) -> tuple[Earlier, dict[str, Any]]:
@@ -44,11 +60,9 @@ def warrant(
     """
     tables, evidence_N = earlier.read()
     together = pa.concat_tables(tables.values())
-    place = places_of(together, {(label.query_id, label.passage_id) for label in settled})
-    labels = labels_of(data, corpus, judge.subject, earlier.split, list(place))
-    held = [(at, not settled[label]) for at, label in zip(place.values(), labels, strict=True) if label in settled]
+    rows = current_rows(together, data, corpus, judge.subject, earlier.split, settled)
     sets = SuspectSets(evidence_N, lots_of(judge.subject, together), judge.max_right_dropped, judge.confidence)
-    warranty = sets.warrant([at for at, _ in held], [is_right for _, is_right in held])
+    warranty = sets.warrant([*rows.values()], [not settled[label] for label in rows])
     noun = "pairs" if judge.subject == "pairs" else "candidates"
     return replace(earlier, threshold=warranty.threshold), {
         "num_decided": warranty.num_decided,

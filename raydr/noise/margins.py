@@ -17,7 +17,7 @@ from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.store.artifact import Artifact
 
 #: Epochs of a fold's training where the checkpoint is no retriever.
-_NUM_EPOCHS = 2
+NUM_EPOCHS = 2
 
 
 class CrossFitConfig(Config):
@@ -62,7 +62,7 @@ class CrossFitConfig(Config):
         whole = own.model_copy(update={"num_layers": None})
         if self.num_epochs is None and whole.is_retriever:
             return self.model_copy(update={"model": whole, "num_epochs": 0})
-        num_epochs = _NUM_EPOCHS if self.num_epochs is None else self.num_epochs
+        num_epochs = NUM_EPOCHS if self.num_epochs is None else self.num_epochs
         return self.model_copy(update={"model": own, "num_epochs": num_epochs})
 
     def doubt(self, share: float | None) -> str:
@@ -71,7 +71,7 @@ class CrossFitConfig(Config):
             return ""
         return (
             "By the checkpoint alone, most of the pairs look random. If it is no retriever of such texts, "
-            "models that learn from the other pairs detect more: cross_fit.num_epochs=2."
+            f"models that learn from the other pairs detect more: cross_fit.num_epochs={NUM_EPOCHS}."
         )
 
     @property

@@ -2,7 +2,8 @@
 
 A judge ranks labels by suspicion. The most suspicious ones form nested sets of growing size. People decide on each set
 in a random order, which is fixed by the ids of its labels. A set is warranted if the hypothesis that its share of right
-labels is above the bound is rejected, and so is that of every smaller set.
+labels is above the bound is rejected, and so is that of every smaller set. A set with more right labels among all
+decisions is never warranted.
 
 The test is a mixture likelihood ratio of draws without replacement. It may be looked at after every decision, and the
 order in which people decide does not matter, because only the decided beginning of the random order counts. Nothing is
@@ -144,8 +145,10 @@ class SuspectSets:
             num_counted = int(np.argmin(verdicts_K)) if (verdicts_K < 0).any() else size
             right_T = verdicts_K[:num_counted] == 1
             limit = self.limit(size)
-            if not (log_evidence(right_T, size, limit) >= needed).any():
+            is_broken = int((verdicts_K == 1).sum()) >= limit
+            if is_broken or not (log_evidence(right_T, size, limit) >= needed).any():
                 next_drops, (next_right, next_decisions) = size, _forecast(verdicts_K, right_T, limit, needed)
+                next_decisions = None if is_broken else next_decisions
                 break
             warranted += 1
         num_drops = int(self.sizes_S[warranted - 1]) if warranted else 0

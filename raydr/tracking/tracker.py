@@ -172,7 +172,8 @@ class _Writer:
 
     def _write(self, message: Any) -> None:
         if self.process is not None and self.process.stdin is not None and not self.broken:
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            # A value that JSON lacks, for example a date in a tag, is written as text: it must not end the tracking.
+            self.process.stdin.write(json.dumps(message, default=str).encode() + b"\n")
             self.process.stdin.flush()
 
     def close(self) -> None:
@@ -255,7 +256,7 @@ class Tracker:
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Log numbers; they are sent in batches. Names go through :func:`metric_name`."""
         now = int(time.time() * 1000)
-        self._send("metrics", [(metric_name(name), float(value), now, step) for name, value in metrics.items()])
+        self._send("metrics", [(metric_name(name), float(value), now, int(step)) for name, value in metrics.items()])
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Log facts that may change, for example fingerprints."""

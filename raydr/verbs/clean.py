@@ -89,7 +89,8 @@ def clean_command(
         split: split of a config whose files are cleaned; default: the training split.
         quick: measure pairs with the checkpoint, without short trainings that have not seen them.
     """
-    settings = [*overrides(set_, yes), *(["cross_fit.num_epochs=0"] if quick else [])]
+    # A set value of the same setting prevails.
+    settings = [*(["cross_fit.num_epochs=0"] if quick else []), *overrides(set_, yes)]
     if not is_data(config):
         clean(RunConfig.load(config, settings), split, dry_run)
         return

@@ -170,18 +170,20 @@ def audit(
 def _doubt(config: RunConfig, result: AuditResult, quick: bool) -> str:
     """Return why the checkpoint's measures may be too weak for the audit; empty if they are not, or not used."""
     judges = [pairs for pairs in result.pairs if pairs.settings.get("margins") == "cross_fitted"]
-    folds = config.cross_fit.resolved(config.model)
-    return folds.model_copy(update={"num_epochs": 0 if quick else folds.num_epochs}).doubt(
-        judges[0].share_estimated if judges else None
-    )
+    folds = (_untrained(config) if quick else config).cross_fit.resolved(config.model)
+    doubt = folds.doubt(judges[0].share_estimated if judges else None)
+    return f"{doubt} Leave out --quick." if doubt and quick else doubt
 
 
 def _quick_audit(recipe: Recipe, judges: Sequence[Judge], split: str) -> Node:
     """Declare the audit by margins of the untrained checkpoint alone."""
-    config = recipe.config
-    untrained = config.cross_fit.model_copy(update={"num_epochs": 0})
-    context = recipe.context.of(config.model_copy(update={"cross_fit": untrained}))
+    context = recipe.context.of(_untrained(recipe.config))
     return replace(recipe, context=context).audit(judges, split, UNTRAINED, "quick")
+
+
+def _untrained(config: RunConfig) -> RunConfig:
+    """Return the config with margins of the checkpoint as it is."""
+    return config.model_copy(update={"cross_fit": config.cross_fit.model_copy(update={"num_epochs": 0})})
 
 
 def _show_quick_answer(session: Session, target: Node) -> None:

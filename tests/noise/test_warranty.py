@@ -149,3 +149,15 @@ def test_a_judge_that_flags_nothing_has_evidence_all_the_same() -> None:
     scores_N, none_N = np.array([3.0, 1.0, 2.0]), np.zeros(3, np.bool_)
     assert evidence(scores_N, none_N).max() == 0.0
     assert evidence(np.ones(3), none_N).tolist() == [0.0] * 3
+
+
+def test_a_set_with_too_many_decided_right_labels_loses_its_warranty() -> None:
+    sets = sets_of(np.arange(100.0))
+    [drawn] = [sets.drawn(size) for size in sets.sizes_S[:1].tolist()]
+    right_N = np.zeros(100, np.bool_)
+    assert sets.warrant(drawn[:60], right_N[drawn[:60]]).num_drops == 100
+    right_N[drawn[60:66]] = True
+    # They are decided last, whether in their turn or not.
+    for decided in (drawn[:66], np.concatenate([drawn[:59], drawn[60:66]])):
+        warranty = sets.warrant(decided, right_N[decided])
+        assert (warranty.num_drops, warranty.next_drops, warranty.next_decisions) == (0, 100, None)

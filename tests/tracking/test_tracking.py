@@ -14,9 +14,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from datetime import date
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any, cast
 
 import mlflow
@@ -295,6 +297,23 @@ def test_the_last_line_of_a_killed_verb_may_be_incomplete(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(line + b"\n" + line[:-3])))
     mlflow_writer._receive(STORE, received)
     assert [received.get_nowait() for _ in range(2)] == [("text", address, ("é", "a.txt")), None]
+
+
+def test_any_value_reaches_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, received = BytesIO(), Queue[Any]()
+    writer = _Writer(Store("", "raydr", Folder(str(tmp_path))))
+    writer.process = cast(Any, SimpleNamespace(stdin=sent))
+    day: Any = date(2026, 1, 2)
+    tracker = Tracker(writer, RunAddress(writer.store, "trial", {"day": day}), system_metrics=False)
+    tracker.log_metrics({"loss": np.float32("nan")}, step=cast(int, np.int64(3)))
+    tracker.log_params({"day": day, "number": np.int64(4)})
+    tracker.set_tags({"day": day, "number": cast(str, np.int64(4))})
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(sent.getvalue())))
+    mlflow_writer._receive(writer.store, received)
+    [[_, address, ([[name, value, _, step]],)], params, tags] = [received.get_nowait() for _ in range(3)]
+    assert (address.tags, name, np.isnan(value), step) == ({"day": "2026-01-02"}, "loss", True, 3)
+    assert params[2] == tags[2] == ({"day": "2026-01-02", "number": "4"},)
+    assert not writer.broken
 
 
 def test_verbs_at_once_on_a_fresh_folder_make_one_database(tmp_path: Path) -> None:

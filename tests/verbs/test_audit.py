@@ -20,6 +20,7 @@ from raydr.artefacts.audit import load_result
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
+from raydr.noise.margins import CrossFitConfig
 from raydr.pipeline.judging import active_judges
 from raydr.verbs import noise as verb
 from raydr.verbs.app import app
@@ -107,8 +108,13 @@ def test_without_judges_those_of_the_config_are_asked(config: RunConfig) -> None
     assert audit.manifest.identity.config["judges"] == ["consistency"]
 
 
-def test_a_quick_audit_trains_nothing_and_ends_with_the_command_that_acts_on_it(config: RunConfig) -> None:
+def test_a_quick_audit_trains_nothing_and_ends_with_the_command_that_acts_on_it(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CrossFitConfig, "doubt", lambda folds, _: "In doubt, train." if not folds.num_epochs else "")
     output = invoke(config, "audit", "--judges", "npc", "--quick")
+    # Further settings change nothing as long as the option stands.
+    assert "In doubt, train. Leave out --quick." in output
     places = Places.of(config.workdir)
     assert "cross-fit-train" not in output
     result = load_result(places.open("audits/quick-train", "audit"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from typing import Literal
@@ -14,17 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts.judged import VERDICTS, read_verdicts
+from raydr.artefacts.people_decisions import current_rows
 from raydr.artefacts.places import Places
 from raydr.config.sections import JudgeConfig
 from raydr.data.corpus import Corpus
-from raydr.data.dataset import positives_of, query_texts, read_split
-from raydr.data.tables import of_queries, pairs_of, places_of
+from raydr.data.dataset import Dataset, positives_of, query_texts, read_split
+from raydr.data.tables import of_queries, pairs_of
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions, Label, Subject, digest_texts
 from raydr.noise.evidence import evidence
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judge_class
 from raydr.noise.judges.calibrated import CalibratedJudge
-from raydr.noise.judges.people import PEOPLE
+from raydr.noise.judges.people import DecisionsReader
 from raydr.noise.warranty import SuspectSets, Warranty, lots_of
 from raydr.pipeline.why import artifacts_of, dataset_of
 from raydr.store.artifact import Artifact
@@ -45,6 +46,7 @@ class JudgeVerdicts:
         table: query_id, passage_id, score, action.
         probability_N: of each label being wrong; None if the judge gives none.
         warrant: the bound of the warranty.
+        data, corpus: current texts of the labels.
     """
 
     name: str
@@ -53,16 +55,27 @@ class JudgeVerdicts:
     table: pa.Table
     probability_N: FloatArray | None
     warrant: CalibratedJudge
+    data: Dataset
+    corpus: Corpus
+    _rows: dict[Label, int | None] = field(default_factory=dict, init=False)
+    """Rows of labels that were decided on; None if there is no such label, or its texts are others."""
 
     @classmethod
     def read(
-        cls, name: str, artifact: Artifact, split: str, warrants: Mapping[Subject, CalibratedJudge]
+        cls,
+        name: str,
+        artifact: Artifact,
+        split: str,
+        warrants: Mapping[Subject, CalibratedJudge],
+        data: Dataset,
+        corpus: Corpus,
     ) -> JudgeVerdicts:
         """Read the verdicts of a ``verdicts`` artefact, which has some."""
         tables, probability_N = read_verdicts(artifact, split)
         judge = judge_class(artifact.manifest.identity.config["judge"])
         subject: Subject = artifact.info["subject"]
-        return cls(name, judge, subject, pa.concat_tables(tables.values()), probability_N, warrants[subject])
+        table = pa.concat_tables(tables.values())
+        return cls(name, judge, subject, table, probability_N, warrants[subject], data, corpus)
 
     @cached_property
     def flagged_N(self) -> BoolArray:
@@ -80,8 +93,10 @@ class JudgeVerdicts:
     def warranty(self, decisions: Decisions, split: str) -> Warranty:
         """Return what decisions of people warrant of this judge."""
         settled = self.warrant.settled(decisions, split)
-        right = {(label.query_id, label.passage_id): not is_wrong for label, is_wrong in settled.items()}
-        decided = {row: right[pair] for pair, row in places_of(self.table, right).items()}
+        if new := settled.keys() - self._rows.keys():
+            rows = current_rows(self.table, self.data, self.corpus, self.subject, split, new)
+            self._rows.update({label: rows.get(label) for label in new})
+        decided = {row: not settled[label] for label in settled if (row := self._rows[label]) is not None}
         return self.sets.warrant([*decided], [*decided.values()])
 
     def ordered(self, order: Order, stage: int) -> IntArray:
@@ -128,7 +143,7 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
         places: of the working folder.
         split: the judged split.
         judges: judges in the order of preference, and the bounds of warranties; judges that give probabilities come
-            next.
+            next, those that read decisions never.
         only: names of judges, of which all verdicts are returned; of any judge if empty.
 
     Raises:
@@ -137,10 +152,12 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
     candidates, preferred = [], [judge.name for judge in judges.judges]
     rules = [judges.judge(name) for name in ("calibrated", "calibrated_negatives")]
     warrants = {rule.subject: rule for rule in rules if isinstance(rule, CalibratedJudge)}
-    for name, artifact in artifacts_of(places, dataset_of(places))[0]["verdicts"]:
-        judge = artifact.manifest.identity.config["judge"]["name"]
-        if judge not in PEOPLE and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
-            verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split, warrants)
+    data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
+    for name, artifact in artifacts_of(places, data)[0]["verdicts"]:
+        settings = artifact.manifest.identity.config["judge"]
+        judge, rests_on_decisions = settings["name"], issubclass(judge_class(settings), DecisionsReader)
+        if not rests_on_decisions and judge in (only or [judge]) and artifact.rows(f"{VERDICTS}/{split}"):
+            verdicts = JudgeVerdicts.read(name.partition("/")[2], artifact, split, warrants, data, corpus)
             place = [*preferred, judge].index(judge)
             candidates.append(((place, verdicts.probability_N is None, verdicts.name), verdicts))
     if not candidates:

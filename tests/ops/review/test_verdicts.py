@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import raydr
 from ops.review.conftest import HOSTILE
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
@@ -17,6 +19,7 @@ from raydr.data.dataset import Dataset
 from raydr.data.tables import pairs_of
 from raydr.errors import ArtifactError
 from raydr.noise.decisions import Decisions
+from raydr.noise.judges.calibrated import CalibratedNegatives
 from raydr.ops.review.review import Review
 from raydr.ops.review.verdicts import Order, find_verdicts, queue
 
@@ -43,6 +46,18 @@ def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: Run
         find_verdicts(places, "train", JudgeConfig(), ["sieve"])
     with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'dev'"):
         find_verdicts(places, "dev", JudgeConfig())
+
+
+def test_verdicts_that_rest_on_decisions_are_not_looked_at(judged: RunConfig, tmp_path: Path) -> None:
+    workdir = str(shutil.copytree(judged.workdir, tmp_path / "copy", symlinks=True))
+    rules = judged.judge.model_copy(update={"judges": [*judged.judge.judges, CalibratedNegatives(after="margin")]})
+    made = raydr.judge(judged.model_copy(update={"workdir": workdir, "judge": rules}), judge=["calibrated_negatives"])
+    places = Places.of(workdir)
+    assert "verdicts/calibrated_negatives" in "".join(made[0].manifest.identity.inputs)
+    assert {verdicts.name for verdicts in find_verdicts(places, "train", JudgeConfig())} == {
+        "npc-train",
+        "margin-bm25-train",
+    }
 
 
 @pytest.mark.parametrize("order", ["worst", "informative"])
@@ -86,6 +101,9 @@ def test_the_list_goes_on_to_the_next_set_as_soon_as_one_is_warranted(judged: Ru
     num_drops = npc.warranty(review.decisions(), "train").num_drops
     sentence = f"npc-train: at most 20 % of the {num_drops} most suspicious pairs are right, with 95 % confidence, by "
     assert state["findings"][0].startswith(sentence + f"{len(ranks)} decisions")
+    # Decisions on texts that have changed since do not count, as with the judge.
+    stale = [line.model_copy(update={"texts": "0" * 16}) for line in review.decisions().lines]
+    assert npc.warranty(Decisions(tuple(stale)), "train").num_decided == 0
     # Decisions that somebody is unsure of count as right, and may not be left out.
     doubted = [*review.decisions().lines]
     doubted[:3] = [line.model_copy(update={"verdict": "unsure"}) for line in doubted[:3]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -118,14 +118,15 @@ class Join:
         """Return the row of the text of each id, −1 without a text."""
         if self.texts.kind == Corpus.kind:
             return Corpus(self.texts).find(ids.to_pylist())
-        return np.asarray(pc.fill_null(pc.index_in(ids, value_set=self._query_ids()), -1).to_numpy(), dtype=np.int64)
+        return np.asarray(pc.fill_null(pc.index_in(ids, value_set=self._query_ids), -1).to_numpy(), dtype=np.int64)
 
     def ids_of(self, start: int, stop: int) -> list[str]:
         """Return the ids of consecutive texts."""
         if self.texts.kind == Corpus.kind:
             return Corpus(self.texts).ids(np.arange(start, stop))
-        return [str(query_id) for query_id in self._query_ids().slice(start, stop - start).to_pylist()]
+        return [str(query_id) for query_id in self._query_ids.slice(start, stop - start).to_pylist()]
 
+    @cached_property
     def _query_ids(self) -> pa.Array:
         columns = [read_arrow(self.texts.local(name))["query_id"] for name in self.texts.parts(self.under)]
         return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string()).combine_chunks()

@@ -25,7 +25,7 @@ from raydr.distributed.parts import write_table
 from raydr.errors import DataError
 from raydr.indexing.vector_files import VectorBlock, VectorLayout, id_blocks, vector_blocks, vector_rows
 from raydr.store.artifact import Artifact
-from raydr.store.building import write_and_record
+from raydr.store.building import forget_part, write_and_record
 from raydr.store.folder import Folder, side_by_side
 from raydr.store.identity import Part
 
@@ -162,6 +162,9 @@ def split_ids(folder: Folder, name: str, join: Join) -> dict[str, Part]:
         written[output] = write_and_record(folder, output, len(ids), partial(write_arrow, table))
         num += len(ids)
     if num != join.layout.shape[0]:
+        # Blocks that stay would pass for checked ones in a second attempt.
+        for output in written:
+            forget_part(folder, output)
         raise DataError(f"{join.ids} has {num:,} ids for {join.layout.shape[0]:,} vectors of {join.file}")
     return written
 

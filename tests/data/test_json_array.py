@@ -73,7 +73,7 @@ def test_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("before", ["", 'a quote " and ', "x" * 300_000, *("\\" * num for num in (1, 300_000, 300_001))])
+@pytest.mark.parametrize("before", ["", 'a quote " and ', "x" * 300_000, "\\", "\\" * 300_001])
 def test_brackets_in_texts_are_no_depth(before: str, tmp_path: Path) -> None:
     texts = [before, "{" * 3000, f"{before}{'{' * 3000}"]
     (tmp_path / "a.json").write_text(json.dumps([{"a": text} for text in texts]))

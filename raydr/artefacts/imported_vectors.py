@@ -14,7 +14,7 @@ from raydr.artefacts.vector_join import (
     block_rows,
     find_gaps,
     ids_name,
-    pieces,
+    pieces_by_group,
     require_no_gaps,
     sort_block,
     sort_file,
@@ -109,8 +109,8 @@ def import_vectors(
         similarity: ``cosine`` scales vectors to length 1, as float16 keeps them; ``dot`` leaves them as they are.
 
     Raises:
-        DataError: a text has no vector or more than one, the number of ids or vectors is another one, or a vector is
-            zero, not finite or beyond float16.
+        DataError: a text has no vector or more than one, the numbers of ids, vectors and texts do not fit, or a
+            vector is zero, not finite or beyond float16.
     """
     texts, under = dataset or corpus, f"queries/{split}" if split else "passages"
     assert texts is not None
@@ -132,9 +132,8 @@ def import_vectors(
     else:
         make_parts(scratch, pool, sort_block, {name: (join, start) for name, start in blocks.items()}, "read vectors")
     groups = join.groups()
-    work = list(
-        zip([join] * len(groups), groups, pieces(join, {name: scratch.done[name] for name in blocks}), strict=True)
-    )
+    pieces = pieces_by_group(join, {name: scratch.done[name] for name in blocks})
+    work = [(join, *of_group) for of_group in zip(groups, pieces, strict=True)]
     require_no_gaps(join, pool.map(find_gaps, work, "compare"))
     _make_together(making, pool, write_group, {tuple(of[1].outputs): of for of in work}, "write vectors")
     if left := num_vectors - num:

@@ -155,7 +155,12 @@ class MeasureFolds:
         order = np.argsort(text_M, kind="stable")
         self.text_T, self.first_T = np.unique(text_M[order], return_index=True)
         self.content_M = np.concatenate([pairs.content_N, contents])[order]
-        self.folds = [self._fold(fold, pairs) for fold in range(len(job.scorings))]
+        # The checkpoint without training is the model of all folds.
+        scoring_of = {scoring.model.fingerprint: scoring for scoring in job.scorings}
+        scorers = {model: scoring.open_retriever() for model, scoring in scoring_of.items()}
+        self.folds = [
+            self._fold(fold, scorers[scoring.model.fingerprint], pairs) for fold, scoring in enumerate(job.scorings)
+        ]
 
     def _fold_of(self, pairs: SplitPairs) -> IntArray:
         """Return the fold of each pair, whose model measures it; copies of a query share it."""
@@ -166,10 +171,9 @@ class MeasureFolds:
         texts, any_N = query_texts(self.data, self.job.split, query_ids), pairs.text_N % len(self.job.scorings)
         return np.array([fold_of_text.get(text, fold) for text, fold in zip(texts, any_N.tolist(), strict=True)])
 
-    def _fold(self, fold: int, pairs: SplitPairs) -> _Fold:
+    def _fold(self, fold: int, scorer: DualEncoderScorer, pairs: SplitPairs) -> _Fold:
         import torch
 
-        scorer = self.job.scorings[fold].open_retriever()
         row_N = pairs.row_N if self.job.is_held_out else pairs.row_N[self.fold_N == fold]
         rng = np.random.default_rng(stable_hash64("cross-fit pool", self.job.seed, fold))
         lacking = min(MIN_POOL_SIZE - len(np.unique(pairs.content_N)), len(self.corpus))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from raydr.distributed.parts import write_table
 from raydr.errors import DataError
 from raydr.indexing.vector_files import VectorBlock, VectorLayout, id_blocks, vector_blocks, vector_rows
 from raydr.store.artifact import Artifact
-from raydr.store.building import write_and_record
+from raydr.store.building import forget_part, write_and_record
 from raydr.store.folder import Folder, side_by_side
 from raydr.store.identity import Part
 
@@ -118,14 +118,15 @@ class Join:
         """Return the row of the text of each id, −1 without a text."""
         if self.texts.kind == Corpus.kind:
             return Corpus(self.texts).find(ids.to_pylist())
-        return np.asarray(pc.fill_null(pc.index_in(ids, value_set=self._query_ids()), -1).to_numpy(), dtype=np.int64)
+        return np.asarray(pc.fill_null(pc.index_in(ids, value_set=self._query_ids), -1).to_numpy(), dtype=np.int64)
 
     def ids_of(self, start: int, stop: int) -> list[str]:
         """Return the ids of consecutive texts."""
         if self.texts.kind == Corpus.kind:
             return Corpus(self.texts).ids(np.arange(start, stop))
-        return [str(query_id) for query_id in self._query_ids().slice(start, stop - start).to_pylist()]
+        return [str(query_id) for query_id in self._query_ids.slice(start, stop - start).to_pylist()]
 
+    @cached_property
     def _query_ids(self) -> pa.Array:
         columns = [read_arrow(self.texts.local(name))["query_id"] for name in self.texts.parts(self.under)]
         return pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string()).combine_chunks()
@@ -161,6 +162,9 @@ def split_ids(folder: Folder, name: str, join: Join) -> dict[str, Part]:
         written[output] = write_and_record(folder, output, len(ids), partial(write_arrow, table))
         num += len(ids)
     if num != join.layout.shape[0]:
+        # Blocks that stay would pass for checked ones in a second attempt.
+        for output in written:
+            forget_part(folder, output)
         raise DataError(f"{join.ids} has {num:,} ids for {join.layout.shape[0]:,} vectors of {join.file}")
     return written
 
@@ -215,32 +219,32 @@ def _stored(vectors: NDArray[np.floating], rows: NDArray[np.int64], join: Join) 
     return vectors.astype(_NUMBER)
 
 
-def pieces(join: Join, blocks: Mapping[str, Part]) -> list[list[Piece]]:
+def pieces_by_group(join: Join, blocks: Mapping[str, Part]) -> list[list[Piece]]:
     """Return the pieces of each group, from what was counted when the blocks were sorted."""
-    found: list[list[Piece]] = [[] for _ in join.groups()]
+    pieces: list[list[Piece]] = [[] for _ in join.groups()]
     for name, part in blocks.items():
         first = 0
         for group, count in sorted((int(group), count) for group, count in part.counts.items()):
-            found[group].append(Piece(name, part.rows, first, first + count))
+            pieces[group].append(Piece(name, part.rows, first, first + count))
             first += count
-    return found
+    return pieces
 
 
-def _read(join: Join, found: Sequence[Piece], at: int, width: int) -> bytes:
+def _read(join: Join, pieces: Sequence[Piece], at: int, width: int) -> bytes:
     """Return the bytes of a group, ``width`` a row, that start ``at`` bytes for each row of a block."""
     return b"".join(
         side_by_side(
             lambda piece: join.scratch.read_bytes(
                 piece.block, piece.rows * at + piece.first * width, piece.rows * at + piece.stop * width
             ),
-            found,
+            pieces,
         )
     )
 
 
-def find_gaps(join: Join, group: Group, found: Sequence[Piece]) -> Gaps:
+def find_gaps(join: Join, group: Group, pieces: Sequence[Piece]) -> Gaps:
     """Count the texts of a group without a vector, and those with more than one."""
-    rows = np.frombuffer(_read(join, found, 0, _ROW.itemsize), _ROW)
+    rows = np.frombuffer(_read(join, pieces, 0, _ROW.itemsize), _ROW)
     num_vectors = np.bincount(rows - group.starts[0], minlength=group.starts[-1] - group.starts[0])
     missing, repeated = (np.flatnonzero(wrong) + group.starts[0] for wrong in (num_vectors == 0, num_vectors > 1))
     return Gaps(len(missing), int(min(missing, default=-1)), len(repeated), int(min(repeated, default=-1)))
@@ -266,12 +270,12 @@ def require_no_gaps(join: Join, gaps: Sequence[Gaps]) -> None:
         )
 
 
-def write_group(folder: Folder, name: str, join: Join, group: Group, found: Sequence[Piece]) -> dict[str, Part]:
+def write_group(folder: Folder, name: str, join: Join, group: Group, pieces: Sequence[Piece]) -> dict[str, Part]:
     """Write the parts of a group, each of whose texts has a vector."""
     dim, start = join.layout.shape[1], group.starts[0]
-    rows = np.frombuffer(_read(join, found, 0, _ROW.itemsize), _ROW)
+    rows = np.frombuffer(_read(join, pieces, 0, _ROW.itemsize), _ROW)
     width = dim * _NUMBER.itemsize
-    vectors = np.frombuffer(_read(join, found, _ROW.itemsize, width), _NUMBER).reshape(len(rows), dim)
+    vectors = np.frombuffer(_read(join, pieces, _ROW.itemsize, width), _NUMBER).reshape(len(rows), dim)
     vectors, ids = vectors[np.argsort(rows)], join.ids_of(start, group.starts[-1])
     written = {}
     for output, first, stop in zip(group.outputs, group.starts[:-1], group.starts[1:], strict=True):

@@ -110,8 +110,8 @@ class HoldOut:
             DataError: the data have a split of that name of their own.
 
         >>> rows = [Row("queries", "train", {"query_id": f"q{at}"}, at) for at in range(1000)]
-        >>> found = [HoldOut("train", {"dev": 0.1, "test": 0.2}, seed=0).moved(row).split for row in rows]
-        >>> {split: found.count(split) // 10 for split in ("dev", "test", "train")}
+        >>> splits = [HoldOut("train", {"dev": 0.1, "test": 0.2}, seed=0).moved(row).split for row in rows]
+        >>> {split: splits.count(split) // 10 for split in ("dev", "test", "train")}
         {'dev': 9, 'test': 20, 'train': 69}
         """
         if row.split in self.shares:

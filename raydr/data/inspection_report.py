@@ -189,8 +189,8 @@ def _truncation(what: str, side: str, lengths: Lengths) -> list[str]:
 def measure_lengths(lengths: NDArray[np.int64], max_length: int) -> Lengths:
     """Summarise token counts.
 
-    >>> found = measure_lengths(np.array([3, 9, 30, 70]), max_length=32)
-    >>> found.share_truncated, found.percentiles["50"]
+    >>> lengths = measure_lengths(np.array([3, 9, 30, 70]), max_length=32)
+    >>> lengths.share_truncated, lengths.percentiles["50"]
     (0.25, 9)
     """
     # Of no texts all figures are 0.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-import re
 import zlib
 from collections.abc import Iterator
 from decimal import Decimal
@@ -21,8 +20,6 @@ from raydr.errors import DataError
 _NOT_UTF8 = "\ufdd0"
 #: Brackets that a chunk opens and does not close, at most.
 _DEEPEST = 1000
-#: A quote that begins or ends a text.
-_QUOTE = re.compile(r'(?<!\\)"')
 _MARK = "raydr.mark"
 codecs.register_error(_MARK, lambda error: (_NOT_UTF8, error.end) if isinstance(error, UnicodeDecodeError) else ("", 0))
 
@@ -40,18 +37,25 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
 
     def chunks() -> Iterator[bytes]:
         nonlocal is_damaged
-        in_text = False
+        in_text, cut = False, ""
         for text in _texts(path):
             is_damaged = is_damaged or _NOT_UTF8 in text
+            # Without escapes, each quote begins or ends a text.
+            plain = (cut + text).replace("\\\\", "").replace('\\"', "")
+            cut = "\\" if plain.endswith("\\") else ""
             # The parser's memory grows with the square of the depth.
-            if _opened(text) > _DEEPEST and _opened("".join(_QUOTE.split(text)[in_text::2])) > _DEEPEST:
+            if _opened(text) > _DEEPEST and _opened("".join(plain.split('"')[in_text::2])) > _DEEPEST:
                 raise DataError(f"{path} is nested too deeply, after record {record}: expected an array of objects.")
-            in_text ^= len(_QUOTE.findall(text)) % 2 == 1
+            in_text ^= plain.count('"') % 2 == 1
             yield text.encode()
 
     try:
         for record, parsed in enumerate(ijson.items(ijson.from_iter(chunks()), "item"), start=1):
-            item = _with_floats(parsed)
+            try:
+                item = _with_floats(parsed)
+            except RecursionError:
+                bad_rows.add(record, f"record {record}: nested too deeply")
+                continue
             if not isinstance(item, dict):
                 bad_rows.add(record, f"record {record}: expected a JSON object, found {type(item).__name__}", item)
             elif is_damaged and _NOT_UTF8 in json.dumps(item, ensure_ascii=False):

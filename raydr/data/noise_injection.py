@@ -169,7 +169,8 @@ def inject_near(
 def inject_judged(split: CleanSplit, share: float, seed: int) -> Injected:
     """Take the passages judged wrong of round(share · eligible) queries for positives.
 
-    Eligible are queries with a judgment of relevance 0. Their passages leave the negatives.
+    Eligible are queries with a judgment of relevance 0, of a passage that is neither dropped nor a copy of a positive.
+    Their passages leave the negatives.
 
     Args:
         split: the training split.
@@ -179,7 +180,12 @@ def inject_judged(split: CleanSplit, share: float, seed: int) -> Injected:
     Raises:
         DataError: no query is eligible.
     """
-    eligible = passages_by_query(split.qrels.filter(pc.less_equal(split.qrels["relevance"], 0)))
+    content, dropped = split.content, set(pairs_of(split.dropped))
+    right = {(query_id, content[passage_id]) for query_id, passage_id in pairs_of(relevant(split.qrels))}
+    eligible: defaultdict[str, list[str]] = defaultdict(list)
+    for query_id, passage_id in pairs_of(split.qrels.filter(pc.less_equal(split.qrels["relevance"], 0))):
+        if (query_id, passage_id) not in dropped and (query_id, content[passage_id]) not in right:
+            eligible[query_id].append(passage_id)
     if share > 0 and not eligible:
         raise DataError(
             "no training query has a passage that is judged wrong (relevance 0): use inject_noise.kind mismatched"

@@ -250,7 +250,7 @@ def find_false_candidates(session: Session, split: str, judge: str, miner: str) 
 
 
 def mined_triplets(mined: Artifact, dataset: Dataset, corpus: Corpus, split: str, num_negatives: int) -> pd.DataFrame:
-    """Return each query's hardest candidates that judges keep, with its first positive.
+    """Return each query's hardest candidates that judges keep, with its first positive; queries need a positive.
 
     Args:
         mined: candidates, judged or not.
@@ -262,10 +262,11 @@ def mined_triplets(mined: Artifact, dataset: Dataset, corpus: Corpus, split: str
         ``query``, ``positive``, ``negative``, ``rank``.
     """
     candidates = read_split(mined, "negatives", split).select([*_IDS, "rank", "action"]).to_pandas()
-    kept = candidates[candidates["action"] == "keep"].sort_values(["query_id", "rank"])
-    kept = kept.groupby("query_id", sort=False).head(num_negatives)
+    mined_for = candidates["query_id"].unique().tolist()
+    first = {query_id: passages[0] for query_id, passages in positives_of(dataset, split, mined_for).items()}
+    usable = (candidates["action"] == "keep") & candidates["query_id"].isin(list(first))
+    kept = candidates[usable].sort_values(["query_id", "rank"]).groupby("query_id", sort=False).head(num_negatives)
     query_ids = kept["query_id"].tolist()
-    first = {query_id: passages[0] for query_id, passages in positives_of(dataset, split, query_ids).items()}
     table = kept.assign(
         query=query_texts(dataset, split, query_ids),
         positive=_passages(corpus, [first[query_id] for query_id in query_ids]),

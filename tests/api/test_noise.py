@@ -235,6 +235,13 @@ def test_pairs_without_candidates_and_a_file_as_workdir_are_refused(tmp_path: Pa
         raydr.find_noise(make_pairs(20), workdir=tmp_path / "file", **arguments)
 
 
+def test_queries_whose_labels_are_all_wrong_get_no_mined_negatives(tmp_path: Path) -> None:
+    rows = [{"query": query, "passage": passage, "label": 1} for query, passage in make_pairs(20)]
+    rows.append({"query": "a castle by the river", "passage": "queen of the island", "label": 0})
+    mined = raydr.mine_hard_negatives(pd.DataFrame(rows), judge=None, workdir=tmp_path, settings=SMALL)
+    assert set(mined["query"]) == {row["query"] for row in rows[:-1]}
+
+
 def test_mined_negatives_are_no_positives_and_train_as_they_are(tiny_checkpoint: str, tmp_path: Path) -> None:
     pairs = make_pairs(20)
     arguments: dict[str, Any] = {"model": tiny_checkpoint, "workdir": tmp_path, "settings": SMALL}

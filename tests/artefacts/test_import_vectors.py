@@ -216,6 +216,17 @@ def test_a_part_that_was_lost_is_made_again_with_its_group(corpus, tmp_path, mon
     assert imported(tmp_path / "made", corpus, arguments).manifest.parts == before
 
 
+@pytest.mark.parametrize("num_ids", [300, 330, 332, 391])
+def test_a_second_attempt_refuses_a_wrong_number_of_ids_as_the_first(num_ids, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
+    ids = corpus.ids(np.arange(len(corpus)))
+    arguments = write(tmp_path, "npy", ids, made(ids))
+    Path(arguments[-1]).write_text("\n".join([*ids, *(f"x{at}" for at in range(100))][:num_ids]))
+    for _ in range(2):
+        with pytest.raises(DataError, match=f"has {num_ids} ids for 331 vectors"):
+            imported(tmp_path / "made", corpus, arguments)
+
+
 def test_each_of_many_gaps_counts(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(vector_join, "_MOST_ROWS", 60)
     ids = corpus.ids(np.arange(len(corpus)))

@@ -73,11 +73,11 @@ def test_items_that_are_no_objects_or_not_utf8_are_bad_rows(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("before", ["", 'a quote " and ', "x" * 300_000])
+@pytest.mark.parametrize("before", ["", 'a quote " and ', "x" * 300_000, "\\", "\\" * 300_001])
 def test_brackets_in_texts_are_no_depth(before: str, tmp_path: Path) -> None:
-    text = f"{before}{'{' * 3000}"
-    (tmp_path / "a.json").write_text(json.dumps([{"a": text}]))
-    assert [item["a"] for _, item in read_json_array(str(tmp_path / "a.json"), BadRows("a"))] == [text]
+    texts = [before, "{" * 3000, f"{before}{'{' * 3000}"]
+    (tmp_path / "a.json").write_text(json.dumps([{"a": text} for text in texts]))
+    assert [item["a"] for _, item in read_json_array(str(tmp_path / "a.json"), BadRows("a"))] == texts
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '[{"a":' * 100_000])
@@ -86,6 +86,13 @@ def test_an_array_that_is_nested_too_deeply_is_refused(text: str, tmp_path: Path
     (tmp_path / "a.json").write_text('[{"a": 1}, ' + text)
     with pytest.raises(DataError, match=r"a\.json is nested too deeply, after record 0"):
         list(read_json_array(str(tmp_path / "a.json"), BadRows("a")))
+
+
+def test_a_record_too_deep_for_python_is_a_bad_row(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(f'[{{"a": 1}}, {{"a": {"[" * 990}{"]" * 990}}}, {{"a": 3}}]')
+    bad = BadRows("a")
+    assert [record for record, _ in read_json_array(str(tmp_path / "a.json"), bad)] == [1, 3]
+    assert [(row.line, row.reason) for row in bad.kept] == [(2, "record 2: nested too deeply")]
 
 
 @pytest.mark.parametrize("number", ["9223372036854775808", "-18446744073709551617", "1" + "0" * 30, "1e400", "0.1"])

@@ -225,6 +225,20 @@ def test_passages_judged_wrong_become_positives_whose_truth_is_known() -> None:
         inject_judged(CleanSplit(right, NONE, content_of(right)), 1.0, seed=0)
 
 
+def test_copies_of_positives_and_dropped_pairs_do_not_become_noise() -> None:
+    """People judge a text right under an id and wrong under another; a query's own passage is never a positive."""
+    judgments = [("a", 1), ("copy of a", 0), ("b", 0), ("q", 0)]
+    qrels = to_table("qrels", ({"query_id": "q", "passage_id": name, "relevance": r} for name, r in judgments))
+    dropped = to_table("dropped", [{"query_id": "q", "passage_id": "q", "miner": "own id"}])
+    content = {"a": 1, "copy of a": 1, "b": 2, "q": 3}
+    made = inject_judged(CleanSplit(qrels, NONE, content, dropped), 1.0, seed=0)
+    assert [row["passage_id"] for row in made.qrels.to_pylist() if row["noise"]] == ["b"]
+    assert made.qrels["relevance"].to_pylist() == [1, 0, 1, 0]
+    only_copy = qrels.slice(0, 2)
+    with pytest.raises(DataError, match="no training query has a passage that is judged wrong"):
+        inject_judged(CleanSplit(only_copy, NONE, content), 1.0, seed=0)
+
+
 def test_noise_is_not_injected_twice() -> None:
     qrels = make_qrels(10)
     made = inject_mismatched(CleanSplit(qrels, NONE, content_of(qrels)), 0.5, seed=0)

@@ -19,6 +19,7 @@ from raydr.artefacts import margins as measure_folds
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.folds import fold_of_queries, fold_of_texts
 from raydr.artefacts.places import Places
+from raydr.artefacts.scoring import Scoring
 from raydr.config.run import RunConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset, query_texts
@@ -153,6 +154,18 @@ def test_passages_of_pairs_are_read_as_such_whether_random_ones_or_not(
     raydr.judge(configure(cross_fit={"num_random": 3}))
     assert len(missing) == NUM_QUERIES
     assert 0 < sum(missing) < NUM_QUERIES
+
+
+def test_a_checkpoint_that_measures_all_folds_is_loaded_once(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened_retriever, opened = Scoring.open_retriever, []
+
+    def counted(self: Scoring) -> Any:
+        opened.append(self.model.fingerprint)
+        return opened_retriever(self)
+
+    monkeypatch.setattr(Scoring, "open_retriever", counted)
+    raydr.judge(configure(cross_fit={"num_epochs": 0, "num_folds": 3}))
+    assert len(opened) == 1
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -42,7 +42,7 @@ def margins(context: Context, split: str) -> Node:
     learnt = config.data.train_split if split in config.data.hold_out else split
     cut = _folds(context, learnt, settings.num_folds, _seed(context))
     return measure_folds.node(
-        f"{context.place}cross-fit-margins-{split}",
+        f"{context.place}margins-{split}",
         **declare_data(context),
         folds=cut,
         models={str(fold): _trained(context, cut, learnt, fold) for fold in range(settings.num_folds)},
@@ -91,7 +91,7 @@ def _seed(context: Context) -> int:
 
 
 def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
-    label = f"{context.place}cross-fit-folds-{split}"
+    label = f"{context.place}folds-{split}"
     return cut_folds.node(label, **declare_data(context), split=split, num_folds=num_folds, seed=seed)
 
 
@@ -129,7 +129,7 @@ def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
     settings = _settings(context)
     if not settings.num_epochs:
         assert settings.model is not None
-        return untrained(context, settings.model, f"{context.place}cross-fit-untrained")
+        return untrained(context, settings.model, f"{context.place}margins-checkpoint")
     training = _training(context, split)
     return train_fold.node(
         f"{context.place}cross-fit-train-{fold + 1}",

@@ -144,6 +144,8 @@ def evaluate(
     wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
     for system, run in runs.items():
         _warn_if_shallow(wanted, system, run)
+    if suspects is not None:
+        _warn_of_suspects(suspects)
     # The name of a system need not be valid as a file name.
     names = {
         system: {f"{number}-{part}": part for part in Run(run).part_names}
@@ -210,6 +212,16 @@ def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
         warn(
             f"{system}: the run holds {depth} passages a query, but a measure reads {wanted} and will be too low; "
             f"search with search.top_k: {wanted}"
+        )
+
+
+def _warn_of_suspects(suspects: Artifact) -> None:
+    """Warn if labels are flagged, and too few queries are left for means without them."""
+    num_queries, num_flagged = suspects.info["queries"], suspects.info["queries_flagged"]
+    if num_flagged and num_queries - num_flagged < MIN_SUBSET:
+        warn(
+            f"{num_flagged:,} of {num_queries:,} queries of {suspects.info['split']} have a label that judge "
+            f"{suspects.info['judge']} takes for wrong; means over the others need {MIN_SUBSET} queries"
         )
 
 

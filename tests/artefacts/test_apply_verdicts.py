@@ -47,7 +47,12 @@ def make_verdicts(
             values = [(*row[:2], judge, 0.0, row[2], weight.get(row[2], 0.0), None) for row in rows]
             table = pa.Table.from_pylist([dict(zip(VERDICTS.names, row, strict=True)) for row in values], VERDICTS)
             making.record(name, write_part(making.folder, name, len(table), lambda p, t=table: write_parquet(t, p)))
-        return making.finish({"judge": judge, "subject": subject, "split": split})
+        rows = [row for rows in parts.values() for row in rows]
+        counts = {
+            "queries": len({row[0] for row in rows}),
+            "queries_flagged": len({r[0] for r in rows if r[2] == "drop"}),
+        }
+        return making.finish({"judge": judge, "subject": subject, "split": split, **counts})
 
 
 def test_judged_negatives_are_what_training_reads(inputs: JudgeInputs, pool: Pool, tmp_path: Path) -> None:

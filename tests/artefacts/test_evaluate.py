@@ -244,6 +244,16 @@ def test_flagged_labels_and_new_positives_are_told_apart(tmp_path: Path, capsys:
     assert "without them s has recall@1 1.000" in Path(page).read_text()
     for text in (printed, Path(page).read_text()):
         assert "No positive of these queries is a positive of a query of train" in text
+    # Too few are left for means of their own: their number is still printed.
+    most = [(f"q{at:02d}", f"p{at:02d}", "drop" if at < 80 else "keep") for at in range(100)]
+    suspects = make_verdicts(tmp_path / "most", "pairs", dataset, "npc", {"00000-00000": most}, split="dev")
+    arguments = (dataset, corpus.artifact, {"s": run}, suspects)
+    made = make(tmp_path / "few", "evaluation", evaluate, *arguments, settings=settings, split="dev", seed=0)
+    assert [subset.name for subset in load_result(made).subsets] == [new.name]
+    printed = " ".join(capsys.readouterr().err.split())
+    assert (
+        "80 of 100 queries of dev have a label that judge npc takes for wrong; means over the others need 30" in printed
+    )
 
 
 def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def any_broken(findings: Sequence[Finding]) -> bool:
 def show(findings: Sequence[Finding]) -> None:
     """Print the findings as a table, and what to do below it."""
     rows = ([finding.check, finding.state, finding.observation] for finding in findings)
-    show_table("raydr doctor", ["check", "state", "found"], rows)
+    show_table("raydr doctor", ["check", "state", "detail"], rows)
     for finding in findings:
         if finding.advice:
             say(f"{finding.check} ({finding.state}): {finding.advice}")

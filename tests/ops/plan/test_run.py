@@ -139,7 +139,7 @@ def test_folds_are_planned_by_their_own_model_and_batches(
     plan = raydr.plan(RunConfig.parse(small_run(beir_folder, tiny_checkpoint, tmp_path, **sections)))
     folds = [stage for stage in plan.stages if stage.name.startswith("cross-fit-train-")]
     assert len(folds) == 4
-    assert "cross-fit-margins-train" in {stage.name for stage in plan.stages}
+    assert "margins-train" in {stage.name for stage in plan.stages}
     tried = {(model.passage.max_length, train.num_hard_negatives, train.num_epochs) for model, train in rates.asked}
     assert tried == {(32, 1, 1), (64, 0, 2)}
 

@@ -191,8 +191,8 @@ def their_int8(arguments: argparse.Namespace, texts: list[str], model: str) -> C
         [arguments.theirs, str(script), model, str(file), str(arguments.threads)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONPATH=""),
     )  # fmt: skip
-    asked, answers = process.stdin, process.stdout
-    assert asked is not None
+    requests, answers = process.stdin, process.stdout
+    assert requests is not None
     assert answers is not None
 
     def answer() -> None:
@@ -200,7 +200,7 @@ def their_int8(arguments: argparse.Namespace, texts: list[str], model: str) -> C
             raise SystemExit(f"{arguments.theirs} {script} ended with exit status {process.wait()}")
 
     def encode() -> None:
-        print("go", file=asked, flush=True)
+        print("go", file=requests, flush=True)
         answer()
 
     answer()

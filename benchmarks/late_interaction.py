@@ -17,11 +17,11 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,26 +45,14 @@ from raydr.store.identity import Identity
 _EXACT = "SQfp16:float16"
 
 
-class Searched(Protocol):
-    """An index, searched with some settings."""
-
-    def search(self, queries: VectorSets) -> NDArray[np.int64]:
-        """The rows of the best passages of each query, (queries, top_k)."""
-
-
-@dataclass(frozen=True)
-class Ours:
-    searcher: ShardSearcher
-    top_k: int
-
-    def search(self, queries: VectorSets) -> NDArray[np.int64]:
-        return self.searcher.search(queries, self.top_k).rows
+#: An index with some settings: the rows of the best passages of each query, (queries, top_k).
+Search = Callable[[VectorSets], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class Contender:
     name: str
-    searched: Searched
+    search: Search
     bytes: int
     build_seconds: float
 
@@ -101,18 +89,16 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     )
     contenders = list(contend(arguments, scratch, embeddings))
     alone = [queries.slice(at, at + 1) for at in range(len(queries))]
-    exact = contenders[0].searched.search(queries)
-    results = {contender.name: contender.searched.search(queries) for contender in contenders[1:]}
+    results = {contender.name: contender.search(queries) for contender in contenders}
+    exact = results[contenders[0].name]
     # Scoring all passages once a query is enough to know its time.
-    each = {contenders[0].name: [timed(partial(contenders[0].searched.search, query)) for query in alone[:8]]}
+    each = {contenders[0].name: [timed(partial(contenders[0].search, query)) for query in alone[:8]]}
     each |= interleave(
-        {contender.name: partial(seconds_alone, contender.searched, alone) for contender in contenders[1:]},
+        {contender.name: partial(seconds_alone, contender.search, alone) for contender in contenders[1:]},
         arguments.repeats,
     )
-    processor = {contender.name: processor_seconds(contender.searched, alone[:8]) for contender in contenders}
-    together = interleave(
-        {contender.name: partial(seconds, contender.searched, queries) for contender in contenders}, 1
-    )
+    processor = {contender.name: processor_seconds(contender.search, alone[:8]) for contender in contenders}
+    together = {contender.name: timed(partial(contender.search, queries)) for contender in contenders}
     rows = [
         {
             "index": contender.name,
@@ -120,9 +106,9 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
             "build_seconds": contender.build_seconds,
             "seconds_alone": statistics.median(each[contender.name]),
             "processor_seconds": processor[contender.name],
-            "seconds_together": together[contender.name][0] / len(queries),
-            "recall": recall(results.get(contender.name, exact), exact),
-            "recall_of_10": recall(results.get(contender.name, exact), exact[:, :10]),
+            "seconds_together": together[contender.name] / len(queries),
+            "recall": recall(results[contender.name], exact),
+            "recall_of_10": recall(results[contender.name], exact[:, :10]),
         }
         for contender in contenders
     ]
@@ -167,26 +153,14 @@ class PyLate:
         """Of the index."""
         return sum(file.stat().st_size for file in (self._folder / "index").rglob("*") if file.is_file())
 
-    def searched(self, probes: int, scores: int, top_k: int) -> PyLateSearch:
-        """The index with some settings."""
-        return PyLateSearch(self, probes, scores, top_k)
-
-
-@dataclass(frozen=True)
-class PyLateSearch:
-    pylate: PyLate
-    probes: int
-    scores: int
-    top_k: int
-
-    def search(self, queries: VectorSets) -> NDArray[np.int64]:
+    def search(self, probes: int, scores: int, top_k: int, queries: VectorSets) -> NDArray[np.int64]:
         """Rows of the best passages, (queries, top_k)."""
         vectors = [
             queries.vectors_TD[start:end].tolist()
             for start, end in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
         ]
-        rows = self.pylate.ask(queries=vectors, probes=self.probes, scores=self.scores, top_k=self.top_k)
-        return np.array([(row + [-1] * self.top_k)[: self.top_k] for row in rows])
+        rows = self.ask(queries=vectors, probes=probes, scores=scores, top_k=top_k)
+        return np.array([(row + [-1] * top_k)[:top_k] for row in rows])
 
 
 def serve_pylate(folder: str, num_threads: int) -> None:
@@ -215,20 +189,16 @@ def serve_pylate(folder: str, num_threads: int) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def seconds(searched: Searched, queries: VectorSets) -> float:
-    return timed(partial(searched.search, queries))
-
-
-def seconds_alone(searched: Searched, queries: list[VectorSets]) -> float:
+def seconds_alone(search: Search, queries: list[VectorSets]) -> float:
     """The median over queries that are asked one after the other."""
-    return statistics.median(seconds(searched, query) for query in queries)
+    return statistics.median(timed(partial(search, query)) for query in queries)
 
 
-def processor_seconds(searched: Searched, queries: list[VectorSets]) -> float:
+def processor_seconds(search: Search, queries: list[VectorSets]) -> float:
     """Of this process, a query asked alone: what other work on the machine hardly changes."""
     started = time.process_time()
     for query in queries:
-        searched.search(query)
+        search(query)
     return (time.process_time() - started) / len(queries)
 
 
@@ -251,15 +221,20 @@ def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) 
             names = ("nprobe", "num_nearest", "num_candidates")
             options = dict(zip(names, map(int, filter(None, settings.split("/"))), strict=False))
             held = ShardSearcher(shards, range(shards.num_shards), SearchConfig(**options), arguments.cpus)
-            yield Contender(f"{name} {settings}".strip(), Ours(held, arguments.top_k), num_bytes, built)
+            search = partial(search_shards, held, arguments.top_k)
+            yield Contender(f"{name} {settings}".strip(), search, num_bytes, built)
     if arguments.pylate:
         pylate = PyLate(arguments.pylate, scratch / "pylate", arguments.cpus)
         vectors, lengths = every(Embeddings(embeddings))
         built = timed(partial(pylate.build, vectors, lengths, arguments.pylate_bits))
         for settings in arguments.pylate_settings:
             probes, scores = map(int, settings.split("/"))
-            theirs = pylate.searched(probes, scores, arguments.top_k)
+            theirs = partial(pylate.search, probes, scores, arguments.top_k)
             yield Contender(f"PyLate {arguments.pylate_bits} bits {settings}", theirs, pylate.num_bytes, built)
+
+
+def search_shards(searcher: ShardSearcher, top_k: int, queries: VectorSets) -> NDArray[np.int64]:
+    return searcher.search(queries, top_k).rows
 
 
 def every(embeddings: Embeddings) -> tuple[NDArray[np.float16], NDArray[np.int64]]:

@@ -21,14 +21,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from benchmarks.scale_run import add_arguments
+from benchmarks.processor_time import ProcessorTime
+from benchmarks.scale_run import common_arguments
 from benchmarks.timing import write_report
 from raydr.store.building import DONE
 
@@ -67,31 +68,33 @@ class Watch:
         #: Kills that have not come yet, by the folder of the records of finished parts.
         self._kills = {scratch / name / DONE: num for name, num in kills.items()}
         self._phase = ""
-        self._process: psutil.Process | None = None
-        #: Processor time of each process that was ever seen.
-        self._cpu: dict[tuple[int, float], float] = {}
+        self._cpu: ProcessorTime | None = None
         self._cpu_before = 0.0
 
     def begin(self, phase: str) -> None:
         """What is seen from now on belongs to this phase."""
-        self._look_at_cpu()
-        self._cpu_before = sum(self._cpu.values())
+        self._cpu_before = self._cpu_seconds()
         self.peaks.setdefault(phase, Peak())
         self._phase = phase
 
     def end(self) -> None:
         """What is seen until the next phase belongs to none."""
-        self._look_at_cpu()
         if self._phase:
-            self.peaks[self._phase].cpu += sum(self._cpu.values()) - self._cpu_before
+            self.peaks[self._phase].cpu += self._cpu_seconds() - self._cpu_before
         self._phase = ""
+
+    def _cpu_seconds(self) -> float:
+        """Processor time of the process that is watched, until now."""
+        assert self._cpu is not None
+        self._cpu.look()
+        return self._cpu.seconds
 
     @contextmanager
     def watching(self, pid: int) -> Iterator[None]:
         """Sample a process until the block ends."""
-        self._process = psutil.Process(pid)
+        self._cpu = ProcessorTime(pid)
         stop = threading.Event()
-        thread = threading.Thread(target=self._sample, args=(self._process, stop), daemon=True)
+        thread = threading.Thread(target=self._sample, args=(self._cpu, stop), daemon=True)
         thread.start()
         try:
             yield
@@ -100,38 +103,26 @@ class Watch:
             thread.join()
             self.end()
 
-    def _sample(self, process: psutil.Process, stop: threading.Event) -> None:
+    def _sample(self, cpu: ProcessorTime, stop: threading.Event) -> None:
         looked_at_all = 0.0
         while not stop.wait(_OFTEN):
             peak = self.peaks.get(self._phase)
             if peak is None:
                 continue
             try:
-                peak.driver = max(peak.driver, process.memory_info().rss)
+                peak.driver = max(peak.driver, cpu.process.memory_info().rss)
                 if time.monotonic() - looked_at_all >= _SELDOM:
                     looked_at_all = time.monotonic()
-                    family = self._look_at_cpu()
+                    family = cpu.look()
                     peak.total = max(peak.total, sum(map(_proportional, family)))
-                    peak.object_store = max(peak.object_store, *map(_object_store, family))
+                    peak.object_store = max([peak.object_store, *map(_object_store, family)])
                 for folder, num in self._kills.items():
                     if folder.exists() and len(list(folder.iterdir())) >= num:
                         del self._kills[folder]
-                        process.kill()
+                        cpu.process.kill()
                         break
             except psutil.NoSuchProcess:
                 return
-
-    def _look_at_cpu(self) -> list[psutil.Process]:
-        """Note the processor time of all processes there are; return them."""
-        family: list[psutil.Process] = []
-        with suppress(psutil.NoSuchProcess):
-            if self._process is not None:
-                family = [self._process, *self._process.children(recursive=True)]
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                self._cpu[process.pid, process.create_time()] = times.user + times.system
-        return family
 
 
 @dataclass
@@ -159,9 +150,10 @@ class Size:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[common_arguments()]
+    )
     parser.add_argument("--passages", type=int, nargs="+", default=[200_000, 2_000_000])
-    add_arguments(parser)
     parser.add_argument(
         "--scratch", default="", help="folder on a disk with room for the artefacts; the system's if empty"
     )
@@ -195,17 +187,7 @@ def run_size(arguments: argparse.Namespace, passages: int) -> Size:
     # Ray's sockets lie in it, whose paths must be short.
     with tempfile.TemporaryDirectory(prefix="sc-", dir=arguments.scratch or None) as scratch:
         command = [sys.executable, "-m", "benchmarks.scale_run", "--passages", str(passages), "--scratch", scratch]
-        for name in (
-            "queries",
-            "words",
-            "part_rows",
-            "shard_rows",
-            "train_rows",
-            "top_k",
-            "nprobe",
-            "cpus",
-            "object_store_gib",
-        ):
+        for name in vars(common_arguments().parse_args([])):
             command += [f"--{name.replace('_', '-')}", str(getattr(arguments, name))]
         watch = Watch(Path(scratch), kills_of(arguments.kill))
         while status := _run(command, watch, size):

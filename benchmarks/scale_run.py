@@ -51,8 +51,7 @@ LEARNER = (2, 64, 2, 128)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser)
+    parser = argparse.ArgumentParser(description=__doc__, parents=[common_arguments()])
     parser.add_argument("--passages", type=int, required=True)
     parser.add_argument("--scratch", required=True, help="a folder; what is made stays there")
     arguments = parser.parse_args()
@@ -64,8 +63,9 @@ def main() -> None:
         run(arguments, scratch)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is the same for all sizes."""
+def common_arguments() -> argparse.ArgumentParser:
+    """The arguments that are the same for all sizes."""
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--queries", type=int, default=2_000)
     parser.add_argument("--words", type=int, default=16, help="of the longest passages; the shortest have half as many")
     parser.add_argument("--part-rows", type=int, default=10_000)
@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nprobe", type=int, default=64)
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--object-store-gib", type=float, default=1.0)
+    return parser
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:

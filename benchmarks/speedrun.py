@@ -15,11 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
+from benchmarks.processor_time import ProcessorTime
 from benchmarks.timing import write_report
 from raydr import RunConfig
 from raydr.pipeline.running import read_times
@@ -73,33 +71,6 @@ def run(config: str, settings: list[str]) -> dict[str, object]:
     print(f"{'all':28} {seconds:8.1f} s    {MEASURE} on {split} {reached:.4f}: {verdict}")
     print(f"{'processor':28} {processor.seconds:8.1f} s of a core")
     return {"seconds": seconds, "processor": processor.seconds, "stages": stages, MEASURE: reached}
-
-
-class ProcessorTime:
-    """Seconds of a core that a process and all that it has started take, seen from outside until it ends.
-
-    On a machine that does nothing else they are at most cores times the time by the clock; others' work lengthens the
-    time by the clock, and these hardly.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self.process = psutil.Process(pid)
-        self._seen: dict[tuple[int, float], float] = {}
-
-    def look(self) -> None:
-        """Note what each process has taken: of one that has ended, what it had at the last look."""
-        try:
-            family = [self.process, *self.process.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                spent = process.cpu_times()
-                self._seen[process.pid, process.create_time()] = spent.user + spent.system
-
-    @property
-    def seconds(self) -> float:
-        return sum(self._seen.values())
 
 
 def measured(config: RunConfig, split: str) -> float:

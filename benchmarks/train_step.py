@@ -103,9 +103,8 @@ def main() -> None:
     print_rates(figures, "pairs", "sentence-transformers")
     seconds = len(queries) / statistics.median(figures[f"raydr NCE {chosen}"])
     alone = loss_seconds(losses, len(queries), arguments.repeats)
-    shares = {name: (alone[name] - alone["NCE"]) / seconds for name in ("RCL",)}
     npc_step = len(queries) / statistics.median(figures[f"raydr NPC {chosen}"])
-    shares["teacher"] = npc_step / seconds - 1
+    shares = {"RCL": (alone["RCL"] - alone["NCE"]) / seconds, "teacher": npc_step / seconds - 1}
     print(f"CCR on top of NCE, the losses timed alone: {shares['RCL']:.3%} of a step of {seconds * 1000:,.0f} ms")
     print(f"NPC's teacher and consistency term: {shares['teacher']:.0%} of a step")
     write_report(

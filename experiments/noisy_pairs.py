@@ -54,15 +54,15 @@ def main() -> None:
     report_arms(config, {"": names}, results, out, references={REFERENCE})
 
 
-def arm_names(config: RunConfig, asked: str = "") -> list[str]:
-    """All arms of a config, or those asked for.
+def arm_names(config: RunConfig, chosen: str = "") -> list[str]:
+    """The chosen arms, separated by commas; all arms of the config if empty.
 
     Raises:
-        ConfigError: one that was asked for is none of them.
+        ConfigError: a chosen arm is none of the config's.
     """
     filtered = [f"{judge.name}{FILTERED}" for judge in config.judge.judges]
     known = [BASELINE, *config.variants, *filtered, REFERENCE]
-    names = asked.split(",") if asked else known
+    names = chosen.split(",") if chosen else known
     on_clean = {f"{variant}{ON_CLEAN}" for variant in config.variants}
     unknown = sorted(set(names) - set(known) - on_clean)
     if unknown:

@@ -50,8 +50,6 @@ REAL: dict[str, Literal["pairs", "candidates"]] = {
 }
 #: AUROC of simulated judges of 10,000 pairs, three tenths of them wrong.
 SIMULATED, NUM_SIMULATED, SHARE_WRONG = (0.85, 0.95), 10_000, 0.3
-
-
 #: Recall that all labels would allow, above which a cell has a panel in the picture.
 _LEAST_SHOWN = 0.1
 
@@ -269,13 +267,7 @@ def table(findings: Sequence[Finding]) -> Table:
     rows = []
     for finding in findings:
         share, low, high = finding.coverage
-        needed = (
-            "–"
-            if not finding.recall
-            else f"{finding.random_decisions:,.0f}"
-            if finding.random_decisions
-            else f"> {max(STEPS):,}"
-        )
+        needed = f"{finding.random_decisions:,.0f}" if finding.random_decisions else f"> {max(STEPS):,}"
         rows.append([
             finding.name, f"{finding.bound:g}", f"{finding.decisions:,}", f"{share:.3f} [{low:.3f}, {high:.3f}]",
             f"{finding.any_drop:.2f}", f"{finding.num_drops:,.0f}", f"{finding.recall:.3f}",

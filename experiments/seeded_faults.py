@@ -51,8 +51,8 @@ class Part:
             rows = [row for row in judged[split] if float(row[2]) > 0 and row[1] in self.passages]
             chosen = set(self.rng.permutation(sorted({row[0] for row in rows}))[:num].tolist())
             self.qrels[split] = [row for row in rows if row[0] in chosen]
-        asked = {row[0] for rows in self.qrels.values() for row in rows}
-        self.queries = {row["_id"]: row for row in read_rows(source, "queries") if row["_id"] in asked}
+        used = {row[0] for rows in self.qrels.values() for row in rows}
+        self.queries = {row["_id"]: row for row in read_rows(source, "queries") if row["_id"] in used}
         needed = {row[1] for rows in self.qrels.values() for row in rows}
         others = self.rng.permutation(sorted(set(self.passages) - needed))[: max(0, NUM_PASSAGES - len(needed))]
         self.passages = {passage_id: self.passages[passage_id] for passage_id in sorted(needed) + others.tolist()}

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.artefacts import make_artifact, make_corpus, make_in
-from benchmarks.gpu.record import Record
-from benchmarks.shapes import SHAPES, Shape, forward_flops, peak_flops, save_checkpoint
+from benchmarks.gpu.record import TINY, Record
+from benchmarks.shapes import Shape, forward_flops, peak_flops, save_checkpoint
 from benchmarks.texts import make_texts, save_tokenizer
-from benchmarks.timing import timed
+from benchmarks.timing import steady_rate, timed
 from raydr.artefacts.embeddings import encode_texts
 from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.pool import ThisProcess
@@ -38,14 +38,11 @@ KINDS: dict[str, tuple[Shape, dict[str, Any]]] = {
     "mpnet": (Shape(12, 768, 12, 3072), {}),
     "qwen3": (Shape(28, 1024, 16, 3072), {"num_key_value_heads": 8, "head_dim": 128}),
 }
-#: The least of an encoder that is still one, for the dry form.
-_TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
 def measure(record: Record, folder: Path, dtype: str) -> None:
     """Encoding of tokens that are there."""
-    shape = _TINY if record.dry else SHAPES["bert-base"]
-    model = save_model(shape, folder)
+    model = save_model(record.shape, folder)
     peak = peak_flops(torch_dtype(dtype), record.device, size=256 if record.dry else 0)
     record.row("encoding", f"one matrix product, {dtype}", lambda: {"share of it": 1.0, "TFLOP/s": peak / 1e12})
     ways: list[Batching] = ["padded"]
@@ -57,7 +54,7 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
             str(model), "passage", dtype, record.device, TOKEN_BUDGET[record.device], batching=way
         )
         for length, tokens in lengths.items():
-            row = partial(_rate, partial(encoder.encode, tokens), tokens, shape, peak)
+            row = partial(_rate, partial(encoder.encode, tokens), tokens, record.shape, peak)
             record.row("encoding", f"raydr {way}, {length} tokens", row, wanted_s=25)
         del encoder
     for kind in KINDS:
@@ -88,7 +85,7 @@ def save_kind(kind: str, folder: Path, dry: bool) -> Shape:
 
     shape, more = KINDS[kind]
     if dry:
-        shape = _TINY
+        shape = TINY
     tokenizer = AutoTokenizer.from_pretrained(save_tokenizer(folder / "checkpoint"))
     config = AutoConfig.for_model(
         kind, vocab_size=len(tokenizer), hidden_size=shape.width, num_hidden_layers=shape.layers,
@@ -126,7 +123,7 @@ def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: floa
 def from_strings(record: Record, folder: Path, dtype: str) -> None:
     """From strings to written vectors: the stage that encodes a corpus, in one process; and beside other programs."""
     make_artifact(folder / "model", Identity(kind="model"), {}, {})
-    model = save_model(_TINY if record.dry else SHAPES["bert-base"], folder)
+    model = save_model(record.shape, folder)
     texts = make_texts(record.size(60_000, 80), LENGTHS[1] - 2)
     before = os.environ.get("TOKENIZERS_PARALLELISM", "")
     for part_rows in (record.size(2_500, 10), record.size(10_000, 20)):
@@ -160,10 +157,10 @@ def _stage(folder: Path, model: str, texts: list[str], part_rows: int, dtype: st
         ThisProcess(), folder / "written", "embeddings", encode_texts, Artifact.open(model, "model"), corpus,
         settings=settings, arithmetic=arithmetic,
     )  # fmt: skip
-    root, skip = Path(done.folder.root), 2
-    files = sorted(root.glob("part-*.arrow"), key=lambda file: file.stat().st_mtime_ns)
-    seconds = (files[-1].stat().st_mtime_ns - files[skip - 1].stat().st_mtime_ns) / 1e9
-    return _of_texts(texts[skip * part_rows :], seconds)
+    skip = 2
+    rate = steady_rate(Path(done.folder.root), "part-*.arrow", lambda part: part_rows, skip)
+    rest = texts[skip * part_rows :]
+    return _of_texts(rest, len(rest) / rate)
 
 
 def _of_texts(texts: list[str], seconds: float) -> dict[str, Any]:

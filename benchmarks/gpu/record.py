@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.shapes import SHAPES, Shape
 from benchmarks.timing import machine
 
 #: The file with all figures.
@@ -19,6 +20,10 @@ FIGURES = "gpu.json"
 
 #: Seconds of a process that makes a figure: at most, and those after which no other figure is begun.
 MOST_S, GRACE_S = 240.0, 50.0
+
+
+#: The least of an encoder that is still one, for the dry form.
+TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
 @dataclass
@@ -44,6 +49,11 @@ class Record:
     def size(self, real: int, dry: int) -> int:
         """How many of something there are."""
         return dry if self.dry else real
+
+    @property
+    def shape(self) -> Shape:
+        """That of the encoder."""
+        return TINY if self.dry else SHAPES["bert-base"]
 
     @property
     def left_s(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.gpu.encoding import make_tokens
 from benchmarks.gpu.record import Record
-from benchmarks.shapes import SHAPES, Shape, save_checkpoint
+from benchmarks.shapes import save_checkpoint
 from benchmarks.timing import timed
 from benchmarks.train_step import Step
 from raydr.component import build
@@ -36,7 +36,6 @@ QUERY, PASSAGE = (20, 32), (120, 160)
 CACHE_TOKENS = 65_536
 #: Queries of a tile of scores.
 TILE = 4_096
-_TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
 def measure(record: Record, folder: Path, dtype: str) -> None:
@@ -84,8 +83,7 @@ def compare_precision(record: Record, folder: Path) -> None:
 
 
 def _checkpoint(record: Record, folder: Path) -> str:
-    shape = _TINY if record.dry else SHAPES["bert-base"]
-    return save_checkpoint(shape, "", folder / "checkpoint")
+    return save_checkpoint(record.shape, "", folder / "checkpoint")
 
 
 def _config(checkpoint: str, score: str = "dual") -> ModelConfig:

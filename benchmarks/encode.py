@@ -35,7 +35,7 @@ from benchmarks.timing import interleave, print_rates, timed, write_report
 from raydr.models.checkpoint_settings import OFFLINE_CHECKPOINT
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer, load_tower
-from raydr.models.encode_config import NUM_CALIBRATING, TOKEN_BUDGET, Batching
+from raydr.models.encode_config import NUM_CALIBRATING, TOKEN_BUDGET
 from raydr.models.inference import InferenceEncoder
 from raydr.models.int8 import missing_for_int8, quantize
 from raydr.models.precision import resolve_dtype, torch_dtype
@@ -68,7 +68,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--token-budget", type=int, default=0, help="raydr's default for the device if 0")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--compiled", action="store_true", help="also through torch.compile; half a minute to start")
     parser.add_argument("--theirs", default="", help="python of an environment with sentence-transformers[openvino]")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
@@ -144,8 +143,6 @@ def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str,
             theirs = sentence_transformers(arguments, texts, model, dtype)
             candidates[f"sentence-transformers {dtype}"] = Candidate(dtype, theirs)
         candidates[f"raydr {dtype}"] = Candidate(dtype, raydr(arguments, texts, model, dtype))
-    if arguments.compiled:
-        candidates[f"raydr compiled {chosen}"] = Candidate(chosen, raydr(arguments, texts, model, chosen, "compiled"))
     lacking = ("a device other than a CPU", "") if arguments.device != "cpu" else missing_for_int8()
     if lacking is None:
         candidates["raydr int8"] = Candidate("int8", raydr(arguments, texts, model, "int8"))
@@ -156,9 +153,7 @@ def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str,
     return candidates
 
 
-def raydr(
-    arguments: argparse.Namespace, texts: list[str], model: str, dtype: str, batching: Batching = "padded"
-) -> Callable[[], object]:
+def raydr(arguments: argparse.Namespace, texts: list[str], model: str, dtype: str) -> Callable[[], object]:
     budget = arguments.token_budget or TOKEN_BUDGET[torch.device(arguments.device).type]
     tokenizer = load_tokenizer(model, "passage")
     quantized = ""
@@ -167,9 +162,7 @@ def raydr(
         Path(quantized).mkdir()
         tower = load_tower(model, "passage").ready("cpu", torch.float32)
         quantize(tower, tokenizer(None, texts[:NUM_CALIBRATING]), tokenizer.pad_id, "passage", quantized)
-    encoder = InferenceEncoder(
-        model, "passage", dtype, arguments.device, budget, batching=batching, quantized=quantized
-    )
+    encoder = InferenceEncoder(model, "passage", dtype, arguments.device, budget, quantized=quantized)
     return lambda: encoder.encode(tokenizer(None, texts))
 
 

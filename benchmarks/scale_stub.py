@@ -139,7 +139,6 @@ class StubEncoder:
         device: str,
         token_budget: int,
         num_threads: int | None = None,
-        batching: str = "padded",
     ) -> None:
         self.dim = DIM
         self.words = np.random.default_rng(2).standard_normal((VOCABULARY, DIM), dtype=np.float32)

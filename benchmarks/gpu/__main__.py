@@ -1,7 +1,7 @@
 """Everything that runs on a GPU, run and timed on one card in under eight minutes: ``make gpu``.
 
-Needs Python, torch, transformers, pydantic and pyarrow, with pytest, faiss and Ray for what wants them; no network, no
-files: models have random weights, texts and tokens are made. Writes ``gpu.json`` after every figure.
+Needs Python, torch, transformers, pydantic, pyarrow and ir_measures; pytest, faiss and Ray for what wants them. No
+network, no files: models have random weights, texts and tokens are made. Writes ``gpu.json`` after every figure.
 Parts: encoding from strings to written vectors, training steps, encoding through Ray and of tokens, the tests that are
 marked gpu, losses in half precision beside those in single, other training steps, exact search. Exit status 1 if
 anything failed; what did stands at the end.

@@ -1,9 +1,8 @@
-"""Tokens a second of an encoder of BERT-base's shape, by length and batching, and beside sentence-transformers."""
+"""Tokens a second of an encoder of BERT-base's shape, by length, and beside sentence-transformers."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -22,7 +21,7 @@ from raydr.distributed.arithmetic import Arithmetic
 from raydr.distributed.pool import ThisProcess
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers, load_tokenizer
-from raydr.models.encode_config import TOKEN_BUDGET, Batching, EncodeConfig
+from raydr.models.encode_config import TOKEN_BUDGET, EncodeConfig
 from raydr.models.inference import InferenceEncoder
 from raydr.models.precision import torch_dtype
 from raydr.models.tokens import Tokens
@@ -45,18 +44,12 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
     model = save_model(record.shape, folder)
     peak = peak_flops(torch_dtype(dtype), record.device, size=256 if record.dry else 0)
     record.row("encoding", f"one matrix product, {dtype}", lambda: {"share of it": 1.0, "TFLOP/s": peak / 1e12})
-    ways: list[Batching] = ["padded"]
-    if not record.dry and shutil.which(os.environ.get("CXX", "g++")):
-        ways.append("compiled")
     lengths = {length: make_tokens(record.size(3_000_000, 2_000) // length, length) for length in LENGTHS}
-    for way in ways:
-        encoder = InferenceEncoder(
-            str(model), "passage", dtype, record.device, TOKEN_BUDGET[record.device], batching=way
-        )
-        for length, tokens in lengths.items():
-            row = partial(_rate, partial(encoder.encode, tokens), tokens, record.shape, peak)
-            record.row("encoding", f"raydr {way}, {length} tokens", row, wanted_s=25)
-        del encoder
+    encoder = InferenceEncoder(str(model), "passage", dtype, record.device, TOKEN_BUDGET[record.device])
+    for length, tokens in lengths.items():
+        row = partial(_rate, partial(encoder.encode, tokens), tokens, record.shape, peak)
+        record.row("encoding", f"raydr, {length} tokens", row, wanted_s=25)
+    del encoder
     for kind in KINDS:
         _kind(record, folder / kind, kind, dtype, peak)
 
@@ -108,7 +101,7 @@ def make_tokens(num: int, length: int, longest: int = _LONGEST) -> Tokens:
 
 
 def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: float) -> dict[str, Any]:
-    # A compiled encoder is translated here, and kernels are chosen.
+    # Kernels are chosen here.
     encode()
     seconds = min(timed(encode) for _ in range(2))
     flops = forward_flops(shape, tokens.lengths.tolist())

@@ -1,4 +1,4 @@
-"""Encoding through Ray Data, texts to written vectors, beside a plain loop: ``benchmarks.encode_ray`` on the card."""
+"""Encoding through Ray Data, texts to written vectors: ``benchmarks.encode_ray`` on the card."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def measure(record: Record) -> None:
     if find_spec("ray") is None:
         record.left_out.append("through Ray: it is not installed")
         return
-    num = record.size(100_000, 40)
+    num = record.size(400_000, 80)
     row = partial(_rates, record, num, record.size(2_500, 10))
     record.row("through Ray", f"{num:,} passages of {WORDS} tokens", row, wanted_s=60)
 
@@ -38,7 +38,7 @@ def _rates(record: Record, num: int, part_rows: int) -> dict[str, Any]:
         report = Path(folder) / "figures.json"
         command = [sys.executable, "-m", "benchmarks.encode_ray", "--cpus", str(cpus), "--json", str(report)]
         done = subprocess.run(
-            [*command, *card, *sizes], cwd=_ROOT, capture_output=True, text=True, check=False,
+            [*command, *card, *sizes, "--without-loop"], cwd=_ROOT, capture_output=True, text=True, check=False,
             timeout=min(MOST_S, record.left_s + GRACE_S),
         )  # fmt: skip
         if done.returncode:

@@ -32,7 +32,7 @@ from raydr.distributed.parts import feed_parts, part_batch, write_table
 from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.errors import ModelError
 from raydr.models.config import Side
-from raydr.models.encode_config import Batching, EncodeConfig
+from raydr.models.encode_config import EncodeConfig
 from raydr.models.tokens import Tokens
 from raydr.store import Artifact, Building, Folder
 
@@ -55,7 +55,6 @@ class Job:
     side: Side
     arithmetic: Arithmetic
     num_threads: int | None
-    batching: Batching
     tokenizer: str
     encoder: str
     #: The model's encoder in int8; None if the model is asked as it is.
@@ -116,7 +115,7 @@ class EncodeParts:
         model, how = job.model.local_folder(), job.arithmetic
         in_int8 = {"quantized": job.quantized.local_folder()} if job.quantized is not None else {}
         self.encoder = resolve_name(job.encoder)(
-            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, job.batching, **in_int8
+            model, job.side, how.dtype, how.device, how.token_budget, job.num_threads, **in_int8
         )
         self._encoding = threading.Lock()
 
@@ -226,11 +225,11 @@ def encode_texts(
     parts = texts.parts(under)
     detail(
         f"encode: dtype {arithmetic.dtype} on {arithmetic.device} ({arithmetic.reason}), "
-        f"batches of {arithmetic.token_budget:,} tokens, {settings.batching}"
+        f"batches of {arithmetic.token_budget:,} tokens"
     )
     job = Job(
         model, texts, tuple(parts), making.folder, side, arithmetic, pool.num_threads(settings.cpus_per_actor),
-        settings.batching, tokenizer, encoder, quantized,
+        tokenizer, encoder, quantized,
     )  # fmt: skip
     items = {output_name(at): {"part": at, "rows": texts.manifest.parts[name].rows} for at, name in enumerate(parts)}
     partitions = list(map(partition_of, parts))

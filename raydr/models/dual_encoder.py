@@ -73,6 +73,16 @@ class DualEncoder(nn.Module):
     def dim(self) -> int:
         return self.tower("query").dim
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def ready(self, dtype: torch.dtype) -> DualEncoder:
+        """Put the towers in an arithmetic, for inference where they are."""
+        for tower in {id(tower): tower for tower in map(self.tower, SIDES)}.values():
+            tower.ready(str(self.device), dtype)
+        return self
+
     def tower(self, side: Side) -> Tower:
         tower = self.towers["shared"] if "shared" in self.towers else self.towers[side]
         assert isinstance(tower, Tower)

@@ -10,17 +10,13 @@ from raydr.component import Config, Neutral, Resolved
 from raydr.models.config import Dtype
 
 #: Tokens in one batch by kind of device, if nothing is configured (docs/performance.md).
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 16_384}
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 32_768}
 
 
 #: Passages that the scales of an encoder in int8 are measured on.
 NUM_CALIBRATING = 200
 
 EncodeDtype = Literal[Dtype, "int8"]
-
-#: ``padded``: texts of similar length, padded to the longest; ``compiled``: padded, through an encoder that
-#: torch.compile has translated.
-Batching = Literal["padded", "compiled"]
 
 
 class EncodeConfig(Config):
@@ -33,11 +29,7 @@ class EncodeConfig(Config):
 
     token_budget: Annotated[int | None, Resolved] = Field(default=None, ge=64)
     """Tokens in one batch, padding included; batches are made of texts of similar length. If null, what suits the
-    device: on a CPU few enough for its caches."""
-
-    batching: Batching = "padded"
-    """Both give the same vectors up to rounding. ``compiled`` takes a C++ compiler and half a minute at the start of
-    each actor, and is slower on CPUs (docs/performance.md). Judges compile nothing."""
+    device: on a CPU few enough for its caches, 4,096; on a GPU 32,768."""
 
     min_actors: Annotated[int, Neutral] = Field(default=1, ge=1)
     """Encoder actors, fewest and most; on GPUs one a device unless ``gpus_per_actor`` is a fraction."""
@@ -56,14 +48,8 @@ class EncodeConfig(Config):
 
     @model_validator(mode="after")
     def _int8_is_for_processors(self) -> Self:
-        if self.dtype != "int8":
-            return self
-        if self.gpus_per_actor > 0:
+        if self.dtype == "int8" and self.gpus_per_actor > 0:
             raise ValueError("dtype is int8, which is for processors: on a GPU bfloat16 is quicker, set dtype auto")
-        if self.batching != "padded":
-            raise ValueError(
-                f"dtype is int8, whose encoder OpenVINO has translated: batching is {self.batching}, set padded"
-            )
         return self
 
     def batch_tokens(self, device: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from raydr.data.embeddings import Encodings, VectorSets
-from raydr.errors import ModelError
 from raydr.models.batching import move, padded_batches
 from raydr.models.config import Side
 from raydr.models.dual_encoder import load_tokenizer, load_tower
-from raydr.models.encode_config import Batching
 from raydr.models.int8 import load_int8_tower
 from raydr.models.precision import torch_dtype, torch_threads
 from raydr.models.tokens import Tokens
@@ -77,21 +73,6 @@ def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDAr
         yield arrived()
 
 
-def compile_backbone(tower: Tower) -> None:
-    """Translate the encoder with torch.compile, once for all shapes of batches.
-
-    Raises:
-        ModelError: there is no C++ compiler, which torch.compile takes for CPUs and GPUs alike.
-    """
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        raise ModelError(
-            f"encode.batching is compiled, which takes a C++ compiler, and there is no {compiler} here: install it, "
-            "set CXX, or set encode.batching=padded"
-        )
-    tower.backbone.compile(dynamic=True)
-
-
 class InferenceEncoder:
     """One side of a saved model, ready to encode.
 
@@ -107,7 +88,6 @@ class InferenceEncoder:
         device: str,
         token_budget: int,
         num_threads: int | None = None,
-        batching: Batching = "padded",
         quantized: str | Path = "",
     ) -> None:
         self.num_threads = num_threads
@@ -119,8 +99,6 @@ class InferenceEncoder:
             self.tower = load_tower(model, side).ready(device, torch_dtype(dtype))
         self.pad_id = load_tokenizer(model, side).pad_id
         self.dim = self.tower.dim
-        if batching == "compiled":
-            compile_backbone(self.tower)
 
     @torch.inference_mode()
     def encode(self, tokens: Tokens) -> Encodings:

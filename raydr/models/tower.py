@@ -16,6 +16,7 @@ from raydr.models.batching import PaddedGroups, concatenate
 from raydr.models.checkpoint import naming, resolve_checkpoint
 from raydr.models.checkpoint_settings import checkpoint_settings_of
 from raydr.models.config import SIDES, ModelConfig, Pooling, Side
+from raydr.models.fused_bert import fused
 from raydr.models.loading import load_encoder, load_head
 from raydr.models.precision import in_arithmetic
 from raydr.models.scores.base import Vectors
@@ -137,7 +138,9 @@ class Tower(nn.Module):
     def ready(self, device: str, dtype: torch.dtype) -> Tower:
         """Move the tower to a device, in an arithmetic, for inference."""
         choose_attention(self, torch.device(device).type, dtype)
-        return in_arithmetic(self.to(device=device), dtype).eval()
+        in_arithmetic(self.to(device=device), dtype).eval()
+        self.backbone = fused(self.backbone, device, dtype)
+        return self
 
     def forward(
         self,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import autocast
@@ -26,12 +26,19 @@ class Teacher:
     Every rank keeps the same teacher: students are equal after each step, so nothing is sent. Frozen weights are shared
     with the student.
     Source: Zhang et al. (EMNLP Findings 2023).
+
+    Args:
+        student: the network that learns.
+        momentum: α.
+        half: arithmetic of a copy that encodes the texts, as a finished model does, while the average is kept in
+            float32: on a GPU autocast, which casts in each layer, takes twice the time. None: the average encodes.
     """
 
-    def __init__(self, student: DualEncoder, momentum: float) -> None:
+    def __init__(self, student: DualEncoder, momentum: float, half: torch.dtype | None = None) -> None:
         frozen = {id(weights): weights for weights in student.parameters() if not weights.requires_grad}
         self.model = copy.deepcopy(student, frozen).eval().requires_grad_(False)
         self.momentum = momentum
+        self.copy = None if half is None else copy.deepcopy(self.model).ready(half)
 
     @torch.no_grad()
     def update(self, student: DualEncoder) -> None:
@@ -42,11 +49,30 @@ class Teacher:
         torch._foreach_lerp_(mine, theirs, 1.0 - self.momentum)
         for buffer, source in zip(self.model.buffers(), student.buffers(), strict=True):
             buffer.copy_(source)
+        self._renew_copy()
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
+        """Load the average that was kept."""
+        load_trainable(self.model, state, frozen)
+        self._renew_copy()
+
+    def _renew_copy(self) -> None:
+        if self.copy is not None:
+            own, exact = (
+                [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
+                for model in (self.copy, self.model)
+            )
+            torch._foreach_copy_(own, exact)
 
     @torch.no_grad()
     def encode(self, batch: Batch) -> Encodings:
-        """Encode the student's batch by the teacher."""
-        query_QD, passage_PD = self.model(batch.queries, batch.passages)
+        """Encode the student's batch by the teacher; where it has no copy, in the arithmetic around the call."""
+        if self.copy is None:
+            query_QD, passage_PD = self.model(batch.queries, batch.passages)
+        else:
+            with torch.autocast(self.copy.device.type, enabled=False):
+                query_QD, passage_PD = self.copy(batch.queries, batch.passages)
         return Encodings.gathered(query_QD, passage_PD, self.model.config)
 
 
@@ -78,7 +104,8 @@ class Learner:
     def start_teacher(self) -> Teacher:
         """Make the teacher, a copy of the network as it is now."""
         momentum = self.config.teacher.momentum_of(self.num_steps / self.config.num_epochs)
-        self.teacher = Teacher(self.model, momentum)
+        in_half = self.device.type == "cuda" and self.dtype != torch.float32
+        self.teacher = Teacher(self.model, momentum, self.dtype if in_half else None)
         return self.teacher
 
     def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
@@ -115,4 +142,4 @@ class Learner:
         """Load the state of :meth:`copy`."""
         self.optimization.load(folder)
         if (folder / TEACHER).exists():
-            load_trainable(self.start_teacher().model, load_file(folder / TEACHER), self.optimization.frozen)
+            self.start_teacher().load(load_file(folder / TEACHER), self.optimization.frozen)

@@ -43,7 +43,6 @@ class StubEncoder:
         device: str,
         token_budget: int,
         num_threads: int | None = None,
-        batching: str = "padded",
     ) -> None:
         self.model = Path(model)
         self.dim = DIM

@@ -28,7 +28,7 @@ def test_everything_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert status == 0
     assert not [row for rows in parts.values() for row in rows.values() if "outcome" in row]
     encoding = parts["encoding"]
-    assert {f"raydr padded, {length} tokens" for length in (50, 150, 512)} < set(encoding)
+    assert {f"raydr, {length} tokens" for length in (50, 150, 512)} < set(encoding)
     assert all(row["share of it"] > 0 for row in encoding.values())
     assert {"nce, batch 8", "npc, with its teacher, batch 8", "nce, cached, batch 12"} < set(parts["training"])
     assert {"rcl, batch 8", "nce, cached, in tiles, batch 12"} < set(parts["training"])

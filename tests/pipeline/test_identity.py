@@ -96,7 +96,6 @@ CONTENT = {
     ),
     "encode.dtype": "embeddings verdicts diagnosis margins run ranker_scores",
     "encode.token_budget": "embeddings verdicts diagnosis margins run ranker_scores",
-    "encode.batching": "embeddings",
     "index.factory": "index",
     "index.shard_rows": "index",
     "index.train_rows": "index",

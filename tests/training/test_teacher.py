@@ -33,3 +33,25 @@ def test_a_half_life_is_in_epochs_however_many_there_are(
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), train)
     assert trainer.num_steps > 1
     assert trainer.learner.start_teacher().momentum ** (0.5 * trainer.num_steps) == pytest.approx(0.5)
+
+
+def test_a_copy_in_half_precision_encodes_as_the_average_does(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
+    """After each step, and after a resume."""
+    trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), {"num_epochs": 1, "batch_size": 8})
+    student, batch = trainer.learner.model, next(trainer.batches.epoch(0, 0))[0]
+    teacher, resumed = (Teacher(student, momentum=0.5, half=torch.bfloat16) for _ in range(2))
+    before = teacher.encode(batch).passage_CD
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    teacher.update(student)
+    resumed.load(teacher.model.state_dict(), frozenset())
+    exact = Teacher(student, momentum=1.0)
+    exact.model.load_state_dict(teacher.model.state_dict())
+    expected = exact.encode(batch)
+    for made in (teacher, resumed):
+        encodings = made.encode(batch)
+        assert next(made.model.parameters()).dtype == torch.float32
+        torch.testing.assert_close(encodings.passage_CD, expected.passage_CD, atol=0.03, rtol=0)
+        torch.testing.assert_close(encodings.query_QD, expected.query_QD, atol=0.03, rtol=0)
+    assert float((before - expected.passage_CD).abs().max()) > 0.1

@@ -199,8 +199,7 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
         if side == "passage" and encode.dtype == "int8":
             quantized, tower = f"{folder}/int8", load_tower(folder, side).ready("cpu", torch.float32)
             quantize(tower, tokenize(_FEW), tokenizer.pad_id, side, quantized)
-        batching = how.dtype, how.device, how.token_budget, None, encode.batching
-        encoder = InferenceEncoder(folder, side, *batching, quantized)
+        encoder = InferenceEncoder(folder, side, how.dtype, how.device, how.token_budget, quantized=quantized)
         most = settings.vectors(side).most
         vectors = np.mean([most(int(length)) for length in tokenize(len(texts)).lengths])
         tokenizing = _seconds_a_row(tokenize, len(texts), at_least)

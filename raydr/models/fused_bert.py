@@ -1,0 +1,154 @@
+"""A BERT's forward pass on a GPU in fewer kernels: products fused, no mask, texts apart by their bounds."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+from torch.nn.functional import linear
+from transformers.modeling_outputs import BaseModelOutput
+
+#: Architectures of Transformers whose layers are BERT's.
+BERT_LIKE = frozenset({"bert", "roberta", "xlm-roberta", "camembert"})
+#: Activations that are GELU, by its error function or by tanh: they differ by 0.0005 at most.
+_GELU = frozenset({"gelu", "gelu_new", "gelu_pytorch_tanh"})
+#: The lowest compute capability that PyTorch's attention of texts with bounds runs on.
+_CAPABILITY = (8, 0)
+_HALF = (torch.bfloat16, torch.float16)
+#: Lengths of the texts that both passes encode first, and how much they may differ; rounding makes 1 %, about.
+_LENGTHS, _MOST_APART = (1, 9, 16), 0.05
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer of BERT, with query, key and value in a single product."""
+
+    layer: Any
+    weight_ED: Tensor
+    bias_E: Tensor
+
+    @classmethod
+    def of(cls, layer: Any) -> _Layer:
+        """Join the three products; their own weights become views, so that a change of theirs is one of the product."""
+        attention = layer.attention.self
+        products = attention.query, attention.key, attention.value
+        joined = {name: torch.cat([getattr(product, name) for product in products]) for name in ("weight", "bias")}
+        for name, tensor in joined.items():
+            for product, part in zip(products, tensor.chunk(len(products)), strict=True):
+                setattr(product, name, nn.Parameter(part, requires_grad=False))
+        return cls(layer, joined["weight"], joined["bias"])
+
+    def __call__(self, hidden_TD: Tensor, bounds: Tensor, longest: int) -> Tensor:
+        attention, output = self.layer.attention, self.layer.output
+        num_heads = attention.self.num_attention_heads
+        joined = linear(hidden_TD, self.weight_ED, self.bias_E).view(len(hidden_TD), 3, num_heads, -1)
+        query_THD, key_THD, value_THD = joined.unbind(1)
+        context_THD = varlen_attn(query_THD, key_THD, value_THD, bounds, bounds, longest, longest)
+        assert isinstance(context_THD, Tensor)
+        attended_TD = linear(context_THD.flatten(1), attention.output.dense.weight, attention.output.dense.bias)
+        hidden_TD = attention.output.LayerNorm(attended_TD.add_(hidden_TD))
+        wide = self.layer.intermediate.dense
+        inner_TF = torch._addmm_activation(wide.bias, hidden_TD, wide.weight.t(), use_gelu=True)
+        return output.LayerNorm(linear(inner_TF, output.dense.weight, output.dense.bias).add_(hidden_TD))  # type: ignore[no-any-return]
+
+
+class FusedBert(nn.Module):
+    """The last hidden states of a BERT in half precision, as its own pass gives them up to rounding.
+
+    Query, key and value are a single product, the product before GELU ends with it (by tanh, whose difference is below
+    the rounding), and attention reads where each text begins and ends. A batch stays padded: what pads a text is a text
+    of its own, which nobody reads, so nothing is moved and the processor waits for nothing.
+
+    docs/performance.md has the speed.
+
+    Args:
+        bert: the network, in inference; its weights may be changed in place later.
+    """
+
+    def __init__(self, bert: nn.Module) -> None:
+        super().__init__()
+        self.bert = bert
+        self._layers = [_Layer.of(layer) for layer in bert.encoder.layer]  # type: ignore[union-attr]
+
+    @property
+    def config(self) -> Any:
+        return self.bert.config
+
+    def forward(self, attention_mask: Tensor, **texts: Tensor) -> BaseModelOutput:
+        """Encode padded texts; padding is at their end.
+
+        Args:
+            attention_mask: (N, L), 1 where a token is.
+            texts: ``input_ids`` or ``inputs_embeds``, and perhaps ``token_type_ids``.
+        """
+        hidden_NLD = self.bert.embeddings(**texts)  # type: ignore[operator]
+        num, longest, _ = hidden_NLD.shape
+        hidden_TD, bounds = hidden_NLD.flatten(0, 1), text_bounds(attention_mask)
+        for layer in self._layers:
+            hidden_TD = layer(hidden_TD, bounds, longest)
+        return BaseModelOutput(last_hidden_state=hidden_TD.view(num, longest, -1))
+
+
+def text_bounds(attention_mask: Tensor) -> Tensor:
+    """Return where each of N texts and the padding behind it begin, and the end: int32 (2N+1).
+
+    >>> text_bounds(torch.tensor([[1, 1, 0], [1, 1, 1]])).tolist()
+    [0, 2, 3, 6, 6]
+    """
+    num, longest = attention_mask.shape
+    starts_N = torch.arange(num + 1, dtype=torch.int32, device=attention_mask.device) * longest
+    ends_N = starts_N[:-1] + attention_mask.sum(1, dtype=torch.int32)
+    return torch.cat([torch.stack([starts_N[:-1], ends_N], dim=1).flatten(), starts_N[-1:]])
+
+
+def fused(backbone: nn.Module, device: str, dtype: torch.dtype) -> nn.Module:
+    """Return the network with its fused pass, where there is one for it, its device and its arithmetic; else itself.
+
+    Both passes encode a few tokens first. If they differ by more than rounding, or a kernel is missing, the network
+    keeps its own.
+    """
+    if torch.device(device).type != "cuda" or torch.cuda.get_device_capability() < _CAPABILITY or dtype not in _HALF:
+        return backbone
+    return checked(backbone, device) if can_fuse(backbone) else backbone
+
+
+@torch.no_grad()
+def checked(backbone: nn.Module, device: str) -> nn.Module:
+    """Return the network with its fused pass if that gives its hidden states, else itself, with a message."""
+    mask_NL = torch.arange(max(_LENGTHS), device=device) < torch.tensor(_LENGTHS, device=device).unsqueeze(1)
+    # The last words: what pads a text has one of the first ids.
+    ids_NL = int(backbone.config.vocab_size) - 1 - torch.arange(mask_NL.numel(), device=device).view(mask_NL.shape)  # type: ignore[union-attr, arg-type]
+    texts = {"input_ids": ids_NL, "attention_mask": mask_NL.long()}
+    expected = backbone(**texts).last_hidden_state[mask_NL].float()
+    network = FusedBert(backbone)
+    try:
+        hidden = network(**texts).last_hidden_state[mask_NL].float()
+    except (RuntimeError, NotImplementedError) as error:
+        return _own_pass(backbone, str(error).splitlines()[0])
+    apart = float((hidden - expected).norm() / expected.norm())
+    # Also where it is no number.
+    if not apart < _MOST_APART:
+        return _own_pass(backbone, f"the fused one differs by {apart:.1%}")
+    return network
+
+
+def _own_pass(backbone: nn.Module, reason: str) -> nn.Module:
+    warnings.warn(f"encoding keeps the network's own pass, which is slower: {reason}", stacklevel=3)
+    return backbone
+
+
+def can_fuse(backbone: nn.Module) -> bool:
+    """Return whether a network is a BERT without adapters, whose activation is GELU."""
+    config: Any = backbone.config
+    return (
+        config.model_type in BERT_LIKE
+        and config.hidden_act in _GELU
+        and not config.is_decoder
+        and getattr(config, "position_embedding_type", "absolute") == "absolute"
+        # Adapters put modules of their own in the place of linear layers.
+        and not any(isinstance(getattr(module, "base_layer", None), nn.Module) for module in backbone.modules())
+    )

@@ -155,7 +155,7 @@ def import_vectors(
 def _needs(file: str) -> Needs:
     """Return what a task that reads the whole file needs: formats that are not read in pieces are held in memory."""
     folder, name = place_of(file)
-    held = name.endswith((".npz", ".faiss", ".index"))
+    held = name.lower().endswith((".npz", ".faiss", ".index"))
     return Needs(memory=2 * folder.size(name)) if held else SINGLE_CPU
 
 

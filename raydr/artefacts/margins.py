@@ -31,7 +31,7 @@ from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.errors import DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
-from raydr.noise.perplexity import perplexities
+from raydr.noise.perplexity import mean_perplexities
 from raydr.seeding import query_rng, stable_hash64
 from raydr.store import Artifact, Building, Folder
 
@@ -78,7 +78,7 @@ class FoldsJob:
         return bool(self.folds.info["split"] != self.split)
 
 
-@artefact("margins", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
+@artefact("margins", version=3, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
 def measure_folds(
     making: Building,
     pool: Pool,
@@ -94,7 +94,8 @@ def measure_folds(
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic,
 ) -> dict[str, Any]:
-    """Measure the perplexity of every pair, and of a random pair in its place, by the model of its fold.
+    """Measure every pair, and a random pair in its place, by the model of its fold: see
+    :func:`raydr.noise.perplexity.mean_perplexities`.
 
     The random passages are annotated passages of the fold, without the query's positives and their copies: one more
     than ``num_random`` is drawn for each pair, and takes the positive's place against the same others.
@@ -215,7 +216,7 @@ class MeasureFolds:
         return written(batch, self.job.output, table)
 
     def _measure(self, fold: _Fold, query_ids: list[str], passage_ids: list[str]) -> NDArray[np.float64]:
-        """Perplexity of each pair, and of the random one in its place, for each draw, shape (N, 2, D)."""
+        """Measure of each pair, and of the random one in its place, for each draw, shape (N, 2, D)."""
         import torch
 
         config = fold.scorer.config
@@ -229,8 +230,8 @@ class MeasureFolds:
             scores_P = config.logits_QP(query_1D, fold.vector_PD)[0].double().numpy()
             drawn_DM = scores_P[self._draw(fold, query_id, passage_ids[at])]
             positive = float(config.logits(query_1D, positive_ND[at].unsqueeze(0))[0])
-            values_N2D[at, 0] = perplexities(np.full(len(drawn_DM), positive), drawn_DM[:, :-1])
-            values_N2D[at, 1] = perplexities(drawn_DM[:, -1], drawn_DM[:, :-1])
+            values_N2D[at, 0] = mean_perplexities(np.full(len(drawn_DM), positive), drawn_DM[:, :-1])
+            values_N2D[at, 1] = mean_perplexities(drawn_DM[:, -1], drawn_DM[:, :-1])
         return values_N2D
 
     def _positives(self, fold: _Fold, row_N: IntArray) -> torch.Tensor:

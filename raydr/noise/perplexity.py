@@ -1,4 +1,4 @@
-"""Perplexity of annotated pairs under the current retriever."""
+"""How much less a retriever scores a pair than random passages: the perplexity of NPC, and a difference of means."""
 
 from __future__ import annotations
 
@@ -45,25 +45,51 @@ def perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLi
     >>> perplexities([2.0, 0.0], [[2.0, -np.inf], [5.0, 0.0]]).round(3).tolist()
     [0.693, 5.013]
     """
+    positive_N, random_NM = _checked(positive_scores_N, random_scores_NM)
+    empty_N = (random_NM == -np.inf).all(axis=1)
+    if empty_N.any():
+        raise DataError(f"pair {int(empty_N.argmax())} has no random passage that counts; draw more random passages")
+    total_N: FloatArray = np.logaddexp.reduce(random_NM, axis=1)
+    return np.logaddexp(0.0, total_N - positive_N)
+
+
+def _checked(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     positive_N = np.asarray(positive_scores_N, dtype=np.float64)
     random_NM = np.asarray(random_scores_NM, dtype=np.float64)
     if positive_N.ndim != 1 or random_NM.ndim != 2 or len(positive_N) != len(random_NM) or random_NM.shape[1] == 0:
         raise DataError(
-            f"perplexity needs positive scores of shape (N,) and random scores of shape (N, M >= 1); "
+            f"pairs need positive scores of shape (N,) and random scores of shape (N, M >= 1); "
             f"got {positive_N.shape} and {random_NM.shape}"
         )
     unusable_N = ~np.isfinite(positive_N) | np.isnan(random_NM).any(axis=1) | (random_NM.max(axis=1) == np.inf)
     if unusable_N.any():
         row = int(unusable_N.argmax())
         raise DataError(
-            f"scores of pair {row} are not usable for a perplexity (NaN or infinite): positive {positive_N[row]}, "
+            f"scores of pair {row} are not usable (NaN or infinite): positive {positive_N[row]}, "
             f"random {random_NM[row]}; {int(unusable_N.sum())} such pairs in all"
         )
-    empty_N = (random_NM == -np.inf).all(axis=1)
-    if empty_N.any():
-        raise DataError(f"pair {int(empty_N.argmax())} has no random passage that counts; draw more random passages")
-    total_N: FloatArray = np.logaddexp.reduce(random_NM, axis=1)
-    return np.logaddexp(0.0, total_N - positive_N)
+    return positive_N, random_NM
+
+
+def mean_perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> FloatArray:
+    """Compare N pairs with the mean of M random passages each: log(1 + e^{mean_j s_j − s⁺}).
+
+    The log-sum-exp of a perplexity is nearly the largest random score, which depends on the draw and on how common the
+    query's topic is. The mean separates real mismatches better, random ones as well (docs/experiments/detectors.md).
+    The soft-plus, which changes no order, lets the detectors read it as a perplexity.
+
+    Args:
+        positive_scores_N: scale · sim(query, positive), shape (N,).
+        random_scores_NM: scale · sim(query, random passage), shape (N, M).
+
+    Returns:
+        float64, shape (N,), all ≥ 0.
+
+    >>> mean_perplexities([2.0, 0.0], [[2.0, 2.0], [6.0, 0.0]]).round(3).tolist()
+    [0.693, 3.049]
+    """
+    positive_N, random_NM = _checked(positive_scores_N, random_scores_NM)
+    return np.logaddexp(0.0, random_NM.mean(axis=1) - positive_N)
 
 
 def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.ArrayLike) -> FloatArray:

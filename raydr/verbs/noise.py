@@ -195,10 +195,11 @@ def _show_quick_answer(session: Session, target: Node) -> None:
     times = filter(None, (time_of(session.places.root, node.label, node.key) for node in measured))
     # A step of training is about three times the computation of an encoding.
     seconds = (3 * folds.total_epochs + 1) * sum(time.seconds for time in times)
+    forecast = f", roughly {duration(seconds)} here" if seconds else ""
     say(
         f"the whole audit trains {folds.num_folds} models, each without the pairs that it measures: "
-        f"{folds.total_epochs} epochs of the pairs in all, roughly {duration(seconds)} here. It gains where the "
-        "checkpoint is no retriever of such texts. raydr audit --quick stops before it"
+        f"{folds.total_epochs} epochs of the pairs in all{forecast}. It gains where the checkpoint is no retriever of "
+        "such texts. raydr audit --quick stops before it"
     )
 
 

@@ -245,7 +245,7 @@ def test_a_part_is_encoded_while_the_one_before_is_written(
     """The first part is written only once the second is encoded; and the encoder is asked by one thread at a time."""
     output, asked = Folder(str(tmp_path / "out")), []
     job = stage.Job(
-        model, corpus, tuple(corpus.parts("passages")), output, "passage", ARITHMETIC, 1, "padded",
+        model, corpus, tuple(corpus.parts("passages")), output, "passage", ARITHMETIC, 1,
         stub.TOKENIZER, "tests.artefacts.stub:StubEncoder",
     )  # fmt: skip
     worker, second = EncodeParts(job), threading.Event()

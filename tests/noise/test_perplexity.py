@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raydr.errors import DataError
-from raydr.noise.perplexity import perplexities, random_pair_perplexities
+from raydr.noise.perplexity import mean_perplexities, perplexities, random_pair_perplexities
 
 
 def test_equals_reference_loop():
@@ -72,3 +72,13 @@ def test_a_random_passage_above_the_others_keeps_its_distance():
     """A 0 here would be the outlier that an anchored detector's mean and variance cannot take."""
     perplexity_N = random_pair_perplexities([[60.0, 20.0, -np.inf]], [0])
     np.testing.assert_allclose(perplexity_N, np.exp(-40.0), rtol=1e-9)
+
+
+def test_a_pair_is_compared_with_the_mean_of_random_passages():
+    """A single random passage that is near the query hardly matters; the perplexity is decided by it."""
+    far, near = [[0.0] * 99 + [1.0]], [[0.0] * 99 + [20.0]]
+    assert mean_perplexities([10.0], near) - mean_perplexities([10.0], far) < 1e-4
+    assert perplexities([10.0], near) - perplexities([10.0], far) > 9
+    np.testing.assert_allclose(mean_perplexities([1.0], [[4.0]]), perplexities([1.0], [[4.0]]))
+    with pytest.raises(DataError, match="pair 1"):
+        mean_perplexities([0.0, 0.0], [[0.0], [np.nan]])

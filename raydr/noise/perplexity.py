@@ -89,7 +89,7 @@ def mean_perplexities(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.Ar
     [0.693, 3.049]
     """
     positive_N, random_NM = _checked(positive_scores_N, random_scores_NM)
-    return np.logaddexp(0.0, random_NM.mean(axis=1) - positive_N)
+    return np.asarray(np.logaddexp(0.0, random_NM.mean(axis=1) - positive_N))
 
 
 def random_pair_perplexities(random_scores_NM: npt.ArrayLike, column_N: npt.ArrayLike) -> FloatArray:

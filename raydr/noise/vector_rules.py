@@ -20,11 +20,14 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
+from raydr.noise.perplexity import perplexities
 
 #: Number of similarities held at once: 64 MiB of float64.
 _BLOCK_CELLS = 1 << 23
 #: Of the two-class model.
 _NUM_FOLDS = 5
+#: Scale of the scores of a perplexity, and random passages that it compares with.
+_SCALE, _NUM_RANDOM = 20.0, 255
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def judge_by_vectors(vectors: PairVectors, seed: int = 0) -> Iterator[MethodScor
     yield _timed("csls", lambda: (sign * centred_similarity(vectors), None, None))
     yield _timed("self-confidence", lambda: self_confidence(vectors, seed))
     if vectors.positive_Q is None:
+        yield _timed("perplexity", lambda: (pair_perplexities(vectors, seed), None, None))
         yield _timed("consistency", lambda: _consistency(vectors, seed))
         return
     judges = {"nv-retriever": Margin(), "gist": Guide(), "near_duplicate": NearDuplicate(), "sieve": Sieve()}
@@ -117,28 +121,44 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
     return other_N, flagged_N, other_N
 
 
+def pair_perplexities(vectors: PairVectors, seed: int) -> FloatArray:
+    """Compute NPC's measure of each pair against random passages of the set, at scale 20, shape (N,).
+
+    Source: Zhang et al. (EMNLP Findings 2023), see :func:`raydr.noise.perplexity.perplexities`.
+    """
+    perplexity_N, similarity_N = np.empty(len(vectors.query_N)), vectors.similarity_N
+    for rows, scores_BR in _against_random(vectors, _NUM_RANDOM, seed):
+        perplexity_N[rows] = perplexities(_SCALE * similarity_N[rows], _SCALE * scores_BR)
+    return perplexity_N
+
+
 def _consistency(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray, None]:
     """Apply the judge ``consistency``, with its sample drawn from the set's passages."""
-    judge = Consistency()
-    num_passages = len(vectors.passage_PD)
-    sample_R = np.random.default_rng(seed).permutation(num_passages)[: judge.num_random]
+    judge, similarity_N = Consistency(), vectors.similarity_N
+    rank_N, flagged_N = np.empty(len(vectors.query_N)), np.empty(len(vectors.query_N), dtype=np.bool_)
+    for rows, scores_BR in _against_random(vectors, judge.num_random, seed):
+        scores_BR = np.maximum(scores_BR, np.finfo(np.float64).min)
+        offsets = np.arange(len(scores_BR) + 1) * scores_BR.shape[1]
+        verdicts = judge.judge(ScoredCandidates(scores_BR.ravel(), offsets, similarity_N[rows]))
+        rank_N[rows], flagged_N[rows] = verdicts.score, verdicts.action != "keep"
+    return rank_N, flagged_N, None
+
+
+def _against_random(vectors: PairVectors, num_random: int, seed: int) -> Iterator[tuple[slice, FloatArray]]:
+    """Yield the similarities of some pairs' queries to R random passages, (B, R); −inf for their own passages."""
+    sample_R = np.random.default_rng(seed).permutation(len(vectors.passage_PD))[:num_random]
     own_N = vectors.passage_N[np.argsort(vectors.query_N, kind="stable")]
     ends_Q = np.cumsum(np.bincount(vectors.query_N, minlength=len(vectors.query_QD)))
-    rank_N, flagged_N = np.empty(len(vectors.query_N)), np.empty(len(vectors.query_N), dtype=np.bool_)
     block = max(1, _BLOCK_CELLS // len(sample_R))
-    similarity_N = vectors.similarity_N
-    for start in range(0, len(rank_N), block):
+    for start in range(0, len(vectors.query_N), block):
         rows = slice(start, start + block)
         query_B = vectors.query_N[rows]
         scores_BR = vectors.query_QD[query_B].astype(np.float64) @ vectors.passage_PD[sample_R].T
         for at, query in enumerate(query_B.tolist()):
             # The query's other pairs count as right too.
             own = own_N[ends_Q[query - 1] if query else 0 : ends_Q[query]]
-            scores_BR[at, np.isin(sample_R, own)] = np.finfo(np.float64).min
-        offsets = np.arange(len(query_B) + 1) * len(sample_R)
-        verdicts = judge.judge(ScoredCandidates(scores_BR.ravel(), offsets, similarity_N[rows]))
-        rank_N[rows], flagged_N[rows] = verdicts.score, verdicts.action != "keep"
-    return rank_N, flagged_N, None
+            scores_BR[at, np.isin(sample_R, own)] = -np.inf
+        yield rows, scores_BR
 
 
 def _judge_candidates(vectors: PairVectors, judge: SuspicionJudge) -> tuple[FloatArray, BoolArray, None]:

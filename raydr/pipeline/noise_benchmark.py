@@ -34,8 +34,8 @@ from raydr.pipeline.session import open_session
 SPLIT = "train"
 #: Names of the built-in methods.
 METHODS = (
-    "cosine", "csls", "late interaction", "self-confidence", "npc", "npc cross-fitted", "consistency", "nv-retriever",
-    "gist", "near_duplicate", "sieve",
+    "cosine", "csls", "perplexity", "late interaction", "self-confidence", "npc", "npc cross-fitted", "consistency",
+    "nv-retriever", "gist", "near_duplicate", "sieve",
 )  # fmt: skip
 #: Number of pairs whose token vectors are held at once.
 _LATE_PAIRS = 1_000

@@ -51,8 +51,14 @@ def area(wrong_N: np.ndarray, scores: MethodScores) -> float:
 def test_rules_find_mismatched_pairs() -> None:
     vectors, wrong_N = made_pairs()
     scores = by_name(vectors)
-    assert list(scores) == ["cosine", "csls", "self-confidence", "consistency"]
-    for name, least in {"cosine": 0.99, "csls": 0.99, "self-confidence": 0.7, "consistency": 0.99}.items():
+    assert list(scores) == ["cosine", "csls", "self-confidence", "perplexity", "consistency"]
+    for name, least in {
+        "cosine": 0.99,
+        "csls": 0.99,
+        "perplexity": 0.99,
+        "self-confidence": 0.7,
+        "consistency": 0.99,
+    }.items():
         assert area(wrong_N, scores[name]) > least, name
     assert (scores["consistency"].flagged_N == wrong_N).all()
     assert scores["self-confidence"].probability_N is not None

@@ -42,6 +42,7 @@ from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
 from raydr.evaluation.config import EvaluateConfig
 from raydr.noise.audit_result import AuditResult
+from raydr.noise.margins import compared_with_random
 from raydr.pages.audit import (
     ShownText,
     ShownVerdict,
@@ -243,7 +244,7 @@ def _why(audited: Audited, row: Any) -> Iterator[str]:
     name = audited.score_names[row.judge]
     yield f"{row.judge}: {name} {row.score:.3g}"
     if name == "perplexity":
-        yield f"P(this passage among random passages) = {math.exp(-row.score):.1%}"
+        yield compared_with_random(row.score)
     for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
         if judges:
             yield f"{word} {', '.join(judges)}"

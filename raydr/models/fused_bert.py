@@ -121,7 +121,8 @@ def checked(backbone: nn.Module, device: str) -> nn.Module:
     """Return the network with its fused pass if that gives its hidden states, else itself, with a message."""
     mask_NL = torch.arange(max(_LENGTHS), device=device) < torch.tensor(_LENGTHS, device=device).unsqueeze(1)
     # The last words: what pads a text has one of the first ids.
-    ids_NL = int(backbone.config.vocab_size) - 1 - torch.arange(mask_NL.numel(), device=device).view(mask_NL.shape)  # type: ignore[union-attr, arg-type]
+    largest = int(backbone.config.vocab_size) - 1  # type: ignore[union-attr, arg-type]
+    ids_NL = (largest - torch.arange(mask_NL.numel(), device=device)).clamp(min=0).view(mask_NL.shape)
     texts = {"input_ids": ids_NL, "attention_mask": mask_NL.long()}
     expected = backbone(**texts).last_hidden_state[mask_NL].float()
     network = FusedBert(backbone)
@@ -142,10 +143,12 @@ def _own_pass(backbone: nn.Module, reason: str) -> nn.Module:
 
 
 def can_fuse(backbone: nn.Module) -> bool:
-    """Return whether a network is a BERT without adapters, whose activation is GELU."""
+    """Return whether a network is a BERT of Transformers without adapters, whose activation is GELU."""
     config: Any = backbone.config
     return (
-        config.model_type in BERT_LIKE
+        # Code of a checkpoint may take the name of an architecture for layers of its own.
+        type(backbone).__module__.startswith("transformers.models.")
+        and config.model_type in BERT_LIKE
         and config.hidden_act in _GELU
         and not config.is_decoder
         and getattr(config, "position_embedding_type", "absolute") == "absolute"

@@ -13,7 +13,7 @@ from raydr.component import Config
 from raydr.data.tables import read_parquet
 from raydr.models.config import ModelConfig
 from raydr.models.training_config import OptimizerConfig
-from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
+from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray, to_axis
 from raydr.store.artifact import Artifact
 
 #: Epochs of a fold's training where the checkpoint is no retriever.
@@ -89,8 +89,8 @@ class Margins:
         query_ids, passage_ids: ids of the pairs.
         truth: whether each pair is mismatched on purpose; null where unknown.
         fold_N: fold whose model measured each pair.
-        perplexities_ND: perplexities of the pairs.
-        random_ND: perplexities of a random passage in the positive's place, against the same other passages.
+        perplexities_ND: of the pairs, see :func:`raydr.noise.perplexity.mean_perplexities`.
+        random_ND: of a random passage in the positive's place, against the same other passages.
     """
 
     query_ids: pa.ChunkedArray
@@ -143,7 +143,7 @@ def detect_over_draws(
 
     Args:
         detector: applied to each draw.
-        perplexities_ND: perplexities of the pairs.
+        perplexities_ND: of the pairs, see :func:`raydr.noise.perplexity.mean_perplexities`.
         random_ND: perplexities of the random pair in place of each, NaN where there is none.
         fold_N: fold of each pair, see :meth:`raydr.noise.detectors.base.Detector.detect`.
 
@@ -168,6 +168,16 @@ def detect_over_draws(
         reason="",
         share_mismatched=float(np.mean(shares)),
     )
+
+
+def compared_with_random(perplexity: float) -> str:
+    """Return in words how the score of a pair compares with those of random passages, in units of scale · similarity.
+
+    >>> compared_with_random(np.logaddexp(0, 4)), compared_with_random(np.logaddexp(0, -0.5))
+    ('random passages score 4.0 higher', 'random passages score 0.5 lower')
+    """
+    margin = float(to_axis(np.array([perplexity]), "margin")[0])
+    return f"random passages score {abs(margin):.1f} {'higher' if margin > 0 else 'lower'}"
 
 
 def read_margins(margins: Artifact) -> Margins:

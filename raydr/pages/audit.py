@@ -220,14 +220,14 @@ class DetectedPairs:
 
     @property
     def axis(self) -> Axis:
-        return self.fit.axis if self.fit is not None else "perplexity"
+        return self.fit.axis if self.fit is not None else "margin"
 
     @property
     def boundary(self) -> float | None:
         """On the axis, half-way between the last clean pair and the first flagged one; None if nothing is flagged.
 
-        >>> found = DetectedPairs(np.array([0.1, 4.0, 2.0]), np.array([True, False, True]), None)
-        >>> found.boundary
+        >>> found = DetectedPairs(np.logaddexp(0, [-3.0, 4.0, 2.0]), np.array([True, False, True]), None)
+        >>> round(found.boundary, 3)
         3.0
         """
         if self.clean_N.all() or not self.clean_N.any():
@@ -240,7 +240,7 @@ class DetectedPairs:
         """What :meth:`draw` shows of them.
 
         >>> DetectedPairs(np.array([0.1, 4.0]), np.array([True, False]), None).caption
-        'the annotated pairs by perplexity, and where flagging begins'
+        'the annotated pairs by margin, and where flagging begins'
         """
         shown = [f"the annotated pairs by {AXIS_LABELS[self.axis].partition(':')[0]}"]
         if self.fit is not None and self.fit.bimodal:

@@ -19,6 +19,7 @@ from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_fla
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
+from raydr.noise.margins import compared_with_random
 from raydr.noise.verdict_report import reason_for_doubt
 from raydr.pipeline.session import Session
 from raydr.store import Artifact
@@ -217,7 +218,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
         p_wrong=frame["p"],
-        why=[f"P(this passage among random passages) = {math.exp(-score):.1%}" for score in frame["score"]],
+        why=[compared_with_random(score) for score in frame["score"]],
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)

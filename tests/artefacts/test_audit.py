@@ -223,7 +223,7 @@ def test_all_flagged_pairs_are_a_table_the_surest_first(verdicts: dict[str, Arti
     assert all(row["query"] and row["passage"] for row in rows)
     assert all(
         re.match(
-            r"npc: perplexity [\d.]+; P\(this passage among random passages\) .* (also flagged|kept) by", row["why"]
+            r"npc: perplexity [\d.]+; random passages score [\d.]+ (higher|lower); .*(also flagged|kept) by", row["why"]
         )
         for row in rows
     )

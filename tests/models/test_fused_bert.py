@@ -85,6 +85,14 @@ def test_what_is_no_such_bert_keeps_its_own_pass(settings: dict[str, Any]) -> No
     assert not can_fuse(make_backbone("bert", **settings))
 
 
+def test_code_of_a_checkpoint_keeps_its_own_pass() -> None:
+    """It may call itself BERT and have layers of its own."""
+    backbone = make_backbone("bert")
+    backbone.__class__ = type("BertModel", (type(backbone),), {"__module__": "transformers_modules.somebody"})
+    assert not can_fuse(backbone)
+    assert not can_fuse(FusedBert(make_backbone("bert")))
+
+
 def test_another_architecture_and_adapters_keep_their_own_pass() -> None:
     assert not can_fuse(AutoModel.from_config(AutoConfig.for_model("mpnet", num_hidden_layers=1, vocab_size=50)))
     peft = pytest.importorskip("peft")

@@ -47,7 +47,7 @@ def test_bars_and_densities_share_one_area_and_the_threshold_is_named(pairs: Det
 
 def test_a_detection_without_a_mixture_is_drawn_without_densities_and_threshold() -> None:
     kept = DetectedPairs(np.arange(5.0), np.ones(5, dtype=bool), None)
-    assert (kept.boundary, kept.axis, len(drawn(kept).lines)) == (None, "perplexity", 0)
+    assert (kept.boundary, kept.axis, len(drawn(kept).lines)) == (None, "margin", 0)
 
 
 def test_pictures_are_drawn(pairs: DetectedPairs) -> None:

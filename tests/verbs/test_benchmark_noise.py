@@ -72,7 +72,7 @@ def test_every_method_is_measured_and_written(
         assert float(record["low"]) <= float(record["value"]) <= float(record["high"])
         by_set.setdefault(record["set"], set()).add(record["method"])
     both = {"cosine", "csls", "self-confidence", "late interaction", "npc"}
-    assert by_set["pairs"] == {*both, "consistency", "npc cross-fitted", "perfect", "labels"}
+    assert by_set["pairs"] == {*both, "consistency", "perplexity", "npc cross-fitted", "perfect", "labels"}
     # The file of scores has the pairs of one set.
     assert by_set["candidates"] == {*both, "nv-retriever", "gist", "near_duplicate", "sieve"}
     assert by_set["pairs"] | by_set["candidates"] == {*METHODS, "perfect", "labels"}

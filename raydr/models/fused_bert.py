@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import linear
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -21,6 +20,16 @@ _CAPABILITY = (8, 0)
 _HALF = (torch.bfloat16, torch.float16)
 #: Lengths of the texts that both passes encode first, and how much they may differ; rounding makes 1 %, about.
 _LENGTHS, _MOST_APART = (1, 9, 16), 0.05
+
+
+def attend(query_THD: Tensor, key_THD: Tensor, value_THD: Tensor, bounds: Tensor, longest: int) -> Tensor:
+    """Let the tokens between two bounds attend to each other."""
+    # Importing it takes a second, and PyTorch has it for GPUs alone.
+    from torch.nn.attention.varlen import varlen_attn
+
+    context_THD = varlen_attn(query_THD, key_THD, value_THD, bounds, bounds, longest, longest)
+    assert isinstance(context_THD, Tensor)
+    return context_THD
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,7 @@ class _Layer:
         num_heads = attention.self.num_attention_heads
         joined = linear(hidden_TD, self.weight_ED, self.bias_E).view(len(hidden_TD), 3, num_heads, -1)
         query_THD, key_THD, value_THD = joined.unbind(1)
-        context_THD = varlen_attn(query_THD, key_THD, value_THD, bounds, bounds, longest, longest)
-        assert isinstance(context_THD, Tensor)
+        context_THD = attend(query_THD, key_THD, value_THD, bounds, longest)
         attended_TD = linear(context_THD.flatten(1), attention.output.dense.weight, attention.output.dense.bias)
         hidden_TD = attention.output.LayerNorm(attended_TD.add_(hidden_TD))
         wide = self.layer.intermediate.dense

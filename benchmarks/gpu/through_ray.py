@@ -31,7 +31,7 @@ def measure(record: Record) -> None:
 
 def _rates(record: Record, num: int, part_rows: int) -> dict[str, Any]:
     on_card = record.device == "cuda"
-    card = ["--gpus", "1", "--shape", "bert-base"] if on_card else ["--layers", "1"]
+    card = ["--gpus", "1", "--shape", "bert-base"] if on_card else ["--shape", "minilm"]
     cpus = os.cpu_count() if on_card else 2
     sizes = ["--passages", str(num), "--part-rows", str(part_rows), "--words", str(WORDS), "--repeats", "1"]
     with tempfile.TemporaryDirectory(prefix="gpu-ray-") as folder:

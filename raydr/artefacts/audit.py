@@ -242,9 +242,8 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
 def _why(audited: Audited, row: Any) -> Iterator[str]:
     """Yield the basis of a verdict."""
     name = audited.score_names[row.judge]
-    yield f"{row.judge}: {name} {row.score:.3g}"
-    if name == "perplexity":
-        yield compared_with_random(row.score)
+    basis = compared_with_random(row.score) if name == "perplexity" else f"{name} {row.score:.3g}"
+    yield f"{row.judge}: {basis}"
     for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
         if judges:
             yield f"{word} {', '.join(judges)}"

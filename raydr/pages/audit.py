@@ -226,8 +226,8 @@ class DetectedPairs:
     def boundary(self) -> float | None:
         """On the axis, half-way between the last clean pair and the first flagged one; None if nothing is flagged.
 
-        >>> found = DetectedPairs(np.logaddexp(0, [-3.0, 4.0, 2.0]), np.array([True, False, True]), None)
-        >>> round(found.boundary, 3)
+        >>> pairs = DetectedPairs(np.logaddexp(0, [-3.0, 4.0, 2.0]), np.array([True, False, True]), None)
+        >>> round(pairs.boundary, 3)
         3.0
         """
         if self.clean_N.all() or not self.clean_N.any():

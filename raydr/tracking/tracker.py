@@ -1,8 +1,7 @@
 """Tracking with MLflow: one parent run, a nested run a stage.
 
-MLflow takes seconds to import and to answer. So what is logged goes to a process of its own
-(:mod:`raydr.tracking.mlflow_writer`), which works beside the verb; the verb waits for it at its end. Tracking never
-stops the work: what goes wrong leads to one warning.
+MLflow takes seconds to import and to answer, so a process of its own (:mod:`raydr.tracking.mlflow_writer`) writes
+beside the verb, which waits for it at its end. Tracking never stops the work: an error leads to a warning.
 """
 
 from __future__ import annotations
@@ -172,7 +171,7 @@ class _Writer:
 
     def _write(self, message: Any) -> None:
         if self.process is not None and self.process.stdin is not None and not self.broken:
-            # A value that JSON lacks, for example a date in a tag, is written as text: it must not end the tracking.
+            # A date in a tag must not end the tracking.
             self.process.stdin.write(json.dumps(message, default=str).encode() + b"\n")
             self.process.stdin.flush()
 

@@ -24,7 +24,7 @@ class Teacher:
     """An exponential moving average of the student: θ* ← α·θ* + (1−α)·θ after every optimiser step.
 
     Every rank keeps the same teacher: students are equal after each step, so nothing is sent. Frozen weights are shared
-    with the student.
+    with the student; a copy in half precision has its own.
     Source: Zhang et al. (EMNLP Findings 2023).
 
     Args:
@@ -97,7 +97,7 @@ class Learner:
     clock: StepClock
 
     def __post_init__(self) -> None:
-        self.device = next(self.model.parameters()).device
+        self.device = self.model.device
         self.optimization = Optimization(self.model, self.config.optimizer, self.num_steps, self.dtype)
         self.teacher: Teacher | None = None
 

@@ -87,7 +87,7 @@ def build_trainer(
     Raises:
         ConfigError: the settings do not fit the model or the data.
     """
-    corpus, examples, device = inputs.corpus, inputs.examples, next(model.parameters()).device.type
+    corpus, examples, device = inputs.corpus, inputs.examples, model.device.type
     choose_attention(model, device, dtype)
     choose_what_learns(model, config.optimizer, seed, "train.optimizer")
     if config.recompute_activations:

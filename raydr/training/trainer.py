@@ -72,7 +72,7 @@ class Trainer:
     trusted: frozenset[tuple[str, int]] = frozenset()
 
     def __post_init__(self) -> None:
-        self.device = next(self.model.parameters()).device
+        self.device = self.model.device
         self.num_steps = self.batches.num_steps
         self.clock = StepClock(self.device)
         _check_dims(self.config, self.model)

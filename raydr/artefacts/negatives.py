@@ -137,9 +137,11 @@ def _report(totals: MiningCounts, settings: NegativesConfig, miner: str) -> None
         {words: f"{value:,}" for name, words in _WORDS.items() if (value := counts[name])},
     )
     if totals.queries_without_negatives:
+        others = "mine others (negatives.miner)" if miner == SOURCE else "search deeper (search.top_k)"
+        what = "negative that came with the data" if miner == SOURCE else "mined negative"
         warn(
-            f"{totals.queries_without_negatives} of {totals.queries} queries have no mined negative: "
-            f"lower negatives.first_rank ({settings.first_rank}) or search deeper (search.top_k)"
+            f"{totals.queries_without_negatives} of {totals.queries} queries have no {what}: "
+            f"lower negatives.first_rank ({settings.first_rank}) or {others}"
         )
 
 

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 from raydr.artefacts import Context, Node, artefact, trainers
 from raydr.artefacts.dataset import declare_corpus, declare_dataset
-from raydr.artefacts.train_progress import show_history
+from raydr.artefacts.train_progress import show_history, training_here, training_on_ray
 from raydr.component import Neutral
 from raydr.console import warn
 from raydr.data import Corpus, Dataset
 from raydr.data.parts import Scope
 from raydr.distributed.pool import Pool
-from raydr.distributed.worker_group import run_workers
+from raydr.distributed.worker_group import run_workers, trains_here
 from raydr.errors import ConfigError
 from raydr.models.training_config import CrossEncoderTraining
 from raydr.store import Artifact, Building
@@ -128,18 +128,20 @@ def train_cross_encoder(
     """
     data = Dataset(dataset)
     _check_workers(settings, workers)
-    if settings.num_hard_negatives and not (negatives or dataset).parts(f"negatives/{split}"):
+    if settings.num_hard_negatives and not (negatives or dataset).rows(f"negatives/{split}"):
         raise ConfigError(
             f"{settings.section}.num_hard_negatives is {settings.num_hard_negatives} and there are no candidates of "
             f"split {split!r}: mine some first, or set it to 0"
         )
-    job = CrossEncoderJob(
-        settings, split, seed, scope, data, Corpus(corpus), negatives, start, dev, dev_run, making.folder
-    )
     # PyTorch and Transformers take seconds to import, and most verbs make no ranker.
     from raydr.artefacts.ranker_worker import train_worker
 
-    outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
+    view = training_here if trains_here(pool, workers) else training_on_ray
+    with view(settings.num_epochs) as watcher:
+        job = CrossEncoderJob(
+            settings, split, seed, scope, data, Corpus(corpus), negatives, start, dev, dev_run, making.folder, watcher
+        )
+        outcome = run_workers(pool, train_worker, job, making, workers, "the cross-encoder")
     title = f"Cross-encoder: {outcome['num_examples']:,} queries, {outcome['num_steps']} steps an epoch"
     if outcome["dev"]:
         title += f"; the run that it orders: {', '.join(f'{key} {value:.4f}' for key, value in outcome['dev'].items())}"

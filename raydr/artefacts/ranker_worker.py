@@ -92,6 +92,12 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
     def report(progress: Progress, copy: Callable[[], Save]) -> None:
         facts = {"epoch": progress.epoch, "global_step": progress.global_step}
         process.report(facts | progress.history[-1].metrics, copy)
+        if process.rank == 0:
+            job.watcher.epoch(progress)
+
+    def show_step(progress: Progress) -> None:
+        if process.rank == 0:
+            job.watcher.step(progress, trainer.num_steps)
 
     settings = job.settings
     origin = settings.model
@@ -112,6 +118,7 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
         job.corpus,
         torch_dtype(settings.dtype),
         report,
+        show_step,
         wrap=process.wrap,
         dev=_dev(job, tokenizer),
     )

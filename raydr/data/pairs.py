@@ -148,7 +148,7 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, gr
     for passage_id, text in positives:
         yield Row.passage(passage_id, title, text, line)
         yield Row.judgment(split, query_id, passage_id, line, relevance)
-    negatives = list(positives) if relevance == 0 else []
+    negatives: list[tuple[str, str]] = []
     ids = [*columns.negative_ids, *[""] * (len(columns.negatives) - len(columns.negative_ids))]
     for column, named in zip(columns.negatives, ids, strict=True):
         negatives += (passages := _passages_of(record, column, named))

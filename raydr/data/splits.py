@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.leakage import find_leaks
+from raydr.data.readers.base import HARD_MINER
 from raydr.data.rows import Quarantine
-from raydr.data.staging import Finished, write_bad_rows
+from raydr.data.staging import PLACE, Finished, write_bad_rows
 from raydr.data.tables import TableName, choose_queries, read_arrow, to_table, write_arrow
 from raydr.store import Folder, Part
 from raydr.store.building import write_and_record
@@ -77,8 +79,9 @@ def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSpl
     - a judgment of a passage in another partition than its query;
     - two judgments of a pair that differ.
 
-    Identical judgments and negatives are merged and counted. Judgments of passages that a search cannot find are
-    written to a table of their own: they count in measures, and training leaves them out.
+    Identical judgments and negatives are merged and counted. A passage that is judged not relevant is a negative of
+    its query too. Judgments of passages that a search cannot find are written to a table of their own: they count in
+    measures, and training leaves them out.
     """
     return _Finisher(plan, folder, corpus).run()
 
@@ -93,6 +96,8 @@ class _Finisher:
         self.parts: dict[str, Part] = {}
         self.counts = {"merged": 0, "left_out": 0}
         self.bad = Quarantine()
+        #: Judgments of passages as not relevant.
+        self.not_relevant: list[dict[str, Any]] = []
 
     def run(self) -> FinishedSplit:
         queries = self._read_queries()
@@ -161,6 +166,7 @@ class _Finisher:
                     (rows if is_known else absent).append(row)
         self._write("qrels", rows)
         self._write("absent", absent)
+        self.not_relevant = [row for row in rows if row["relevance"] <= 0]
         self.counts["absent"] = len(absent)
         self.counts |= {"judgments": len(rows), "positives": sum(row["relevance"] > 0 for row in rows)}
         return {row["query_id"] for row in rows if row["relevance"] > 0}
@@ -185,7 +191,7 @@ class _Finisher:
         """Write the negatives, part by part: of a triples file there may be hundreds of millions."""
         self.counts["negatives"] = 0
         hashes: list[NDArray[np.uint64]] = []
-        for table in self._staged("negatives"):
+        for table in self._all_negatives():
             pairs = zip(*(table[name].to_pylist() for name in ("query_id", "passage_id", "miner")), strict=True)
             hashes.append(hash_strings(["\t".join(pair) for pair in pairs]))
         if not hashes:
@@ -193,7 +199,7 @@ class _Finisher:
         is_first = np.zeros(sum(map(len, hashes)), dtype=np.bool_)
         is_first[np.unique(np.concatenate(hashes), return_index=True)[1]] = True
         start = 0
-        for table in self._staged("negatives"):
+        for table in self._all_negatives():
             is_new = pa.array(is_first[start : start + len(table)])
             start += len(table)
             self.counts["merged"] += len(table) - is_new.true_count
@@ -202,6 +208,20 @@ class _Finisher:
             self.counts["left_out"] += len(good) - len(rows)
             self.counts["negatives"] += len(rows)
             self._write("negatives", rows)
+
+    def _all_negatives(self) -> Iterator[pa.Table]:
+        """Yield the staged negatives, then the passages that are judged not relevant, ranked in their order."""
+        yield from self._staged("negatives")
+        if self.not_relevant:
+            ranks: Counter[str] = Counter()
+            rows = []
+            for row in self.not_relevant:
+                ranks[row["query_id"]] += 1
+                rows.append({**row, "miner": HARD_MINER, "rank": ranks[row["query_id"]]})
+            table = to_table("negatives", rows)
+            for field in PLACE:
+                table = table.append_column(field, pa.array([row[field.name] for row in rows], field.type))
+            yield table
 
     def _known_rows(
         self, table: pa.Table, known: _Queries, is_judged: bool = False

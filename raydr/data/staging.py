@@ -31,7 +31,8 @@ STAGING = "staging"
 _STAGED_ROWS = 100_000
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PLACE = (pa.field("source", pa.string(), nullable=False), pa.field("line", pa.int64(), nullable=False))
+#: Columns of staged rows besides those of their table.
+PLACE = (pa.field("source", pa.string(), nullable=False), pa.field("line", pa.int64(), nullable=False))
 
 
 class SourceRecord(Config):
@@ -247,7 +248,7 @@ class _Writer:
         else:
             name = f"{STAGING}/{table}/{group}/{part}"
             written = to_table(table, (row.values for row in rows))
-            for field, values in zip(_PLACE, places, strict=True):
+            for field, values in zip(PLACE, places, strict=True):
                 written = written.append_column(field, pa.array(values, field.type))
         self.parts[name] = write_and_record(self.staged.folder, name, len(rows), partial(write_arrow, written))
         self._rows[table, group] = []

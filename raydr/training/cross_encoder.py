@@ -104,6 +104,7 @@ class CrossEncoderTrainer:
         corpus: the passages.
         dtype: arithmetic of the forward pass.
         on_epoch: called on every rank after each epoch; ``copy`` takes the state and is for rank 0 only.
+        on_step: called on every rank after each step.
         wrap: makes the model data-parallel; None for a single process.
         dev: measures each epoch, of which the best becomes the model; None if the last one does.
     """
@@ -116,6 +117,7 @@ class CrossEncoderTrainer:
     corpus: Corpus
     dtype: torch.dtype
     on_epoch: Callable[[Progress, Callable[[], Save]], None]
+    on_step: Callable[[Progress], None]
     wrap: Callable[[nn.Module], nn.Module] | None = None
     dev: RankerDev | None = None
 
@@ -153,6 +155,7 @@ class CrossEncoderTrainer:
                 steps.append(self._step(self._share(order, step), epoch))
                 if (step + 1) % _STEPS_UNCHECKED == 0 or step + 1 == self.num_steps:
                     self._check_gradients(order, step, epoch)
+                self.on_step(self.progress.changed(step=step + 1))
             metrics = {
                 name: float(mean_over_ranks(torch.stack([figures[name] for figures in steps]).mean()))
                 for name in steps[0]

@@ -17,6 +17,7 @@ from raydr.losses.nce import NCE
 from raydr.models.training_config import CrossEncoderTraining
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
+from raydr.training.reports import Watcher
 
 
 class RankerDevConfig(Config):
@@ -82,3 +83,4 @@ class CrossEncoderJob:
     dev: str
     dev_run: Artifact | None
     output: Folder
+    watcher: Watcher

@@ -123,6 +123,12 @@ def check_inputs(training: Training, data: Dataset, optional: OptionalInputs[Art
             f"the candidates at {mined.folder} are of split {', '.join(others) or 'none'}, the training is on "
             f"{split!r}: mine those of {split!r}"
         )
+    candidates = data.artifact if mined is None else mined
+    if training.train.num_hard_negatives and not candidates.rows(f"negatives/{split}"):
+        warnings.append(
+            f"no query of {split!r} has a candidate, so that hard negatives (train.num_hard_negatives "
+            f"{training.train.num_hard_negatives}) are random passages: set negatives.miner to bm25 or another miner"
+        )
     if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
         raise ArtifactError(
             f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "

@@ -128,13 +128,11 @@ def test_lists_of_positives_and_negatives_with_ids_of_their_own(tmp_path: Path) 
     assert bad == ["a.jsonl:2: 'neg' has 3 texts, 'ni' has 1 ids"]
 
 
-def test_labelled_pairs_are_judgments_and_those_not_relevant_are_negatives_too(tmp_path: Path) -> None:
+def test_labelled_pairs_are_judgments(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("query,positive,score\nq,good,1\nq,better,2.0\nq,bad,0\nq,worst,\n")
     columns = PairColumns(label="score", relevant_from=0.5)
     rows, bad = read_all(PairsReader(path=str(tmp_path), files={"train": "a.csv"}, columns=columns))
     assert [row["relevance"] for row in values_of(rows, "qrels")] == [1, 2, 0]
-    [negative] = values_of(rows, "negatives")
-    assert negative["passage_id"] == values_of(rows, "passages")[2]["passage_id"]
     assert bad == ["a.csv:5: 'score' must be a number, found ''"]
 
 

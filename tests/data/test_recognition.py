@@ -79,7 +79,7 @@ TEVATRON = {"docid": "1", "title": "t", "text": "x"}
         (
             [{"sentence1": q, "sentence2": p, "score": 5 * n / 4} for n, (q, p, _) in enumerate(PAIRS)],
             "scored pairs: query in 'sentence1', positive in 'sentence2', judgment in 'score', relevant from 2.5",
-            {"queries": 5, "passages": 5, "qrels": 3, "not relevant": 2, "negatives": 2},
+            {"queries": 5, "passages": 5, "qrels": 3, "not relevant": 2},
         ),
         (
             [{"query": q, "pos": [p, p + "!"], "neg": [n, "x", "y"]} for q, p, n in PAIRS],

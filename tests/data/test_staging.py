@@ -259,6 +259,23 @@ def test_judgments_and_negatives_must_name_what_is_there(tmp_path: Path) -> None
     assert bad.count("\n") == 6
 
 
+def test_what_is_judged_not_relevant_is_a_negative_too(tmp_path: Path) -> None:
+    ROWS["/in/a"] = [
+        *(passage(at, f"p{at}", f"text {at}") for at in range(1, 6)), query(6, "q"), query(7, "r"),
+        judged(8, "q", "p1"), judged(9, "q", "p2", 0), judged(10, "q", "p3", -1), judged(11, "r", "p4", 0),
+        negative(12, "q", "p5"), negative(13, "q", "p3", 2),
+    ]  # fmt: skip
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    prepared.finish()
+    check = prepared.split()
+    parts = sorted(name for name in check.parts if name.startswith("negatives/"))
+    rows = [row for name in parts for row in read_arrow(prepared.dataset.localize(name)).to_pylist()]
+    expected = [("q", "p5", 1), ("q", "p3", 2), ("q", "p2", 1), ("r", "p4", 1)]
+    assert [(row["query_id"], row["passage_id"], row["rank"]) for row in rows] == expected
+    assert {row["miner"] for row in rows} == {"source:hard"}
+    assert (check.counts["negatives"], check.counts["judgments"], check.num_bad) == (4, 4, 0)
+
+
 def test_a_subset_keeps_the_judgments_of_its_queries_alone(tmp_path: Path) -> None:
     ROWS["/in/a"] = [passage(1, "p", "a"), passage(2, "n", "b")]
     for at in range(20):
@@ -267,7 +284,8 @@ def test_a_subset_keeps_the_judgments_of_its_queries_alone(tmp_path: Path) -> No
     prepared.finish()
     check = prepared.split(max_queries=5)
     assert check.num_bad == 0
-    assert check.counts["queries"] == check.counts["judgments"] == check.counts["negatives"] == 5
+    assert check.counts["queries"] == check.counts["judgments"] == 5
+    assert check.counts["negatives"] == 5 + check.counts["judgments"] - check.counts["positives"]
     assert check.counts["left_out"] == 30
     assert check.counts["queries_without_positive"] == 5 - check.counts["positives"]
     tables = [read_arrow(prepared.dataset.path(name)) for name in sorted(check.parts)]

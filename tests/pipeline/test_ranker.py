@@ -35,10 +35,13 @@ def configure(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> Any:
     return parse
 
 
-def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(configure: Any) -> None:
+def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
+    configure: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     judge = {"judges": ["consistency", {"name": "margin", "margin": 0.01}], "model": "untrained"}
     config = configure(judge=judge)
     ranker = raydr.train(config, name="ranker").artifact
+    assert "epoch 1: loss " in "".join(capsys.readouterr())
     places = Places.of(config.workdir)
     assert places.open("models/ranker", "cross_encoder").fingerprint == ranker.fingerprint
     inputs = ranker.manifest.identity.inputs
@@ -67,6 +70,18 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
         ModelError, match=r"is a cross-encoder \(Bert.*\), and a retriever is expected here: give an enc"
     ):
         DualEncoder.from_config(retriever)
+
+
+def test_data_without_candidates_of_their_own(configure: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    config = configure(negatives={"miner": "source"})
+    with pytest.raises(ConfigError, match=r"ranker\.num_hard_negatives is 3 and there are no candidates of split 'tra"):
+        raydr.train(config, name="ranker")
+    assert "have no negative that came with the data" in " ".join("".join(capsys.readouterr()).split())
+    raydr.train(config)
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert (
+        "no query of 'train' has a candidate, so that hard negatives (train.num_hard_negatives 1) are random" in shown
+    )
 
 
 @pytest.mark.usefixtures("here")

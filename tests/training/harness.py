@@ -172,7 +172,7 @@ def make_ranker_trainer(
     dev = None if config.dev is None else RankerDev(some_run(dataset), *tables, corpus, tokenizer, config.dev)
     wrap = DistributedDataParallel if dist.is_initialized() else None
     return CrossEncoderTrainer(
-        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, wrap=wrap, dev=dev
+        config, 0, model, tokenizer, examples, corpus, torch.float32, on_epoch, lambda _: None, wrap=wrap, dev=dev
     )
 
 

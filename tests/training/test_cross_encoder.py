@@ -55,9 +55,18 @@ def make_trainer(
     data: tuple[str, str],
     config: ClassifierConfig,
     on_epoch: Callable[[Progress, Callable[[], Save]], None] = lambda progress, copy: None,
+    on_step: Callable[[Progress], None] = lambda progress: None,
 ) -> CrossEncoderTrainer:
-    model = CrossEncoder.from_config(config.model, seed=1)
-    return CrossEncoderTrainer(config, 0, model, PairTokenizer(config.model), *load(data), torch.float32, on_epoch)
+    model, tokenizer = CrossEncoder.from_config(config.model, seed=1), PairTokenizer(config.model)
+    return CrossEncoderTrainer(config, 0, model, tokenizer, *load(data), torch.float32, on_epoch, on_step)
+
+
+def test_each_step_is_told(tiny_data: tuple[str, str], tiny_checkpoint: str) -> None:
+    steps: list[tuple[int, int]] = []
+    config = config_for(tiny_checkpoint, num_epochs=2)
+    trainer = make_trainer(tiny_data, config, on_step=lambda progress: steps.append((progress.epoch, progress.step)))
+    trainer.run()
+    assert steps == [(epoch, step + 1) for epoch in (0, 1) for step in range(trainer.num_steps)]
 
 
 @pytest.mark.invariant

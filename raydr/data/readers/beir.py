@@ -32,7 +32,8 @@ class BeirReader(Reader):
     ``corpus.jsonl`` has ``_id``, ``title`` (may be absent) and ``text``; ``queries.jsonl`` has ``_id`` and ``text``,
     and may have answer strings in ``metadata.answers``; ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
     or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance). A query belongs to the
-    splits whose qrels name it; one that none names is counted and left out. Score 0 is kept as relevance 0.
+    splits whose qrels name it; one that none names is counted and left out. A passage with a score of 0 or less is
+    judged not relevant, and is a negative of its query.
     """
 
     identifying: ClassVar[frozenset[str]] = frozenset({"name"})

@@ -40,7 +40,7 @@ FloatArray = NDArray[np.float64]
 def margins(
     rng: np.random.Generator, num: int, share: float, auroc: float, how: tuple[float, float, bool]
 ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Perplexities of pairs and of random ones, and which pairs are mismatched."""
+    """Margins of pairs and of random ones, and which pairs are mismatched."""
     near, common, skewed = how
     distance = float(np.sqrt(2.0) * ndtri(auroc))
     noise_N, random_N = (
@@ -51,14 +51,14 @@ def margins(
     wrong_N = rng.random(num) < share
     below_N = 0.6 * distance + rng.gamma(2.0, distance / 4.0, num) if skewed else np.full(num, distance)
     below_N = np.where(wrong_N, distance / 2.0 * (rng.random(num) < near), below_N)
-    return np.logaddexp(0.0, noise_N - below_N), np.logaddexp(0.0, random_N), wrong_N
+    return noise_N - below_N, random_N, wrong_N
 
 
 def holds(
-    rule: LocalFdrDetector, perplexities_N: FloatArray, random_N: FloatArray, wrong_N: NDArray[np.bool_]
+    rule: LocalFdrDetector, margins_N: FloatArray, random_N: FloatArray, wrong_N: NDArray[np.bool_]
 ) -> tuple[bool, float]:
     """Whether the promise is kept, and the share of mismatched pairs that are flagged, or of right ones kept."""
-    clean_N = rule.detect(perplexities_N, random_N).clean
+    clean_N = rule.detect(margins_N, random_N).clean
     if rule.max_right_flagged is not None:
         chosen_N, good_N, bound = ~clean_N, wrong_N, rule.max_right_flagged
     else:

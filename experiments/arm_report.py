@@ -258,7 +258,7 @@ def curves(groups: Mapping[str, Sequence[str]], results: Sequence[ArmResult]) ->
         noisy = [name for name in names if _finds_noise([run for run in results if run.arm == name])]
         if noisy:
             aurocs = bands(noisy, names, lambda run: [row["paper"]["auroc"] for row in run.detections])
-            panels.append(("AUROC of the perplexity", aurocs))
+            panels.append(("AUROC of the margin", aurocs))
     return grid(panels, "By epoch: mean and range over the seeds", columns=2, shared_legend=len(groups) == 1)
 
 

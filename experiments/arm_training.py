@@ -24,8 +24,7 @@ from raydr.noise.detectors.anchored import AnchoredDetector
 from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.calibrated import CalibratedDetector
 from raydr.noise.detectors.gaussian import GaussianDetector
-from raydr.noise.margins import read_margins
-from raydr.noise.perplexity import Perplexities
+from raydr.noise.margins import PairMargins, read_margins
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, Save
@@ -43,7 +42,7 @@ DETECTORS: dict[str, Detector] = {
     "anchored": AnchoredDetector(),
 }
 #: File of an arm beside its result.
-PERPLEXITIES = "perplexities.npz"
+MARGINS = "margins.npz"
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,14 @@ class ArmOptions:
             the candidates that are known to be false negatives.
         drop_at_random: leave out as many of each query's candidates as judges dropped or relabelled, but any of them,
             none of which becomes a positive: tells what a filter finds from what fewer candidates do.
-        keep_perplexities: measure the pairs before training too, always against the same random passages, and keep
+        keep_margins: measure the pairs before training too, always against the same random passages, and keep
             what was measured.
         examined: measure the pairs after every epoch, and say what each detector makes of them.
     """
 
     clean_only: bool = False
     drop_at_random: bool = False
-    keep_perplexities: bool = False
+    keep_margins: bool = False
     examined: bool = True
 
 
@@ -182,21 +181,21 @@ def run_arm(
         data: the artefacts.
         options: what else it does.
         test: the ``split`` that is searched, the ``measures``, and ``top_k`` passages a query.
-        output: where the perplexities are kept, if they are.
+        output: where the margins are kept, if they are.
     """
-    result, measured = ArmResult("", training.seed), list[Perplexities]()
+    result, measured = ArmResult("", training.seed), list[PairMargins]()
     last: dict[str, torch.Tensor] = {}
 
-    def measure(epoch: int) -> Perplexities:
-        measured.append(detector.measure(trainer.model, 0 if options.keep_perplexities else epoch, trainer.dtype))
+    def measure(epoch: int) -> PairMargins:
+        measured.append(detector.measure(trainer.model, 0 if options.keep_margins else epoch, trainer.dtype))
         return measured[-1]
 
     def examine(epoch: int) -> None:
-        perplexities = measure(epoch)
+        margins = measure(epoch)
         result.detections.append(
             {
                 name: describe_detection(
-                    PairFlags(perplexities, detector.detect(perplexities.pairs_N, perplexities.random_N)),
+                    PairFlags(margins, detector.detect(margins.pairs_N, margins.random_N)),
                     epoch,
                     is_noise,
                 )
@@ -214,7 +213,7 @@ def run_arm(
     arm = prepare_arm(training, data, after_epoch, options)
     trainer = arm.trainer
     detector, is_noise = arm.detector(), trainer.batches.examples.is_noise
-    if options.keep_perplexities:
+    if options.keep_margins:
         measure(0)
     progress = trainer.run()
     result.values["last"] = _test(arm, test, last)
@@ -225,10 +224,10 @@ def run_arm(
     else:
         result.values["best"] = _test(arm, test, trainer.best)
     result.seconds = sum(row.metrics["seconds"] for row in progress.history) * trainer.num_steps
-    if options.keep_perplexities and output is not None:
-        values_EN = np.stack([perplexities.pairs_N for perplexities in measured])
-        random_EN = np.stack([perplexities.random_N for perplexities in measured])
-        with output.publish(PERPLEXITIES) as path, open(path, "wb") as file:
+    if options.keep_margins and output is not None:
+        values_EN = np.stack([margins.pairs_N for margins in measured])
+        random_EN = np.stack([margins.random_N for margins in measured])
+        with output.publish(MARGINS) as path, open(path, "wb") as file:
             np.savez(file, values_EN=values_EN, random_EN=random_EN, mismatched_N=is_noise)
     return result
 

@@ -5,7 +5,7 @@ all seeds. An arm is trained in one process, so that several run at a time: the 
 give with any number of workers, since the batch is global. It is a node of the graph, artefact ``arm``::
 
     result.json          :class:`ArmResult`
-    perplexities.npz     :class:`States`, if these are kept
+    margins.npz          :class:`States`, if these are kept
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, ArmResult, run_arm
+from experiments.arm_training import MARGINS, ArmData, ArmOptions, ArmResult, run_arm
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.context import Context
 from raydr.artefacts.dataset import declare_corpus, declare_prepared
@@ -98,7 +98,7 @@ def plain_arm(recipe: Recipe, name: str, train: Mapping[str, Any] | None = None,
 
 @dataclass(frozen=True)
 class States:
-    """Perplexities of all training pairs, before training and after each epoch.
+    """Margins of all training pairs, before training and after each epoch.
 
     Args:
         values_EN: one row a state: before training, after the first epoch, ...
@@ -113,7 +113,7 @@ class States:
     @classmethod
     def of(cls, arm: Artifact) -> States:
         """What an arm has kept."""
-        with np.load(arm.local(PERPLEXITIES), allow_pickle=False) as arrays:
+        with np.load(arm.local(MARGINS), allow_pickle=False) as arrays:
             return cls(arrays["values_EN"], arrays["random_EN"], arrays["mismatched_N"])
 
 

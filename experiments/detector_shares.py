@@ -57,7 +57,7 @@ def examined(share: float, seed: int, margins: Margins) -> Iterator[dict[str, An
     for name, detector in DETECTORS.items():
         detection = detect(margins, detector)
         probability_N = -np.expm1(detection.log_posterior)
-        report = report_detection(wrong_N, ~detection.clean, margins.perplexity_N, probability_N)
+        report = report_detection(wrong_N, ~detection.clean, margins.margin_N, probability_N)
         yield {
             "share": share,
             "seed": seed,
@@ -78,7 +78,7 @@ def detect(margins: Margins, detector: Detector) -> Detection:
     """What a detector makes of cross-fitted margins; a mixture, which takes seconds to fit, of the first draw alone."""
     if isinstance(detector, LocalFdrDetector):
         return margins.detect(detector)
-    return detector.detect(margins.perplexities_ND[:, 0], margins.random_ND[:, 0], margins.fold_N)
+    return detector.detect(margins.margins_ND[:, 0], margins.random_ND[:, 0], margins.fold_N)
 
 
 def table(findings: list[dict[str, Any]]) -> Table:

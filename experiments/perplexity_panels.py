@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Panel:
-    """One state: what is drawn, and the perplexities of random pairs."""
+    """One state: what is drawn, and the margins of random pairs."""
 
     pairs: DetectedPairs
     random_N: NDArray[np.float64]
@@ -49,7 +49,7 @@ def main() -> None:
     states = panels(plain, corrected, warmup, arguments.method)
     drawn = [(title, panel.pairs) for title, panel in states.items()]
     figures = {
-        "perplexities": {title: panel.pairs.perplexities_N.tolist() for title, panel in states.items()},
+        "margins": {title: panel.pairs.margins_N.tolist() for title, panel in states.items()},
         "mismatched": plain.mismatched_N.tolist(),
     }
     picture = grid([(title, partial(_draw, pairs)) for title, pairs in drawn], "Perplexity of the training pairs")
@@ -67,8 +67,8 @@ def _draw(pairs: DetectedPairs, axes: Axes) -> None:
 
 
 def measured_states(session: Session, *names: str) -> list[States]:
-    """The perplexities of the training pairs before training and after each epoch, by each of these arms."""
-    plain = [plain_arm(session.recipe, name, keep_perplexities=True) for name in names]
+    """The margins of the training pairs before training and after each epoch, by each of these arms."""
+    plain = [plain_arm(session.recipe, name, keep_margins=True) for name in names]
     # Names of their own: those of the arms that are compared stay where they are.
     arms = [replace(arm, name=f"measured-{arm.name}") for arm in plain]
     return [States.of(made) for made in make_arms(session, arms).values()]
@@ -97,14 +97,15 @@ def table(states: dict[str, Panel]) -> Table:
     for title, panel in states.items():
         pairs, truth_N = panel.pairs, panel.pairs.truth_N
         assert truth_N is not None
-        medians = [f"{np.median(pairs.perplexities_N[truth_N == wrong]):.2f}" for wrong in (False, True)]
+        perplexity_N = np.logaddexp(0.0, pairs.margins_N)
+        medians = [f"{np.median(perplexity_N[truth_N == wrong]):.2f}" for wrong in (False, True)]
         cells = []
         for detector in DETECTORS.values():
-            clean_N = detector.detect(pairs.perplexities_N, panel.random_N).clean
-            report = report_detection(truth_N, ~clean_N, pairs.perplexities_N)
+            clean_N = detector.detect(pairs.margins_N, panel.random_N).clean
+            report = report_detection(truth_N, ~clean_N, pairs.margins_N)
             nothing = report.precision is None
             cells.append("keeps all" if nothing else f"{report.precision:.2f} / {report.recall:.2f}")
-        auroc = report_detection(truth_N, np.zeros_like(truth_N), pairs.perplexities_N).auroc
+        auroc = report_detection(truth_N, np.zeros_like(truth_N), pairs.margins_N).auroc
         rows.append([title, *medians, f"{auroc:.3f}", *cells])
     columns = ["state", "median, matched", "median, mismatched", "AUROC"]
     return Table("Perplexity of the training pairs", [*columns, *(f"P / R: {name}" for name in DETECTORS)], rows)

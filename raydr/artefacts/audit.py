@@ -23,8 +23,8 @@ from raydr.artefacts.audit_verdicts import (
     NUM_SHOWN,
     Audited,
     audit_negatives,
+    detected_pairs,
     pair_findings,
-    perplexities,
     read_pairs,
     rows_in,
     settle,
@@ -47,9 +47,9 @@ from raydr.pages.audit import (
     ShownText,
     ShownVerdict,
     audit_page,
+    margin_histogram,
     negative_rows,
     pair_rows,
-    perplexity_histogram,
     quality_rows,
 )
 from raydr.pages.evaluation import transposed
@@ -203,12 +203,12 @@ def _write(
         negatives=negatives,
     )
     pictures = {
-        f"{PLOTS}/perplexity_{judge}.png": (
-            perplexity_histogram(measured, f"Annotated pairs: {judge}"),
+        f"{PLOTS}/margins_{judge}.png": (
+            margin_histogram(measured, f"Annotated pairs: {judge}"),
             measured.caption,
         )
         for judge, frame in pairs.items()
-        if (measured := perplexities(audited, judge, frame)) is not None
+        if (measured := detected_pairs(audited, judge, frame)) is not None
     }
     page = audit_page(result, [*pictures.values()], shown, provenance)
     contents: dict[str, bytes | str] = {
@@ -242,7 +242,7 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
 def _why(audited: Audited, row: Any) -> Iterator[str]:
     """Yield the basis of a verdict."""
     name = audited.score_names[row.judge]
-    basis = compared_with_random(row.score) if name == "perplexity" else f"{name} {row.score:.3g}"
+    basis = compared_with_random(row.score) if name == "margin" else f"{name} {row.score:.3g}"
     yield f"{row.judge}: {basis}"
     for word, judges in (("also flagged by", row.flagged_by), ("kept by", row.kept_by)):
         if judges:

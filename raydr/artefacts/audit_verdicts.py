@@ -128,16 +128,16 @@ def _findings(
     )
 
 
-def perplexities(audited: Audited, judge: str, frame: pd.DataFrame) -> DetectedPairs | None:
-    """Return the basis of a perplexity judge's verdicts; None for other judges."""
+def detected_pairs(audited: Audited, judge: str, frame: pd.DataFrame) -> DetectedPairs | None:
+    """Return the basis of a margin judge's verdicts; None for other judges."""
     verdicts = audited.verdicts[judge]
     tables = [read_parquet(verdicts.local(name)) for name in verdicts.parts(f"{DETECTION}/{audited.split}")]
-    if not tables or "perplexity" not in tables[0].column_names:
+    if not tables or "margin" not in tables[0].column_names:
         return None
     detection = pa.concat_tables(tables)
     known = detection["truth"].null_count == 0 and len(detection) > 0
     return DetectedPairs(
-        detection["perplexity"].to_numpy(),
+        detection["margin"].to_numpy(),
         ~frame["flagged"].to_numpy(),
         parse_fit(verdicts.info["detector"]["fit"]),
         detection["truth"].to_numpy().astype(np.bool_) if known else None,

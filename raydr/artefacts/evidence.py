@@ -157,7 +157,7 @@ def _cross_fitted(job: DiagnosisJob, margins: Artifact) -> FloatArray:
     p_N = np.empty(len(measured.fold_N))
     for fold in np.unique(measured.fold_N):
         mine_N = measured.fold_N == fold
-        p_N[mine_N] = p_values(measured.perplexities_ND[mine_N, 0], measured.random_N[mine_N])
+        p_N[mine_N] = p_values(measured.margins_ND[mine_N, 0], measured.random_N[mine_N])
     trained_on = set(pairs_of(relevant(job.data.qrels(job.training.train_split))))
     pairs = zip(measured.query_ids.to_pylist(), measured.passage_ids.to_pylist(), strict=True)
     return np.asarray(p_N[np.array([pair in trained_on for pair in pairs], dtype=bool)])

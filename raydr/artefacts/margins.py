@@ -2,7 +2,7 @@
 
 Artefact ``margins``::
 
-    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, fold, perplexity, random_pair), one row a pair; the
+    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, fold, margin, random_pair), one row a pair; the
                                     last two are lists of one number a draw of random passages
 """
 
@@ -31,7 +31,7 @@ from raydr.distributed.pool import Batch, Feed, Pool
 from raydr.errors import DataError
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.folds import IntArray
-from raydr.noise.perplexity import mean_perplexities
+from raydr.noise.margins import mean_margins
 from raydr.seeding import query_rng, stable_hash64
 from raydr.store import Artifact, Building, Folder
 
@@ -78,7 +78,7 @@ class FoldsJob:
         return bool(self.folds.info["split"] != self.split)
 
 
-@artefact("margins", version=3, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
+@artefact("margins", version=4, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), asks_model=True)
 def measure_folds(
     making: Building,
     pool: Pool,
@@ -95,7 +95,7 @@ def measure_folds(
     arithmetic: Arithmetic,
 ) -> dict[str, Any]:
     """Measure every pair, and a random pair in its place, by the model of its fold: see
-    :func:`raydr.noise.perplexity.mean_perplexities`.
+    :func:`raydr.noise.margins.mean_margins`.
 
     The random passages are annotated passages of the fold, without the query's positives and their copies: one more
     than ``num_random`` is drawn for each pair, and takes the positive's place against the same others.
@@ -205,7 +205,7 @@ class MeasureFolds:
                 "query_id": pa.array(query_ids, pa.string()),
                 "passage_id": pa.array(passage_ids, pa.string()),
                 "fold": fold_N,
-                "perplexity": _lists(values_N2D[:, 0]),
+                "margin": _lists(values_N2D[:, 0]),
                 "random_pair": _lists(values_N2D[:, 1]),
                 "truth": pa.array(
                     [noise == MISMATCHED if self.truth_is_known else None for noise in pairs["noise"].to_pylist()],
@@ -230,8 +230,8 @@ class MeasureFolds:
             scores_P = config.logits_QP(query_1D, fold.vector_PD)[0].double().numpy()
             drawn_DM = scores_P[self._draw(fold, query_id, passage_ids[at])]
             positive = float(config.logits(query_1D, positive_ND[at].unsqueeze(0))[0])
-            values_N2D[at, 0] = mean_perplexities(np.full(len(drawn_DM), positive), drawn_DM[:, :-1])
-            values_N2D[at, 1] = mean_perplexities(drawn_DM[:, -1], drawn_DM[:, :-1])
+            values_N2D[at, 0] = mean_margins(np.full(len(drawn_DM), positive), drawn_DM[:, :-1])
+            values_N2D[at, 1] = mean_margins(drawn_DM[:, -1], drawn_DM[:, :-1])
         return values_N2D
 
     def _positives(self, fold: _Fold, row_N: IntArray) -> torch.Tensor:

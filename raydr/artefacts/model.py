@@ -2,7 +2,7 @@
 
 Artefact ``model``: the files of the model, which ``sentence_transformers.SentenceTransformer(folder)`` opens, and::
 
-    detection/epoch-*.parquet    (query_id, perplexity, random_pair, log_posterior, clean), where pairs are detected
+    detection/epoch-*.parquet    (query_id, margin, random_pair, log_posterior, clean), where pairs are detected
     optimizer.pt                 the optimiser's moments, if they are kept
 
 Artefact ``warmup``: the state of a training after epochs of plain NCE, which others go on from.

@@ -4,7 +4,7 @@ Artefact ``verdicts``::
 
     verdicts/SPLIT/part-*.parquet   verdicts(query_id, passage_id, judge, score, action, weight, truth)
     measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, ...), of judges that decide on all pairs at once: for
-                                    ``npc`` the perplexity, and that of a random pair; not with cross-fitted margins
+                                    ``npc`` the margin, and that of a random pair; not with cross-fitted margins
     detection/SPLIT/part-*.parquet  (query_id, passage_id, truth, ...), the basis of those decisions: for ``npc``
                                     the same, the log posterior, and P(mismatched) (omitted without a mixture);
                                     fit and threshold are in the manifest

@@ -1,19 +1,21 @@
-"""Cross-fitting: models that have not seen the pairs measure them and random pairs."""
+"""Margins: how much higher a retriever scores random passages than a pair's own, by models that have not seen it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
 from raydr.component import Config
 from raydr.data.tables import read_parquet
+from raydr.errors import DataError
 from raydr.models.config import ModelConfig
 from raydr.models.training_config import OptimizerConfig
-from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray, to_axis
+from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.store.artifact import Artifact
 
 #: Epochs of a fold's training where the checkpoint is no retriever.
@@ -82,14 +84,122 @@ class CrossFitConfig(Config):
 
 
 @dataclass(frozen=True)
+class PairMargins:
+    """Margins of N training pairs and of N random pairs.
+
+    Args:
+        pairs_N: margin of each query with its annotated positive.
+        random_N: margin of each query with a random passage; NaN where there are too few, see
+            :func:`random_pair_margins`.
+    """
+
+    pairs_N: FloatArray
+    random_N: FloatArray
+
+
+def npc_margins(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> FloatArray:
+    """Compute the margins of N pairs to M random passages each, as in NPC: logsumexp_j s_j − s⁺.
+
+    The paper's perplexity is their soft-plus: PPL = −log( e^{s⁺} / (e^{s⁺} + Σ_j e^{s_j}) ) = log(1 + e^margin). The
+    random passages are positives of other pairs, never hard negatives, against which a right pair looks wrong. A random
+    passage that must not count (a known positive) has score −inf. All pairs need the same M.
+
+    Source: Zhang et al. (EMNLP Findings 2023).
+
+    Args:
+        positive_scores_N: scale · sim(query, positive), shape (N,).
+        random_scores_NM: scale · sim(query, random passage), shape (N, M).
+
+    Returns:
+        float64, shape (N,).
+
+    >>> npc_margins([2.0, 0.0], [[2.0, -np.inf], [5.0, 0.0]]).round(3).tolist()
+    [0.0, 5.007]
+    """
+    positive_N, random_NM = _checked(positive_scores_N, random_scores_NM)
+    empty_N = (random_NM == -np.inf).all(axis=1)
+    if empty_N.any():
+        raise DataError(f"pair {int(empty_N.argmax())} has no random passage that counts; draw more random passages")
+    return np.asarray(np.logaddexp.reduce(random_NM, axis=1) - positive_N)
+
+
+def mean_margins(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> FloatArray:
+    """Compute the margins of N pairs to the mean of M random passages each: mean_j s_j − s⁺.
+
+    The log-sum-exp of NPC is nearly the largest random score, which depends on the draw and on how common the query's
+    topic is. The mean separates real mismatches better (docs/noise-benchmark.md).
+
+    Args:
+        positive_scores_N: scale · sim(query, positive), shape (N,).
+        random_scores_NM: scale · sim(query, random passage), shape (N, M).
+
+    Returns:
+        float64, shape (N,).
+
+    >>> mean_margins([2.0, 0.0], [[2.0, 2.0], [6.0, 0.0]]).tolist()
+    [0.0, 3.0]
+    """
+    positive_N, random_NM = _checked(positive_scores_N, random_scores_NM)
+    return np.asarray(random_NM.mean(axis=1) - positive_N)
+
+
+def _checked(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    positive_N = np.asarray(positive_scores_N, dtype=np.float64)
+    random_NM = np.asarray(random_scores_NM, dtype=np.float64)
+    if positive_N.ndim != 1 or random_NM.ndim != 2 or len(positive_N) != len(random_NM) or random_NM.shape[1] == 0:
+        raise DataError(
+            f"pairs need positive scores of shape (N,) and random scores of shape (N, M >= 1); "
+            f"got {positive_N.shape} and {random_NM.shape}"
+        )
+    unusable_N = ~np.isfinite(positive_N) | np.isnan(random_NM).any(axis=1) | (random_NM.max(axis=1) == np.inf)
+    if unusable_N.any():
+        row = int(unusable_N.argmax())
+        raise DataError(
+            f"scores of pair {row} are not usable (NaN or infinite): positive {positive_N[row]}, "
+            f"random {random_NM[row]}; {int(unusable_N.sum())} such pairs in all"
+        )
+    return positive_N, random_NM
+
+
+def random_pair_margins(random_scores_NM: npt.ArrayLike, column_N: npt.ArrayLike) -> FloatArray:
+    """Compute NPC's margins of N queries with a random passage each, as of a mismatched pair.
+
+    A random passage takes the positive's place, the others stay: logsumexp(the others) − s.
+
+    Args:
+        random_scores_NM: as for :func:`npc_margins`; −inf where a passage must not count.
+        column_N: index of that passage, modulo the number of passages that count.
+
+    Returns:
+        float64, shape (N,), NaN for queries with fewer than two passages that count.
+
+    >>> random_pair_margins([[-np.inf, 2.0, 2.0], [1.0, -np.inf, -np.inf]], [0, 0]).round(3).tolist()
+    [0.0, nan]
+    """
+    random_NM = np.asarray(random_scores_NM, dtype=np.float64)
+    counts_NM = random_NM > -np.inf
+    num_N = counts_NM.sum(axis=1)
+    place_N = np.asarray(column_N) % np.maximum(num_N, 1)
+    # First column whose cumulative count exceeds the index.
+    chosen_N = (counts_NM.cumsum(axis=1) > place_N[:, None]).argmax(axis=1)
+    margin_N = np.full(len(random_NM), np.nan)
+    row_R = np.flatnonzero(num_N > 1)
+    chosen_R = chosen_N[row_R]
+    others_RM = random_NM[row_R]
+    others_RM[np.arange(len(row_R)), chosen_R] = -np.inf
+    margin_N[row_R] = np.logaddexp.reduce(others_RM, axis=1) - random_NM[row_R, chosen_R]
+    return margin_N
+
+
+@dataclass(frozen=True)
 class Margins:
-    """Perplexities of N pairs, each in D draws of random passages.
+    """Margins of N pairs, each in D draws of random passages.
 
     Args:
         query_ids, passage_ids: ids of the pairs.
         truth: whether each pair is mismatched on purpose; null where unknown.
         fold_N: fold whose model measured each pair.
-        perplexities_ND: of the pairs, see :func:`raydr.noise.perplexity.mean_perplexities`.
+        margins_ND: of the pairs, see :func:`mean_margins`.
         random_ND: of a random passage in the positive's place, against the same other passages.
     """
 
@@ -97,7 +207,7 @@ class Margins:
     passage_ids: pa.ChunkedArray
     truth: pa.ChunkedArray
     fold_N: NDArray[np.int64]
-    perplexities_ND: NDArray[np.float64]
+    margins_ND: NDArray[np.float64]
     random_ND: NDArray[np.float64]
 
     @classmethod
@@ -108,14 +218,14 @@ class Margins:
             table["passage_id"],
             table["truth"],
             table["fold"].to_numpy(),
-            _numbers(table["perplexity"]),
+            _numbers(table["margin"]),
             _numbers(table["random_pair"]),
         )
 
     @property
-    def perplexity_N(self) -> NDArray[np.float64]:
+    def margin_N(self) -> NDArray[np.float64]:
         """Mean over the draws, for display and ranking."""
-        return np.asarray(self.perplexities_ND.mean(axis=1))
+        return np.asarray(self.margins_ND.mean(axis=1))
 
     @property
     def random_N(self) -> NDArray[np.float64]:
@@ -124,7 +234,7 @@ class Margins:
 
     def detect(self, detector: Detector) -> Detection:
         """Apply a detector to all pairs."""
-        return detect_over_draws(detector, self.perplexities_ND, self.random_ND, self.fold_N)
+        return detect_over_draws(detector, self.margins_ND, self.random_ND, self.fold_N)
 
 
 def _numbers(lists: pa.ChunkedArray) -> NDArray[np.float64]:
@@ -134,7 +244,7 @@ def _numbers(lists: pa.ChunkedArray) -> NDArray[np.float64]:
 
 
 def detect_over_draws(
-    detector: Detector, perplexities_ND: FloatArray, random_ND: FloatArray, fold_N: IntArray | None = None
+    detector: Detector, margins_ND: FloatArray, random_ND: FloatArray, fold_N: IntArray | None = None
 ) -> Detection:
     """Detect mismatched pairs from D draws: p(clean) is its mean over the draws.
 
@@ -143,16 +253,14 @@ def detect_over_draws(
 
     Args:
         detector: applied to each draw.
-        perplexities_ND: of the pairs, see :func:`raydr.noise.perplexity.mean_perplexities`.
-        random_ND: perplexities of the random pair in place of each, NaN where there is none.
+        margins_ND: of the pairs, see :func:`mean_margins`.
+        random_ND: margins of the random pair in place of each, NaN where there is none.
         fold_N: fold of each pair, see :meth:`raydr.noise.detectors.base.Detector.detect`.
 
     Returns:
         The detection; with several draws it has no fit, and a reason only if every draw was inconclusive.
     """
-    detections = [
-        detector.detect(perplexities_ND[:, at], random_ND[:, at], fold_N) for at in range(perplexities_ND.shape[1])
-    ]
+    detections = [detector.detect(margins_ND[:, at], random_ND[:, at], fold_N) for at in range(margins_ND.shape[1])]
     shares = [detection.share_mismatched for detection in detections if detection.share_mismatched is not None]
     if len(detections) == 1 or not shares:
         return detections[0]
@@ -170,13 +278,12 @@ def detect_over_draws(
     )
 
 
-def compared_with_random(perplexity: float) -> str:
+def compared_with_random(margin: float) -> str:
     """Return in words how the score of a pair compares with those of random passages, in units of scale · similarity.
 
-    >>> compared_with_random(np.logaddexp(0, 4)), compared_with_random(np.logaddexp(0, -0.5))
+    >>> compared_with_random(4.0), compared_with_random(-0.5)
     ('random passages score 4.0 higher', 'random passages score 0.5 lower')
     """
-    margin = float(to_axis(np.array([perplexity]), "margin")[0])
     return f"random passages score {abs(margin):.1f} {'higher' if margin > 0 else 'lower'}"
 
 

@@ -20,13 +20,13 @@ from raydr.noise.judges.guide import Guide
 from raydr.noise.judges.margin import Margin
 from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
-from raydr.noise.perplexity import perplexities
+from raydr.noise.margins import npc_margins
 
 #: Number of similarities held at once: 64 MiB of float64.
 _BLOCK_CELLS = 1 << 23
 #: Of the two-class model.
 _NUM_FOLDS = 5
-#: Scale of the scores of a perplexity, and random passages that it compares with.
+#: Scale of the scores of NPC's margins, and random passages that they compare with.
 _SCALE, _NUM_RANDOM = 20.0, 255
 
 
@@ -58,7 +58,7 @@ def judge_by_vectors(vectors: PairVectors, seed: int = 0) -> Iterator[MethodScor
     yield _timed("csls", lambda: (sign * centred_similarity(vectors), None, None))
     yield _timed("self-confidence", lambda: self_confidence(vectors, seed))
     if vectors.positive_Q is None:
-        yield _timed("perplexity", lambda: (pair_perplexities(vectors, seed), None, None))
+        yield _timed("perplexity", lambda: (margins_of_npc(vectors, seed), None, None))
         yield _timed("consistency", lambda: _consistency(vectors, seed))
         return
     judges = {"nv-retriever": Margin(), "gist": Guide(), "near_duplicate": NearDuplicate(), "sieve": Sieve()}
@@ -121,15 +121,15 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
     return other_N, flagged_N, other_N
 
 
-def pair_perplexities(vectors: PairVectors, seed: int) -> FloatArray:
+def margins_of_npc(vectors: PairVectors, seed: int) -> FloatArray:
     """Compute NPC's measure of each pair against random passages of the set, at scale 20, shape (N,).
 
-    Source: Zhang et al. (EMNLP Findings 2023), see :func:`raydr.noise.perplexity.perplexities`.
+    Source: Zhang et al. (EMNLP Findings 2023), see :func:`raydr.noise.margins.npc_margins`.
     """
-    perplexity_N, similarity_N = np.empty(len(vectors.query_N)), vectors.similarity_N
+    margin_N, similarity_N = np.empty(len(vectors.query_N)), vectors.similarity_N
     for rows, scores_BR in _against_random(vectors, _NUM_RANDOM, seed):
-        perplexity_N[rows] = perplexities(_SCALE * similarity_N[rows], _SCALE * scores_BR)
-    return perplexity_N
+        margin_N[rows] = npc_margins(_SCALE * similarity_N[rows], _SCALE * scores_BR)
+    return margin_N
 
 
 def _consistency(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray, None]:

@@ -19,7 +19,7 @@ from raydr.console import show_summary, warn
 from raydr.data import Corpus, Dataset
 from raydr.data.dataset import positives_of, query_texts
 from raydr.data.tables import of_queries, read_parquet
-from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
+from raydr.pages.audit import DetectedPairs, margin_histogram, parse_fit
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, number
 from raydr.pages.run import ModelRecord, RunRecord, run_page
@@ -125,15 +125,15 @@ def _model_record(name: str, model: Artifact) -> ModelRecord:
 
 
 def _histogram(name: str, model: Artifact) -> bytes | None:
-    """Draw the perplexities of the last detection that a training has kept; None if there is none."""
+    """Draw the margins of the last detection that a training has kept; None if there is none."""
     parts = set(model.parts())
     # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
     kept = [detection for detection in model.info.get("detections", []) if _detection_part(detection) in parts]
     if not kept:
         return None
-    table = read_parquet(model.local(_detection_part(kept[-1])), ["perplexity", "clean"])
-    pairs = DetectedPairs(table["perplexity"].to_numpy(), table["clean"].to_numpy(), parse_fit(kept[-1]["fit"]))
-    return perplexity_histogram(pairs, f"Training pairs of {name}, for epoch {kept[-1]['epoch'] + 1}")
+    table = read_parquet(model.local(_detection_part(kept[-1])), ["margin", "clean"])
+    pairs = DetectedPairs(table["margin"].to_numpy(), table["clean"].to_numpy(), parse_fit(kept[-1]["fit"]))
+    return margin_histogram(pairs, f"Training pairs of {name}, for epoch {kept[-1]['epoch'] + 1}")
 
 
 def _detection_part(detection: Mapping[str, Any]) -> str:

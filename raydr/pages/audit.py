@@ -25,7 +25,7 @@ _MAX_TEXT = 3000
 PAIRS_CAPTION = "estimated share of mismatched pairs, by judge"
 PAIRS_LEGEND = (
     "mean probability: of a mismatch, over all pairs; it estimates the share without a threshold. estimated share: the "
-    "detector's, from the weight of the higher of two groups of perplexities, or from the likeness to random pairs."
+    "detector's, from the weight of the higher of two groups of margins, or from the likeness to random pairs."
 )
 NEGATIVES_CAPTION = "estimated share of false negatives, by judge"
 NEGATIVES_LEGEND = (
@@ -207,13 +207,13 @@ class DetectedPairs:
     """One detection of mismatched pairs.
 
     Args:
-        perplexities_N: one a pair.
+        margins_N: one a pair.
         clean_N: False for the flagged ones.
         fit: the mixture; None if nothing was fitted.
         truth_N: whether each pair is mismatched; None if that is not known.
     """
 
-    perplexities_N: FloatArray
+    margins_N: FloatArray
     clean_N: BoolArray
     fit: MixtureFit | None
     truth_N: BoolArray | None = None
@@ -226,13 +226,13 @@ class DetectedPairs:
     def boundary(self) -> float | None:
         """On the axis, half-way between the last clean pair and the first flagged one; None if nothing is flagged.
 
-        >>> pairs = DetectedPairs(np.logaddexp(0, [-3.0, 4.0, 2.0]), np.array([True, False, True]), None)
+        >>> pairs = DetectedPairs(np.array([-3.0, 4.0, 2.0]), np.array([True, False, True]), None)
         >>> round(pairs.boundary, 3)
         3.0
         """
         if self.clean_N.all() or not self.clean_N.any():
             return None
-        axis_N = to_axis(self.perplexities_N, self.axis)
+        axis_N = to_axis(self.margins_N, self.axis)
         return float(axis_N[self.clean_N].max() + axis_N[~self.clean_N].min()) / 2
 
     @property
@@ -254,7 +254,7 @@ class DetectedPairs:
 
         The two densities are added if the mixture is bimodal, and the threshold if a pair is flagged.
         """
-        axis_N = to_axis(self.perplexities_N, self.axis)
+        axis_N = to_axis(self.margins_N, self.axis)
         edges = np.histogram_bin_edges(axis_N, bins=60)
         if self.truth_N is None:
             axes.hist(axis_N, bins=list(edges), density=True, color="#BBBBBB", label="pairs")
@@ -286,7 +286,7 @@ def parse_fit(raw: Mapping[str, Any] | None) -> MixtureFit | None:
     return None if raw is None else TypeAdapter(MixtureFit).validate_python(raw)
 
 
-def perplexity_histogram(pairs: DetectedPairs, title: str) -> bytes:
+def margin_histogram(pairs: DetectedPairs, title: str) -> bytes:
     """Draw a detection as a PNG."""
 
     def draw(axes: Axes) -> None:

@@ -23,8 +23,7 @@ from raydr.models.precision import evaluating
 from raydr.models.tokens import TextTokenizer
 from raydr.noise.detection_report import report_detection
 from raydr.noise.detectors.base import Detection
-from raydr.noise.margins import Margins
-from raydr.noise.perplexity import Perplexities, perplexities, random_pair_perplexities
+from raydr.noise.margins import Margins, PairMargins, npc_margins, random_pair_margins
 from raydr.seeding import query_rng
 from raydr.training.batches import positive_row
 from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
@@ -41,7 +40,7 @@ _MORE_RANDOM = 100
 class PairFlags:
     """The result of a detection, the same on every rank."""
 
-    perplexities: Perplexities
+    margins: PairMargins
     detection: Detection
 
     @property
@@ -96,21 +95,21 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
     }
     if is_noise.any():
         probability = -np.expm1(detection.log_posterior)
-        report = report_detection(is_noise, ~flags.clean, flags.perplexities.pairs_N, probability)
+        report = report_detection(is_noise, ~flags.clean, flags.margins.pairs_N, probability)
         row |= {"precision": report.precision, "recall": report.recall, "auroc": report.auroc}
     return row
 
 
-def gathered(values_N2: NDArray[np.float64], device: torch.device) -> Perplexities:
-    """Gather the perplexities of all ranks, of pairs and of random pairs; each rank measures every ``num_ranks()``-th
+def gathered(values_N2: NDArray[np.float64], device: torch.device) -> PairMargins:
+    """Gather the margins of all ranks, of pairs and of random pairs; each rank measures every ``num_ranks()``-th
     query."""
     merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
-    return Perplexities(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
+    return PairMargins(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
 
 
 @dataclass
 class PairDetector:
-    """Measures the perplexity of all training pairs and flags mismatched pairs.
+    """Measures the margins of all training pairs and flags mismatched pairs.
 
     One forward pass over the queries and their positives, shared among the ranks. The random passages of a query are
     positives of other pairs, drawn for (seed, epoch, query id). So the flags depend neither on the batch size nor on
@@ -144,8 +143,8 @@ class PairDetector:
         detection = self.config.detector.detect(measured.pairs_N, measured.random_N) if rank() == 0 else None
         return PairFlags(measured, broadcast_object(detection))
 
-    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> Perplexities:
-        """Return the perplexity of every training pair, and of a random pair of each query, in the order of the
+    def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairMargins:
+        """Return the margin of every training pair, and of a random pair of each query, in the order of the
         examples.
 
         The same on every rank.
@@ -162,7 +161,7 @@ class PairDetector:
         with evaluating(model, dtype) as device:
             passages = gather_interleaved(self._encode(model, "passage", texts.titles, texts.texts, device))
             queries = self._encode(model, "query", None, [examples.texts[at] for at in mine], device)
-        return gathered(self._perplexities(model.config, queries, passages, mine, column, pool, epoch), device)
+        return gathered(self._margins(model.config, queries, passages, mine, column, pool, epoch), device)
 
     def _encode(
         self, model: DualEncoder, side: Side, titles: list[str] | None, texts: list[str], device: torch.device
@@ -172,7 +171,7 @@ class PairDetector:
         vectors = encode_tokens(model.tower(side), tokens, budget, tokenizer.pad_id, side)
         return torch.from_numpy(vectors).to(device)
 
-    def _perplexities(
+    def _margins(
         self,
         config: ModelConfig,
         queries_ND: Tensor,
@@ -193,10 +192,10 @@ class PairDetector:
             random_NM[against < 0] = -np.inf
             positive_ND = passages_PD[torch.from_numpy(column[share]).to(passages_PD.device)]
             positive_N = config.logits(query_ND, positive_ND).cpu().numpy()
-            values_N2[start : start + len(share), 0] = perplexities(positive_N, random_NM)
+            values_N2[start : start + len(share), 0] = npc_margins(positive_N, random_NM)
             # The columns were drawn for each query alone: the first is as random as any.
             first_N = np.zeros(len(share), dtype=np.int64)
-            values_N2[start : start + len(share), 1] = random_pair_perplexities(random_NM, first_N)
+            values_N2[start : start + len(share), 1] = random_pair_margins(random_NM, first_N)
         return values_N2
 
     def _against(self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -264,7 +263,7 @@ class CrossFittedDetector:
 
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
         """Return the flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` are not used."""
-        perplexity_M, random_M = self.margins.perplexity_N, self.margins.random_N
+        margin_M, random_M = self.margins.margin_N, self.margins.random_N
         if self.detection is None:
             detection = self.margins.detect(self.config.detector) if rank() == 0 else None
             self.detection = broadcast_object(detection)
@@ -276,7 +275,9 @@ class CrossFittedDetector:
             log_posterior=np.where(known_N, self.detection.log_posterior[place_N], 0.0),
         )
         return PairFlags(
-            Perplexities(np.where(known_N, perplexity_M[place_N], 0.0), np.where(known_N, random_M[place_N], np.nan)),
+            PairMargins(
+                np.where(known_N, margin_M[place_N], margin_M.min()), np.where(known_N, random_M[place_N], np.nan)
+            ),
             detection,
         )
 

@@ -126,8 +126,8 @@ class WorkerListener:
         table = pa.table(
             {
                 "query_id": self.query_ids,
-                "perplexity": flags.perplexities.pairs_N,
-                "random_pair": flags.perplexities.random_N,
+                "margin": flags.margins.pairs_N,
+                "random_pair": flags.margins.random_N,
                 "log_posterior": flags.detection.log_posterior,
                 "clean": flags.clean,
             }

@@ -73,7 +73,7 @@ class PairDetectionConfig(Config):
     """Detection of mismatched training pairs, after the loss's warm-up. The defaults are recommended."""
 
     detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
-    """The detector, which turns perplexities into flags: ``local_fdr`` for cross-fitted margins. For the model in
+    """The detector, which turns margins into flags: ``local_fdr`` for cross-fitted margins. For the model in
     training ``gaussian`` is the paper's, and ``anchored`` flags fewer clean pairs."""
 
     margins: Literal["cross_fitted", "model"] = "cross_fitted"

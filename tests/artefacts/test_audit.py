@@ -176,9 +176,9 @@ def test_what_the_detector_rests_on_is_kept(verdicts: dict[str, Artifact], made:
     fit = parse_fit(detector["fit"])
     assert isinstance(fit, MixtureFit)
     assert fit.bimodal
-    perplexity = np.array([row["perplexity"] for row in kept])
+    margin_N = np.array([row["margin"] for row in kept])
     posterior = np.array([row["log_posterior"] for row in kept])
-    assert np.allclose(fit.log_posterior(perplexity), posterior)
+    assert np.allclose(fit.log_posterior(margin_N), posterior)
     probability = np.array([row["probability"] for row in kept])
     assert load_result(made).pairs[0].mean_probability == pytest.approx(float(probability.mean()))
     assert npc.info["detection"]["calibration_error"] is not None
@@ -201,7 +201,7 @@ def test_the_page_begins_with_the_answer_and_shows_the_worst_beside_their_annota
         "candidate, suspicious",
     ):
         assert text in page
-    assert made.parts("plots") == ["plots/perplexity_npc.png"]
+    assert made.parts("plots") == ["plots/margins_npc.png"]
     assert page.count("data:image/png") == 1
 
 

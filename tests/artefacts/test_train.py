@@ -136,7 +136,7 @@ def test_a_killed_worker_does_not_change_the_model(ray_local, tiny_data, tiny_ch
         assert table["clean"].to_pylist().count(False) == pytest.approx(40 * detection["share_flagged"])
         mixture = parse_fit(detection["fit"])
         if mixture is not None and mixture.bimodal:
-            np.testing.assert_allclose(table["log_posterior"], mixture.log_posterior(table["perplexity"].to_numpy()))
+            np.testing.assert_allclose(table["log_posterior"], mixture.log_posterior(table["margin"].to_numpy()))
 
 
 def test_ctrl_c_keeps_the_checkpoints_and_its_usual_meaning(ray_local, tiny_data, tiny_checkpoint, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from conftest import WORDS, make_sentence
 from made_artefacts import make_corpus, make_dataset
 
-from experiments.arm_training import PERPLEXITIES, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
+from experiments.arm_training import MARGINS, ArmData, ArmOptions, PreparedArm, prepare_arm, run_arm
 from raydr.data.tables import to_table, write_arrow
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
@@ -89,11 +89,11 @@ def begin_arm(training: Training, data: ArmData, **options: Any) -> PreparedArm:
 
 def test_an_arm_is_trained_measured_and_kept(data: ArmData, tiny_checkpoint: str, tmp_path: Path) -> None:
     training, place = training_with(tiny_checkpoint), Folder(str(tmp_path / "arm"))
-    result = run_arm(training, data, ArmOptions(keep_perplexities=True), TEST, place)
+    result = run_arm(training, data, ArmOptions(keep_margins=True), TEST, place)
     assert len(result.history) == len(result.detections) == 2
     assert result.values["last"].keys() == result.values["best"].keys() == {"RR@10"}
     assert len(result.values["last"]["RR@10"]) == NUM
-    with np.load(place.path(PERPLEXITIES)) as arrays:
+    with np.load(place.path(MARGINS)) as arrays:
         assert arrays["values_EN"].shape == arrays["random_EN"].shape == (3, NUM)
         # The model that is measured is another than the one it started from.
         assert np.abs(np.diff(arrays["values_EN"], axis=0)).max() > 1e-3

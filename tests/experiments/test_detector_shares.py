@@ -12,13 +12,13 @@ NUM, DRAWS = 1000, 4
 
 
 def margins_with(share: float) -> Margins:
-    """Perplexities of right pairs are far below those of random ones, of mismatched pairs like them."""
+    """Margins of right pairs are far below those of random ones, of mismatched pairs like them."""
     rng = np.random.default_rng(0)
     wrong_N = np.arange(NUM) < share * NUM
     ids = pa.chunked_array([[f"{at}" for at in range(NUM)]])
-    random_ND = np.logaddexp(0.0, rng.normal(4.0, 1.0, (NUM, DRAWS)))
-    perplexities_ND = np.logaddexp(0.0, rng.normal(np.where(wrong_N, 4.0, -6.0)[:, None], 1.0, (NUM, DRAWS)))
-    return Margins(ids, ids, pa.chunked_array([wrong_N]), np.arange(NUM) % 2, perplexities_ND, random_ND)
+    random_ND = rng.normal(4.0, 1.0, (NUM, DRAWS))
+    margins_ND = rng.normal(np.where(wrong_N, 4.0, -6.0)[:, None], 1.0, (NUM, DRAWS))
+    return Margins(ids, ids, pa.chunked_array([wrong_N]), np.arange(NUM) % 2, margins_ND, random_ND)
 
 
 def test_every_detector_is_asked_for_every_share() -> None:

@@ -15,7 +15,7 @@ from raydr.noise.margins import detect_over_draws
 
 
 def drawn(share, num=4000, seed=0, folds=1):
-    """Perplexities, random ones beside them, and the truth: mismatched margins are drawn like random ones.
+    """Margins, random ones beside them, and the truth: mismatched margins are drawn like random ones.
 
     The margins of right pairs are skewed and lie lower; each fold has a place and a scale of its own.
     """
@@ -26,7 +26,7 @@ def drawn(share, num=4000, seed=0, folds=1):
     scale_N = 1.0 + 2.0 * fold_N
     margins_N = np.where(wrong_N, rng.normal(0.0, 1.0, num), right_N) * scale_N + 15.0 * fold_N
     random_N = rng.normal(0.0, 1.0, num) * scale_N + 15.0 * fold_N
-    return np.logaddexp(0.0, margins_N), np.logaddexp(0.0, random_N), wrong_N, fold_N
+    return margins_N, random_N, wrong_N, fold_N
 
 
 def test_it_is_found_by_its_name():
@@ -34,24 +34,24 @@ def test_it_is_found_by_its_name():
 
 
 @given(st.lists(st.floats(0.0, 50.0), min_size=20, max_size=200), st.floats(0.0, 1.0), st.integers(0, 2**32 - 1))
-def test_the_posterior_never_rises_with_the_perplexity(values, share, seed):
+def test_the_posterior_never_rises_with_the_margin(values, share, seed):
     rng = np.random.default_rng(seed)
-    perplexities_N = np.asarray(values)
+    margins_N = np.asarray(values)
     random_R = rng.gamma(2.0, 1.0 + 10.0 * share, 60)
-    posterior_N = LocalFdrDetector().detect(perplexities_N, random_R).log_posterior
+    posterior_N = LocalFdrDetector().detect(margins_N, random_R).log_posterior
     assert np.isfinite(posterior_N).all()
     assert (posterior_N <= 0.0).all()
-    order = np.argsort(perplexities_N, kind="stable")
+    order = np.argsort(margins_N, kind="stable")
     assert (np.diff(posterior_N[order]) <= 1e-12).all()
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_calibrated_where_mismatched_pairs_are_random_ones(share, seed):
-    perplexities_N, random_N, wrong_N, _ = drawn(share, seed=seed)
-    detection = LocalFdrDetector().detect(perplexities_N, random_N)
+    margins_N, random_N, wrong_N, _ = drawn(share, seed=seed)
+    detection = LocalFdrDetector().detect(margins_N, random_N)
     assert detection.reason == ""
-    report = report_detection(wrong_N, ~detection.clean, perplexities_N, -np.expm1(detection.log_posterior))
+    report = report_detection(wrong_N, ~detection.clean, margins_N, -np.expm1(detection.log_posterior))
     assert report.calibration_error < 0.05
     assert report.precision > 0.75
     assert report.recall > 0.75
@@ -61,40 +61,40 @@ def test_it_is_calibrated_where_mismatched_pairs_are_random_ones(share, seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_pairs_that_are_all_random_are_all_likely_mismatched(seed):
-    perplexities_N, random_N, _, _ = drawn(1.0, num=2000, seed=seed)
-    detection = LocalFdrDetector().detect(perplexities_N, random_N)
+    margins_N, random_N, _, _ = drawn(1.0, num=2000, seed=seed)
+    detection = LocalFdrDetector().detect(margins_N, random_N)
     assert detection.share_mismatched > 0.9
     assert (-np.expm1(detection.log_posterior)).mean() > 0.85
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_without_noise_at_most_three_of_a_hundred_are_flagged(seed):
-    perplexities_N, random_N, _, _ = drawn(0.0, seed=seed)
-    assert (~LocalFdrDetector().detect(perplexities_N, random_N).clean).mean() <= 0.03
+    margins_N, random_N, _, _ = drawn(0.0, seed=seed)
+    assert (~LocalFdrDetector().detect(margins_N, random_N).clean).mean() <= 0.03
 
 
 def test_folds_are_compared_with_their_own_random_pairs():
-    perplexities_N, random_N, wrong_N, fold_N = drawn(0.5, folds=2)
-    apart = LocalFdrDetector().detect(perplexities_N, random_N, fold_N)
-    pooled = LocalFdrDetector().detect(perplexities_N, random_N)
+    margins_N, random_N, wrong_N, fold_N = drawn(0.5, folds=2)
+    apart = LocalFdrDetector().detect(margins_N, random_N, fold_N)
+    pooled = LocalFdrDetector().detect(margins_N, random_N)
     right = [((~detection.clean) == wrong_N).mean() for detection in (apart, pooled)]
     assert right[0] > right[1] + 0.02
     assert right[0] > 0.8
 
 
 def test_the_order_of_the_pairs_does_not_matter():
-    perplexities_N, random_N, _, fold_N = drawn(0.3, num=500, folds=3)
+    margins_N, random_N, _, fold_N = drawn(0.3, num=500, folds=3)
     order = np.random.default_rng(1).permutation(500)
-    first = LocalFdrDetector().detect(perplexities_N, random_N, fold_N)
-    second = LocalFdrDetector().detect(perplexities_N[order], random_N[order], fold_N[order])
+    first = LocalFdrDetector().detect(margins_N, random_N, fold_N)
+    second = LocalFdrDetector().detect(margins_N[order], random_N[order], fold_N[order])
     assert np.array_equal(first.clean[order], second.clean)
     np.testing.assert_allclose(first.log_posterior[order], second.log_posterior)
 
 
 def test_over_several_draws_the_probability_is_the_mean():
-    perplexities_N, random_N, _, fold_N = drawn(0.4, num=1000, folds=2)
+    margins_N, random_N, _, fold_N = drawn(0.4, num=1000, folds=2)
     jitter = np.random.default_rng(5)
-    draws_ND = np.abs(perplexities_N[:, None] + jitter.normal(0.0, 0.2, (1000, 3)))
+    draws_ND = margins_N[:, None] + jitter.normal(0.0, 0.2, (1000, 3))
     random_ND = np.stack([jitter.permutation(random_N[fold_N == 0])[:500] for _ in range(3)], axis=1).repeat(2, axis=0)
     detector = LocalFdrDetector(threshold=0.3)
     alone = [detector.detect(draws_ND[:, at], random_ND[:, at], fold_N) for at in range(3)]
@@ -115,19 +115,19 @@ def test_over_several_draws_the_probability_is_the_mean():
 
 
 def test_threshold_zero_flags_nothing_and_higher_thresholds_flag_more():
-    perplexities_N, random_N, _, _ = drawn(0.5)
+    margins_N, random_N, _, _ = drawn(0.5)
     flagged = [
-        int((~LocalFdrDetector(threshold=threshold).detect(perplexities_N, random_N).clean).sum())
+        int((~LocalFdrDetector(threshold=threshold).detect(margins_N, random_N).clean).sum())
         for threshold in (0.0, 0.1, 0.5, 0.9)
     ]
     assert flagged[0] == 0 < flagged[1] <= flagged[2] <= flagged[3]
 
 
 def test_pairs_are_kept_while_few_of_them_are_mismatched():
-    perplexities_N, random_N, wrong_N, _ = drawn(0.3)
-    free = LocalFdrDetector().detect(perplexities_N, random_N)
+    margins_N, random_N, wrong_N, _ = drawn(0.3)
+    free = LocalFdrDetector().detect(margins_N, random_N)
     for limit in (0.02, 0.1):
-        detection = LocalFdrDetector(max_wrong_kept=limit).detect(perplexities_N, random_N)
+        detection = LocalFdrDetector(max_wrong_kept=limit).detect(margins_N, random_N)
         assert -np.expm1(detection.log_posterior[detection.clean]).mean() <= limit
         assert wrong_N[detection.clean].mean() <= limit + 0.02
         assert np.array_equal(detection.log_posterior, free.log_posterior)
@@ -154,13 +154,13 @@ def test_few_of_the_flagged_are_right_whatever_the_pairs_are_like(how):
 def test_where_the_bound_cannot_be_kept_nothing_is_flagged():
     rule = LocalFdrDetector(max_right_flagged=0.3)
     for share, num in ((0.0, 4000), (0.05, 200)):
-        perplexities_N, random_N, _, _ = drawn(share, num=num)
-        assert rule.detect(perplexities_N, random_N).clean.all()
+        margins_N, random_N, _, _ = drawn(share, num=num)
+        assert rule.detect(margins_N, random_N).clean.all()
     # Of several draws the first alone is looked at: a mean over draws of random pairs is no null.
-    perplexities_N, random_N, _, fold_N = drawn(0.5, num=8000, folds=2)
-    alone = rule.detect(perplexities_N, random_N, fold_N)
+    margins_N, random_N, _, fold_N = drawn(0.5, num=8000, folds=2)
+    alone = rule.detect(margins_N, random_N, fold_N)
     assert 0 < (~alone.clean).sum() < 8000
-    draws_ND, random_ND = np.stack([perplexities_N, perplexities_N * 2.0], 1), np.stack([random_N, random_N], 1)
+    draws_ND, random_ND = np.stack([margins_N, margins_N * 2.0], 1), np.stack([random_N, random_N], 1)
     assert np.array_equal(detect_over_draws(rule, draws_ND, random_ND, fold_N).clean, alone.clean)
 
 
@@ -170,14 +170,14 @@ def test_one_rule_decides():
 
 
 def test_what_cannot_be_compared_is_refused_or_kept():
-    perplexities_N, random_N, _, fold_N = drawn(0.5, num=100)
-    with pytest.raises(DataError, match="local_fdr needs the perplexities of random pairs"):
-        LocalFdrDetector().detect(perplexities_N)
+    margins_N, random_N, _, fold_N = drawn(0.5, num=100)
+    with pytest.raises(DataError, match="local_fdr needs the margins of random pairs"):
+        LocalFdrDetector().detect(margins_N)
     with pytest.raises(DataError, match="99 folds for 100 pairs and 100 random pairs"):
-        LocalFdrDetector().detect(perplexities_N, random_N, fold_N[1:])
+        LocalFdrDetector().detect(margins_N, random_N, fold_N[1:])
     with pytest.raises(DataError, match="finite"):
-        LocalFdrDetector().detect(np.append(perplexities_N[1:], np.nan), random_N)
-    detection = LocalFdrDetector().detect(perplexities_N, np.full(100, 2.0))
+        LocalFdrDetector().detect(np.append(margins_N[1:], np.nan), random_N)
+    detection = LocalFdrDetector().detect(margins_N, np.full(100, 2.0))
     assert "fewer than 10 distinct" in detection.reason
     assert detection.clean.all()
     alone = LocalFdrDetector().detect(np.linspace(0.0, 0.1, 50), np.linspace(5.0, 9.0, 50))

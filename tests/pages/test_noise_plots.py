@@ -10,16 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raydr.noise.detectors.calibrated import CalibratedDetector
-from raydr.pages.audit import DetectedPairs, parse_fit, perplexity_histogram
+from raydr.pages.audit import DetectedPairs, margin_histogram, parse_fit
 
 
 @pytest.fixture(scope="module")
 def pairs() -> DetectedPairs:
     rng = np.random.default_rng(0)
     margins = np.concatenate([rng.normal(-5, 1.5, 300), rng.normal(4, 1.5, 100)])
-    perplexities = np.logaddexp(0.0, margins)
-    detection = CalibratedDetector().detect(perplexities)
-    return DetectedPairs(perplexities, detection.clean, detection.fit, np.arange(400) >= 300)
+    detection = CalibratedDetector().detect(margins)
+    return DetectedPairs(margins, detection.clean, detection.fit, np.arange(400) >= 300)
 
 
 def test_the_boundary_lies_on_the_axis_of_the_fit_between_the_means(pairs: DetectedPairs) -> None:
@@ -53,4 +52,4 @@ def test_a_detection_without_a_mixture_is_drawn_without_densities_and_threshold(
 def test_pictures_are_drawn(pairs: DetectedPairs) -> None:
     kept = DetectedPairs(np.arange(50.0), np.ones(50, dtype=bool), None)
     for detection in (pairs, kept):
-        assert perplexity_histogram(detection, "t").startswith(b"\x89PNG\r\n\x1a\n")
+        assert margin_histogram(detection, "t").startswith(b"\x89PNG\r\n\x1a\n")

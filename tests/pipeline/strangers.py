@@ -62,14 +62,14 @@ class LastSampler(Sampler):
 
 
 class MedianDetector(MixtureDetector):
-    """Two Gaussians, one around each half of the perplexities."""
+    """Two Gaussians, one around each half of the margins."""
 
     name: Literal["median"] = "median"
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
-        low, high = np.array_split(np.sort(perplexities_N), 2)
+    def fit(self, margins_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+        low, high = np.array_split(np.sort(margins_N), 2)
         means, variances = (low.mean(), high.mean()), (low.var() + 1e-3, high.var() + 1e-3)
-        return MixtureFit("perplexity", (0.5, 0.5), means, variances, bic_single=1.0, bic_mixture=0.0)
+        return MixtureFit("margin", (0.5, 0.5), means, variances, bic_single=1.0, bic_mixture=0.0)
 
 
 class BestCandidate(Judge):

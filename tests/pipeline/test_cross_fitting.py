@@ -131,9 +131,9 @@ def test_margins_are_those_of_single_pairs_and_random_ones_are_of_the_fold(confi
         expected = {}
         for at in range(1, len(scores)):
             rest = np.delete(scores, [0, at]).mean()
-            expected[at] = (np.logaddexp(0.0, rest - scores[0]), np.logaddexp(0.0, rest - scores[at]))
-        assert len(row["perplexity"]) == 2
-        for values in zip(row["perplexity"], row["random_pair"], strict=True):
+            expected[at] = (rest - scores[0], rest - scores[at])
+        assert len(row["margin"]) == 2
+        for values in zip(row["margin"], row["random_pair"], strict=True):
             assert sum(np.allclose(reference, values, atol=1e-5) for reference in expected.values()) == 1
 
 
@@ -144,10 +144,10 @@ def test_passages_of_pairs_are_read_as_such_whether_random_ones_or_not(
     read, missing = measure_folds.MeasureFolds._positives, []
 
     def compared(self: Any, fold: Any, row_N: Any) -> Any:
-        perplexities, texts = read(self, fold, row_N), self.corpus.texts(row_N)
-        np.testing.assert_allclose(perplexities, fold.scorer.encode("passage", texts.titles, texts.texts), atol=1e-5)
+        vectors, texts = read(self, fold, row_N), self.corpus.texts(row_N)
+        np.testing.assert_allclose(vectors, fold.scorer.encode("passage", texts.titles, texts.texts), atol=1e-5)
         missing.extend(~np.isin(self.corpus.content_hashes(row_N), fold.content_P))
-        return perplexities
+        return vectors
 
     monkeypatch.setattr(measure_folds.MeasureFolds, "_positives", compared)
     monkeypatch.setattr(measure_folds, "POOL_SIZE", 6)
@@ -198,7 +198,7 @@ def test_training_takes_its_weights_from_the_margins(configure: Any) -> None:
     measured = {query_id: at for at, query_id in enumerate(margins.query_ids.to_pylist())}
     kept = read_parquet(soft.local("detection/epoch-002.parquet")).to_pylist()
     place_N = [measured[row["query_id"]] for row in kept]
-    assert [row["perplexity"] for row in kept] == margins.perplexity_N[place_N].tolist()
+    assert [row["margin"] for row in kept] == margins.margin_N[place_N].tolist()
     assert [row["log_posterior"] for row in kept] == detection.log_posterior[place_N].tolist()
     share = soft.info["history"][1]["metrics"]["clean_share"]
     assert share == pytest.approx(float(np.exp(detection.log_posterior).mean()), abs=1e-5)
@@ -333,5 +333,5 @@ def test_without_epochs_the_checkpoint_as_it_is_measures_all_folds(configure: An
     pairs = Dataset(places.open("dataset-noisy", "dataset")).qrels("train").to_pylist()
     assert [row["query_id"] for row in measured] == [row["query_id"] for row in pairs]
     # Words that query and passage share: what was not learnt tells the mismatched ones too.
-    surprise = {truth: np.mean([row["perplexity"] for row in measured if row["truth"] == truth]) for truth in (0, 1)}
+    surprise = {truth: np.mean([row["margin"] for row in measured if row["truth"] == truth]) for truth in (0, 1)}
     assert surprise[1] > surprise[0]

@@ -52,11 +52,11 @@ class AboveMedian(Detector):
     name: Literal["above_median"] = "above_median"
 
     def detect(
-        self, perplexities_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
+        self, margins_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
     ) -> Detection:
         # Both are read, so that what differs between workers would show.
         assert random_N is not None
-        above_N = perplexities_N - random_N
+        above_N = margins_N - random_N
         clean_N = above_N <= np.median(above_N)
         return Detection(clean_N, np.zeros(len(clean_N)), self.threshold, None)
 

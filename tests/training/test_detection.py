@@ -1,4 +1,4 @@
-"""What a pair's perplexity is measured against."""
+"""What a pair's margin is measured against."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from training.harness import make_trainer, model_config
 
-from raydr.noise.perplexity import perplexities
+from raydr.noise.margins import npc_margins
 from raydr.seeding import query_rng
 
 TRAIN: dict[str, Any] = {
@@ -27,9 +27,9 @@ def test_a_pairs_own_positive_is_not_among_what_it_is_measured_against(
 
     def measured(positive_N: np.ndarray, random_NM: np.ndarray) -> np.ndarray:
         seen.append(random_NM)
-        return perplexities(positive_N, random_NM)
+        return npc_margins(positive_N, random_NM)
 
-    monkeypatch.setattr("raydr.training.detection.perplexities", measured)
+    monkeypatch.setattr("raydr.training.detection.npc_margins", measured)
     trainer = make_trainer(tiny_data, model_config(tiny_checkpoint), TRAIN)
     detector, examples = trainer.detector, trainer.batches.examples
     assert detector is not None

@@ -151,7 +151,7 @@ def test_in_dev_retrieval(scored: Scored) -> None:
 
 
 def test_in_detection(scored: Scored) -> None:
-    """A pair's perplexity is log(1 + Σ exp(s_random − s))."""
+    """A pair's margin is log Σ exp(s_random) − s."""
     detector = scored.trainer.detector
     assert detector is not None
     measured = detector.measure(scored.trainer.model, 1, torch.float32)
@@ -163,7 +163,7 @@ def test_in_detection(scored: Scored) -> None:
         rows = rows[~np.isin(hashes, examples.forbidden[at])]
         random = [SCALE * scored.similarity(at, row) for row in rows]
         positive = SCALE * scored.similarity(at, int(examples.positives[at][0]))
-        assert measured.pairs_N[at] == close(np.log1p(np.exp(np.array(random) - positive).sum()))
+        assert measured.pairs_N[at] == close(np.log(np.exp(np.array(random) - positive).sum()))
 
 
 def test_in_judging_negatives(scored: Scored) -> None:
@@ -265,7 +265,7 @@ def test_another_score_function_trains_alike_on_one_worker_and_on_two(
 def test_several_vectors_are_taught_and_detected_alike_on_one_worker_and_on_two(
     ragged_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path
 ) -> None:
-    """The teacher, and the perplexities against passages of which each worker has encoded a part."""
+    """The teacher, and the margins against passages of which each worker has encoded a part."""
     config = model_config(tiny_checkpoint, score="sum_of_max", scale=1, projection=8)
     loss = {"name": "npc", "warmup_epochs": 1}
     train = TRAIN | {

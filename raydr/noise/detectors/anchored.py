@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit, to_axis
+from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit
 from raydr.noise.detectors.calibrated import START_SHARES
 
 #: EM ends after this many steps, or when the mean log-likelihood rises by less than the tolerance.
@@ -20,8 +20,8 @@ class AnchoredDetector(MixtureDetector):
 
     Two free Gaussians follow the shape of the clean pairs. Where clean pairs are skewed, one Gaussian takes their tail,
     and clean data alone are split in two. Random pairs show what a mismatched pair looks like: its passage was meant
-    for another query. Their perplexity costs no further encoding. With mean m and variance v of the random pairs on the
-    axis z = log(e^PPL − 1), the mixture is
+    for another query. Their margins cost no further encoding. With mean m and variance v of the margins of random
+    pairs, the mixture of the margins z is
 
         f(z) = w · N(z; μ₀, σ₀²) + (1 − w) · N(z; μ₁, v),   m − max_shift · √v ≤ μ₁ ≤ m,
 
@@ -34,7 +34,7 @@ class AnchoredDetector(MixtureDetector):
     >>> rng = np.random.default_rng(0)
     >>> margins_N = np.concatenate([rng.normal(-2.0, 2.0, 900), rng.normal(4.0, 1.0, 100)])
     >>> random_R = rng.normal(4.5, 1.0, 1000)
-    >>> detection = AnchoredDetector().detect(np.logaddexp(0.0, margins_N), np.logaddexp(0.0, random_R))
+    >>> detection = AnchoredDetector().detect(margins_N, random_R)
     >>> int((~detection.clean)[:900].sum()), int((~detection.clean)[900:].sum())
     (10, 94)
     """
@@ -53,8 +53,8 @@ class AnchoredDetector(MixtureDetector):
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
     """Share of the sample variance added to each component's variance."""
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
-        axis_N, axis_R = np.sort(to_axis(perplexities_N, "margin")), np.sort(to_axis(random_R, "margin"))
+    def fit(self, margins_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+        axis_N, axis_R = np.sort(margins_N), np.sort(random_R)
         fits = [self._fit_from(share, axis_N, axis_R) for share in START_SHARES]
         fit = min(fits, key=lambda fit: fit.bic_mixture)
         return replace(fit, reason=self.why_not_bimodal(fit))

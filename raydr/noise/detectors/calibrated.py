@@ -1,4 +1,4 @@
-"""Detector with better calibration: a Gaussian mixture on a transformed perplexity."""
+"""Detector with better calibration: a Gaussian mixture on the margins."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ START_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class CalibratedDetector(MixtureDetector):
-    """Two Gaussians on an axis where the perplexities of clean pairs are near Gaussian.
+    """Two Gaussians on the margin, where clean pairs are near Gaussian.
 
-    The perplexity is a soft-plus of the margin z = logsumexp(random scores) − s⁺, PPL = log(1 + e^z). It squeezes clean
-    pairs against 0; a Gaussian fits the narrow pile and flags its tail. The axis ``margin`` inverts the soft-plus, z =
-    log(e^PPL − 1), and restores the near-Gaussian scores; ``log`` is the logarithm. EM starts from k-means and from
+    The paper's perplexity is the soft-plus of the margin. It squeezes clean pairs against 0; a Gaussian fits the narrow
+    pile and flags its tail. The axis ``log`` is the logarithm of the perplexity. EM starts from k-means and from
     several splits, so that rare noise is detected. Of the bimodal fits the likeliest is taken: the likeliest of all may
     be a wide Gaussian around a narrow one.
 
@@ -28,7 +27,7 @@ class CalibratedDetector(MixtureDetector):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> margins_N = np.concatenate([rng.normal(-6.0, 2.0, 900), rng.normal(4.0, 1.5, 100)])
-    >>> detection = CalibratedDetector().detect(np.logaddexp(0.0, margins_N))
+    >>> detection = CalibratedDetector().detect(margins_N)
     >>> int((~detection.clean)[:900].sum()), int((~detection.clean)[900:].sum())
     (0, 98)
     """
@@ -46,9 +45,9 @@ class CalibratedDetector(MixtureDetector):
     min_separation: float = Field(default=2.0, ge=0.0)
     """Smallest distance of the components, as Ashman's D."""
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+    def fit(self, margins_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         fits = [
             replace(fit, reason=self.why_not_bimodal(fit))
-            for fit in fit_gaussians(perplexities_N, self.axis, self.variance_floor, self.seed, START_SHARES)
+            for fit in fit_gaussians(margins_N, self.axis, self.variance_floor, self.seed, START_SHARES)
         ]
         return next((fit for fit in fits if fit.bimodal), fits[0])

@@ -1,4 +1,4 @@
-"""NPC's detector: a two-component Gaussian mixture over the raw perplexities."""
+"""NPC's detector: a two-component Gaussian mixture over the perplexities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raydr.noise.detectors.base import Axis, FloatArray, MixtureDetector, Mixtur
 
 
 def fit_gaussians(
-    perplexities_N: FloatArray,
+    margins_N: FloatArray,
     axis: Axis,
     variance_floor: float,
     seed: int,
@@ -32,7 +32,7 @@ def fit_gaussians(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
-    axis_N1 = np.sort(to_axis(perplexities_N, axis))[:, None]
+    axis_N1 = np.sort(to_axis(margins_N, axis))[:, None]
     floor = variance_floor * float(axis_N1.var())
     common = {"reg_covar": floor, "tol": 1e-5, "max_iter": 1000}
     starts = [GaussianMixture(2, random_state=seed, **common)]
@@ -65,7 +65,7 @@ def fit_gaussians(
 
 
 class GaussianDetector(MixtureDetector):
-    """The paper's detector: two Gaussians on the raw perplexities.
+    """The paper's detector: two Gaussians on the perplexities log(1 + e^margin).
 
     ŷ = [p(κ | PPL) > λ], with κ the component of lower mean. The posterior is computed in log space and held monotone.
     On strong encoders clean perplexities pile up near 0 with a long tail, and a Gaussian flags too many.
@@ -75,7 +75,7 @@ class GaussianDetector(MixtureDetector):
 
     >>> rng = np.random.default_rng(0)
     >>> perplexities_N = np.abs(np.concatenate([rng.normal(1.0, 0.3, 300), rng.normal(6.0, 1.0, 100)]))
-    >>> detection = GaussianDetector().detect(perplexities_N)
+    >>> detection = GaussianDetector().detect(np.log(np.expm1(perplexities_N)))
     >>> int((~detection.clean).sum()), detection.reason
     (99, '')
     """
@@ -87,6 +87,6 @@ class GaussianDetector(MixtureDetector):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of EM's start."""
 
-    def fit(self, perplexities_N: FloatArray, random_R: FloatArray) -> MixtureFit:
-        (fit,) = fit_gaussians(perplexities_N, "perplexity", self.variance_floor, self.seed)
+    def fit(self, margins_N: FloatArray, random_R: FloatArray) -> MixtureFit:
+        (fit,) = fit_gaussians(margins_N, "perplexity", self.variance_floor, self.seed)
         return replace(fit, reason=self.why_not_bimodal(fit))

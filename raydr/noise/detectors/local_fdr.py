@@ -27,7 +27,7 @@ class LocalFdrDetector(Detector):
         π̂ = min(1, #{p > ½} / (½ N))   (Storey's share of mismatched pairs),
         f = max(Grenander's density of p, π̂)   (decreasing, by pooling adjacent violators),
 
-    P(mismatched | p) = π̂ / f(p), which never falls with the perplexity. π̂ is an upper bound, since hard right pairs
+    P(mismatched | p) = π̂ / f(p), which never falls with the margin. π̂ is an upper bound, since hard right pairs
     count too: P is too high for doubtful pairs. The detector needs no start and no minimal distance of two groups. It
     is meant for margins of models that have seen neither the pair nor its passage: with others π̂ is far too low.
 
@@ -36,7 +36,7 @@ class LocalFdrDetector(Detector):
     >>> rng = np.random.default_rng(1)
     >>> margins_N = np.concatenate([rng.normal(-2.0, 2.0, 900), rng.normal(4.0, 1.0, 100)])
     >>> random_N = rng.normal(4.0, 1.0, 1000)
-    >>> detection = LocalFdrDetector().detect(np.logaddexp(0.0, margins_N), np.logaddexp(0.0, random_N))
+    >>> detection = LocalFdrDetector().detect(margins_N, random_N)
     >>> round(detection.share_mismatched, 2), int((~detection.clean)[:900].sum()), int((~detection.clean)[900:].sum())
     (0.1, 6, 90)
     """
@@ -65,23 +65,23 @@ class LocalFdrDetector(Detector):
         return self.max_right_flagged is not None
 
     def detect(
-        self, perplexities_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
+        self, margins_N: FloatArray, random_N: FloatArray | None = None, fold_N: IntArray | None = None
     ) -> Detection:
-        perplexities_N = checked(perplexities_N)
+        margins_N = checked(margins_N)
         if random_N is None:
-            raise DataError(f"detector {self.name} needs the perplexities of random pairs, and got none")
+            raise DataError(f"detector {self.name} needs the margins of random pairs, and got none")
         if fold_N is None:
-            groups = [(np.ones(len(perplexities_N), np.bool_), np.ones(len(random_N), np.bool_))]
-        elif len(fold_N) == len(perplexities_N) == len(random_N):
+            groups = [(np.ones(len(margins_N), np.bool_), np.ones(len(random_N), np.bool_))]
+        elif len(fold_N) == len(margins_N) == len(random_N):
             groups = [(fold_N == fold, fold_N == fold) for fold in np.unique(fold_N)]
         else:
-            raise DataError(f"got {len(fold_N)} folds for {len(perplexities_N)} pairs and {len(random_N)} random pairs")
-        p_N, num_random = np.empty(len(perplexities_N)), 0
+            raise DataError(f"got {len(fold_N)} folds for {len(margins_N)} pairs and {len(random_N)} random pairs")
+        p_N, num_random = np.empty(len(margins_N)), 0
         for mine_N, null_N in groups:
             random_R = checked(random_N[null_N & ~np.isnan(random_N)])
             if np.unique(random_R).size < 10:
-                return self.keep_all(perplexities_N, None, "fewer than 10 distinct perplexities of random pairs")
-            p_N[mine_N] = p_values(perplexities_N[mine_N], random_R)
+                return self.keep_all(margins_N, None, "fewer than 10 distinct margins of random pairs")
+            p_N[mine_N] = p_values(margins_N[mine_N], random_R)
             num_random += len(random_R)
         share = storey_share(p_N)
         # With share 0 no pair is as surprising as the median random pair.
@@ -103,13 +103,13 @@ class LocalFdrDetector(Detector):
         return np.isin(-log_posterior_N, values[:num_values])
 
 
-def p_values(perplexities_N: FloatArray, random_R: FloatArray) -> FloatArray:
-    """Return (1 + #{random ≤ perplexity}) / (R + 1), shape (N,): small for pairs less surprising than random ones.
+def p_values(margins_N: FloatArray, random_R: FloatArray) -> FloatArray:
+    """Return (1 + #{random ≤ margin}) / (R + 1), shape (N,): small for pairs less surprising than random ones.
 
     >>> p_values(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0, 3.0])).tolist()
     [0.25, 0.75, 1.0]
     """
-    below_N = np.searchsorted(np.sort(random_R), perplexities_N, side="right")
+    below_N = np.searchsorted(np.sort(random_R), margins_N, side="right")
     return np.asarray((1.0 + below_N) / (len(random_R) + 1.0))
 
 

@@ -1,4 +1,4 @@
-"""NPC's detector as a judge: drops pairs with high perplexity."""
+"""NPC's detector as a judge: drops pairs with a high margin."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from raydr.noise.detectors.base import Detection, Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.asked import Asked, AskedModels, CrossFitted
 from raydr.noise.judges.base import Decision, FloatArray, SampleJudge, ScoredCandidates, SplitJudge, Verdicts
-from raydr.noise.margins import Margins
-from raydr.noise.perplexity import perplexities, random_pair_perplexities
+from raydr.noise.margins import Margins, npc_margins, random_pair_margins
 
 
 class NPC(SplitJudge, SampleJudge):
     """Drops the training pairs that are as surprising as mismatched ones.
 
-    The perplexity of a pair is taken against random positives of other pairs, by models that have not seen the pair or
-    by the retriever. A detector fitted to all pairs of the split flags the high ones. The score of a verdict is the
-    perplexity. In training the same rule corrects pairs, see ``train.pair_detection``.
+    The margin of a pair to random positives of other pairs comes from models that have not seen the pair, or from the
+    retriever. A detector fitted to all pairs of the split flags high margins. The score of a verdict is the margin. In
+    training the same rule corrects pairs, see ``train.pair_detection``.
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
@@ -38,9 +37,9 @@ class NPC(SplitJudge, SampleJudge):
     sample: ClassVar[Literal["positives"]] = "positives"
 
     flags: ClassVar[str] = "pairs whose passage surprises as a random passage would"
-    score_name: ClassVar[str] = "perplexity"
+    score_name: ClassVar[str] = "margin"
 
-    measures: ClassVar[tuple[str, ...]] = ("perplexity", "random_pair")
+    measures: ClassVar[tuple[str, ...]] = ("margin", "random_pair")
 
     name: Literal["npc"] = "npc"
     detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
@@ -48,7 +47,7 @@ class NPC(SplitJudge, SampleJudge):
     ``calibrated`` fits strong encoders better."""
 
     margins: Literal["model", "cross_fitted"] = "cross_fitted"
-    """Source of the perplexities: the retriever (``model``), or the short trainings of the section ``cross_fit``, each
+    """Source of the margins: the retriever (``model``), or the short trainings of the section ``cross_fit``, each
     on pairs that it has not seen. A retriever trained on the pairs has partly learnt the mismatched ones."""
 
     num_random: int = Field(default=255, ge=1)
@@ -65,21 +64,21 @@ class NPC(SplitJudge, SampleJudge):
         # All queries share the sample: each uses another passage of it for its random pair.
         turn_Q = np.arange(candidates.num_queries)
         return {
-            "perplexity": perplexities(candidates.positives(self.name), random_QM),
-            "random_pair": random_pair_perplexities(random_QM, turn_Q),
+            "margin": npc_margins(candidates.positives(self.name), random_QM),
+            "random_pair": random_pair_margins(random_QM, turn_Q),
         }
 
     def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
-        return self._decided(self.detector.detect(measures["perplexity"], measures["random_pair"]), measures)
+        return self._decided(self.detector.detect(measures["margin"], measures["random_pair"]), measures)
 
     def decide_margins(self, margins: Margins) -> Decision:
-        measures = {"perplexity": margins.perplexity_N, "random_pair": margins.random_N, "fold": margins.fold_N}
+        measures = {"margin": margins.margin_N, "random_pair": margins.random_N, "fold": margins.fold_N}
         return self._decided(margins.detect(self.detector), measures)
 
     def _decided(self, detection: Detection, measures: Mapping[str, NDArray[Any]]) -> Decision:
         actions_Q = np.where(detection.clean, "keep", "drop")
         return Decision(
-            Verdicts(measures["perplexity"], actions_Q, detection.clean.astype(np.float64)),
+            Verdicts(measures["margin"], actions_Q, detection.clean.astype(np.float64)),
             detection.facts,
             {**measures, "log_posterior": detection.log_posterior},
             -np.expm1(detection.log_posterior) if not detection.reason else None,

@@ -87,7 +87,8 @@ class Noise:
         if not len(self.flagged):
             return (
                 f"About {self.share:.0%} of {pairs} may be mismatched, but no pair is sure enough to be flagged.\n"
-                'Next: raydr.train(pairs, loss="nce"); there is no noise to train through.'
+                "Wrong passages that resemble their query, as those of a search engine do, are not found this way.\n"
+                'Next: raydr.train(pairs, loss="nce"), since nothing would be trained through.'
             )
         doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most)
         return (

@@ -318,7 +318,8 @@ def read_ranker_scores(scores: Artifact, split: str) -> pa.Table:
 
 def signals_of_examples(examples: Examples, corpus: Corpus) -> list[Signal]:
     """Return the signals that the examples and their draws carry themselves."""
-    return [PassageWeights(examples, corpus), DrawProbabilities()]
+    is_weighted = bool((np.asarray(examples.weights.values) != 1).any())
+    return [PassageWeights(examples, corpus)] * is_weighted + [DrawProbabilities()]
 
 
 def read_signals(

@@ -162,10 +162,11 @@ def _detect(labelled: LabelledSet, config: RunConfig) -> Iterator[MethodScores]:
     epochs = {"npc": 0} | ({"npc cross-fitted": _EPOCHS} if labelled.subject == "pairs" else {})
     for method, num_epochs in epochs.items():
         cross_fit = config.cross_fit.model_copy(update={"num_epochs": num_epochs})
-        yield _detected(labelled, method, config.model_copy(update={"cross_fit": cross_fit}))
+        yield detect_wrong_labels(labelled, method, config.model_copy(update={"cross_fit": cross_fit}))
 
 
-def _detected(labelled: LabelledSet, method: str, config: RunConfig) -> MethodScores:
+def detect_wrong_labels(labelled: LabelledSet, method: str, config: RunConfig) -> MethodScores:
+    """Apply the judge ``npc`` to a set's pairs; of candidates, those that it takes for right pairs are flagged."""
     started = time.perf_counter()
     with open_session(config) as session:
         noise = find_mismatched(session, SPLIT)

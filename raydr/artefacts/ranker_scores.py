@@ -86,7 +86,7 @@ def _num_scored(of: Any) -> int:
     return int(of.dataset.rows(f"qrels/{of.split}") + source.rows(f"negatives/{of.split}"))
 
 
-@artefact(KIND, rows=_num_scored, asks_model=True)
+@artefact(KIND, version=2, rows=_num_scored, asks_model=True)
 def score_candidates(
     making: Building,
     pool: Pool,
@@ -167,7 +167,7 @@ def reranked(context: Context, ranked: Node, model: Node, split: str, system: st
     )
 
 
-@artefact("run", rows=lambda of: of.run.rows(), asks_model=True)
+@artefact("run", version=2, rows=lambda of: of.run.rows(), asks_model=True)
 def rerank(
     making: Building,
     pool: Pool,

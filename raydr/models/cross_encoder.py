@@ -42,6 +42,10 @@ class CrossEncoder(nn.Module):
         self.config = config
         # Models without segment embeddings (DistilBERT, ModernBERT) take no token types.
         self.uses_token_types = int(getattr(classifier.config, "type_vocab_size", 0) or 0) > 1
+        if config.prompt is None:
+            num_logits = classifier.config.num_labels
+            *_, head = (part for part in classifier.modules() if getattr(part, "out_features", 0) == num_logits)
+            head.register_forward_hook(_in_float32)
 
     @classmethod
     def from_config(
@@ -103,6 +107,15 @@ class CrossEncoder(nn.Module):
             ModelError: the folder does not hold one.
         """
         return cls.from_config(read_cross_encoder_config(folder), must_be_trained=True)
+
+
+def _in_float32(head: nn.Linear, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    """Return the logits in float32: bfloat16 would round those of different passages to the same number."""
+    if output.dtype == torch.float32:
+        return output
+    with torch.autocast(output.device.type, enabled=False):
+        bias = head.bias.float() if head.bias is not None else None
+        return nn.functional.linear(inputs[0].float(), head.weight.float(), bias)
 
 
 def _load_classifier(config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str) -> Any:

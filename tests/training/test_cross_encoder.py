@@ -285,3 +285,17 @@ def test_a_cross_encoder_is_cut_to_its_first_layers(tiny_checkpoint: str, tmp_pa
 def test_a_checkpoint_without_classifier_cannot_be_taken_as_it_is(tiny_checkpoint: str) -> None:
     with pytest.raises(ModelError, match="is a BertModel without a classifier"):
         CrossEncoder.from_config(CrossEncoderConfig(checkpoint=tiny_checkpoint, max_length=64), must_be_trained=True)
+
+
+def test_bfloat16_gives_different_passages_different_scores(
+    tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    config = config_for(tiny_checkpoint).model
+    CrossEncoder.from_config(config, seed=1).save(tmp_path, PairTokenizer(config))
+    texts = load(tiny_data)[1].texts(np.arange(40))
+    of_all = np.zeros(40, dtype=np.int64), np.arange(40)
+    scores = {
+        dtype: CrossEncoderScorer(str(tmp_path), dtype, "cpu", 2_000).score(["a query"], texts, *of_all)
+        for dtype in ("float32", "bfloat16")
+    }
+    assert [len(set(scores[dtype].tolist())) for dtype in scores] == [40, 40]

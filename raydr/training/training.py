@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from raydr.component import Config, explain
-from raydr.console import counted
 from raydr.data.dataset import Dataset
 from raydr.data.parts import Scope
 from raydr.errors import ArtifactError, ConfigError, DataError
@@ -192,13 +191,13 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
         )
     if train.loss.num_warmup_epochs >= train.num_epochs:
         advice.append(
-            f"the loss {train.loss.name} begins after {counted(train.loss.num_warmup_epochs, 'epoch')} of plain NCE, "
-            f"and train.num_epochs is {train.num_epochs}: it never begins; train longer, or begin earlier"
+            f"the loss {train.loss.name} begins in epoch {train.loss.num_warmup_epochs + 1}, after plain NCE, and "
+            f"train.num_epochs is {train.num_epochs}: it never begins; train longer, or begin earlier"
         )
     if train.coteaching is not None and (ramp := train.coteaching.ramp_epochs) >= train.num_epochs:
         advice.append(
-            f"co-teaching leaves out {(train.num_epochs - 1) / ramp:.0%} of the noise rate in the last of "
-            f"{counted(train.num_epochs, 'epoch')}, since train.coteaching.ramp_epochs is {ramp}: train longer, or set "
+            f"co-teaching leaves out {(train.num_epochs - 1) / ramp:.0%} of the noise rate in epoch "
+            f"{train.num_epochs}, the last, since train.coteaching.ramp_epochs is {ramp}: train longer, or set "
             "it lower"
         )
     hard = train.sampler.hard if isinstance(train.sampler, Mixed) else train.sampler

@@ -9,19 +9,21 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
-from raydr.config.run import AnyConfig, RunConfig
+from raydr.artefacts.places import BM25, TRAINED, UNTRAINED
+from raydr.config.run import AnyConfig, RunConfig, is_ranker
 from raydr.console import be_verbose, say
 from raydr.errors import ConfigError
+from raydr.evaluation.config import FUSED
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Returns the suggested next verb for a result and its config, with settings and purpose; None if there is none.
+#: Returns the suggested next verb for a result and its config, with options and purpose; None if there is none.
 NextStep = Callable[[Any, RunConfig], tuple[str, list[str], str] | None]
 
 ConfigFile = Annotated[
@@ -46,19 +48,8 @@ TrainSplit = Annotated[str, typer.Option("--split", help="Split of the data set;
 TestSplit = Annotated[str, typer.Option("--split", help="Split of the data set; default: the first test split.")]
 
 
-#: Suggested next verb after a verb that made something.
-_NEXT = {
-    "inject_noise": "train",
-    "mine": "train",
-    "train": "evaluate",
-    "encode": "evaluate",
-    "index": "evaluate",
-    "search": "evaluate",
-    "rerank": "evaluate",
-    "fuse": "evaluate",
-    "import_run": "evaluate",
-    "import_vectors": "evaluate",
-}
+#: Verbs that make something to evaluate.
+_EVALUATED = ("train", "encode", "index", "search", "rerank", "fuse", "import_run", "import_vectors")
 
 
 def takes_config(verb: Callable[Concatenate[RunConfig, P], T]) -> Callable[Concatenate[AnyConfig, P], T]:
@@ -88,12 +79,45 @@ def program(name: str) -> str:
     return name if shutil.which(name) else f"{shlex.quote(sys.executable)} -m {name}"
 
 
+def set_options(settings: Iterable[str]) -> list[str]:
+    """Return the options that override settings."""
+    return [part for setting in settings for part in ("--set", setting)]
+
+
+def settings_to_draw_from(miner: str, config: RunConfig) -> list[str]:
+    """Return the settings with which training draws a miner's candidates; the config's own miner if empty."""
+    own = config.negatives.miner if config.negatives is not None else ""
+    miner = miner or own or BM25
+    settings = [f"negatives.miner={miner}"] if miner != own else []
+    return settings if config.train.num_hard_negatives else [*settings, "train.num_hard_negatives=1"]
+
+
+def next_by_options(verb: str, options: Mapping[str, Any], config: RunConfig) -> tuple[str, list[str]] | None:
+    """Return the verb that uses what a verb has made, with its options; None if none does."""
+    data, split = config.data, options.get("split") or ""
+    if verb == "inject_noise":
+        return "train", []
+    if verb == "mine":
+        settings = settings_to_draw_from(options["miner"], config)
+        return ("train", set_options(settings)) if split in ("", data.train_split) else None
+    if verb not in _EVALUATED:
+        return None
+    name = options.get("name") or options.get("model") or options.get("system", "")
+    if is_ranker(name) and verb == "train":
+        return "rerank", [] if name == config.rerank.model else ["--by", name]
+    if split not in ("", *data.test_splits) and verb != "import_vectors":
+        mined = verb in ("search", "import_run") and split == data.train_split
+        return ("mine", ["--miner", name]) if mined else None
+    # The runs that are there are evaluated anyway.
+    known = verb in ("rerank", "fuse", "import_run") or name in (BM25, UNTRAINED, TRAINED, FUSED, *config.variants)
+    return "evaluate", [] if known else ["--system", name]
+
+
 def suggest_next(
     verb: str, config: str, set_: list[str] | None, purpose: str = "", options: Sequence[str] = ()
 ) -> None:
     """Print the suggested next command and its purpose."""
-    settings = [part for override in set_ or [] for part in ("--set", override)]
-    command_line = shlex.join([config, *options, *settings])
+    command_line = shlex.join([config, *options, *set_options(set_ or [])])
     say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {command_line}")
 
 
@@ -121,9 +145,9 @@ def command(
         if result and then is not None:
             if step := then(result, run_config):
                 verb, more, purpose = step
-                suggest_next(verb, config, [*(set_ or []), *more], purpose)
-        elif result and function.__name__ in _NEXT:
-            suggest_next(_NEXT[function.__name__], config, set_)
+                suggest_next(verb, config, set_, purpose, more)
+        elif result and (following := next_by_options(function.__name__, options, run_config)):
+            suggest_next(following[0], config, set_, options=following[1])
 
     keyword = Parameter.KEYWORD_ONLY
     parameters = [

@@ -10,7 +10,7 @@ from raydr.console import say
 from raydr.errors import ConfigError
 from raydr.pipeline.session import open_session
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, takes_config
+from raydr.verbs.command import Again, DryRun, set_options, takes_config
 
 
 @takes_config
@@ -63,4 +63,4 @@ def next_after_diagnose(made: list[Artifact], config: RunConfig) -> tuple[str, l
     if not faults or not faults[0].settings:
         return "report", [], ""
     workdir = str(made[0].folder).rpartition("/store/")[0]
-    return "evaluate", trial_settings(faults[0], workdir), "to test the first remedy"
+    return "evaluate", set_options(trial_settings(faults[0], workdir)), "to test the first remedy"

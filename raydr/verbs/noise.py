@@ -35,7 +35,7 @@ from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session, open_session
 from raydr.pipeline.why import QueryRecord, explain_query, print_query
 from raydr.store.artifact import Artifact
-from raydr.verbs.command import Again, DryRun, TrainSplit, takes_config
+from raydr.verbs.command import Again, DryRun, TrainSplit, set_options, settings_to_draw_from, takes_config
 
 #: Instead of a judge's name: drop pairs that were made noisy on purpose.
 TRUTH = "truth"
@@ -86,28 +86,37 @@ def judge(
 
 
 def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str] | None:
-    """Suggest training on what is kept.
+    """Suggest training on what is kept, under a name of its own if the config does not name the judges.
 
     Returns:
-        None for pairs known to be clean, and for some of the config's judges with others: no setting names these alone.
+        None if no label changes, for another split than the training split, for pairs known to be clean, and for some
+        of the config's judges with others: no setting names these alone.
     """
     roles = [role.partition("/") for artifact in made for role in artifact.manifest.identity.inputs]
     rules, names = config.judge, {name for kind, _, name in roles if kind == "verdicts"}
     own = {rule.name for rule in active_judges(rules, rules.judges, on_negatives=True)}
-    if not names:
+    infos = [artifact.info for artifact in made]
+    pairs = [info for info in infos if "judgments_after" in info]
+    changed = any(info.get(action) for info in infos for action in ("drop", "down_weight", "relabel"))
+    changed |= any(info["judgments_after"] < info["judgments_before"] for info in pairs)
+    splits = {artifact.manifest.identity.config["split"] for artifact in made}
+    if not names or not changed or splits != {config.data.train_split}:
         return None
-    if names == own:
-        settings = []
-    elif names.isdisjoint(own):
+    options: list[str] = []
+    if names.isdisjoint(own):
         asked = [rules.judge(name) for name in sorted(names)]
         implied = {rule.name for judge in asked for rule in judge.companions()}
         # Each judge stands after those that it follows.
         chains = active_judges(rules, [judge for judge in asked if judge.name not in implied], on_negatives=False)
-        settings = [f"judge.judges=[{','.join(judge.name for judge in chains)}]"]
-    else:
+        named = [judge.name for judge in chains]
+        options = ["--name", f"kept-by-{'-'.join(named)}", *set_options([f"judge.judges=[{','.join(named)}]"])]
+    elif names != own:
         return None
-    left = [artifact.info["judgments_after"] for artifact in made if "judgments_after" in artifact.info]
-    return "train", settings, f"to train on the {left[0]:,} kept pairs" if left else "to train on what is kept"
+    for artifact in made:
+        if artifact.manifest.identity.kind == "negatives":
+            options += set_options(settings_to_draw_from(artifact.info["miner"], config))
+    purpose = f"to train on the {pairs[0]['judgments_after']:,} kept pairs" if pairs else "to train on what is kept"
+    return "train", options, purpose
 
 
 @takes_config
@@ -204,7 +213,7 @@ def _show_quick_answer(session: Session, target: Node) -> None:
 
 
 def next_after_audit(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str]:
-    """Return the verb that acts on an audit, its settings and its purpose."""
+    """Return the verb that acts on an audit, its options and its purpose."""
     pairs = load_result(made[0]).pairs
     if not pairs or pairs[0].reason:
         return "review", [], "to look at some"
@@ -212,7 +221,7 @@ def next_after_audit(made: list[Artifact], config: RunConfig) -> tuple[str, list
         return "train", [], ""
     trained = [config.train, *(config.variant(name).train for name in config.variants)]
     settings = [] if any(train.reads_margins for train in trained) else [THROUGH_NOISE]
-    return "evaluate", settings, "to train through them, and compare"
+    return "evaluate", set_options(settings), "to train through them, and compare"
 
 
 def _default_model(session: Session, judges: Sequence[Judge]) -> str:

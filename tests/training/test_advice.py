@@ -24,13 +24,13 @@ def advice(miner: str | None = None, **sections: Any) -> list[str]:
         ({"model": {"score": "sum_of_max"}}, "sums a cosine for each token, and model.scale is 20"),
         (
             {"train": {"loss": "npc", "num_epochs": 1, "pair_detection": {}}},
-            "begins after 1 epoch of plain NCE, and train.num_epochs is 1",
+            "begins in epoch 2, after plain NCE, and train.num_epochs is 1",
         ),
         (
             {"train": {"coteaching": {"noise_rate": 0.2}, "num_epochs": 1}},
-            "leaves out 0% of the noise rate in the last of 1 epoch",
+            "leaves out 0% of the noise rate in epoch 1, the last",
         ),
-        ({"train": {"coteaching": {"noise_rate": 0.2}}}, "leaves out 20% of the noise rate in the last of 3 epochs"),
+        ({"train": {"coteaching": {"noise_rate": 0.2}}}, "leaves out 20% of the noise rate in epoch 3, the last"),
     ],
 )
 def test_unwise_settings_are_named(sections: dict[str, Any], message: str) -> None:

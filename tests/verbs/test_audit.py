@@ -154,7 +154,7 @@ def test_the_next_step_goes_by_what_the_audit_shows(config: RunConfig, monkeypat
         return verb.next_after_audit(made, config)
 
     purpose = "to train through them, and compare"
-    assert step(num_flagged=3) == ("evaluate", ["variants.npc.loss=npc"], purpose)
+    assert step(num_flagged=3) == ("evaluate", ["--set", "variants.npc.loss=npc"], purpose)
     robust = RunConfig.parse(config.model_dump(mode="json") | {"variants": {"mine": {"loss": "npc"}}})
     assert step(robust, num_flagged=3) == ("evaluate", [], purpose)
     assert step() == ("train", [], "")
@@ -168,12 +168,25 @@ def test_the_truth_is_no_judge(config: RunConfig) -> None:
         raydr.audit(config, judges="oracle")
 
 
+def _next_after_judging(
+    config: RunConfig, asked: list[str], kind: str = "dataset", split: str = "train", **info: Any
+) -> list[str] | None:
+    active = active_judges(config.judge, [config.judge.judge(name) for name in asked], on_negatives=False)
+    inputs = {"dataset": "key"} | {f"verdicts/{name}": "key" for name in sorted(rule.name for rule in active)}
+    identity = SimpleNamespace(kind=kind, inputs=inputs, config={"split": split})
+    made: Any = [SimpleNamespace(manifest=SimpleNamespace(identity=identity), info=info)]
+    step = verb.next_after_judge(made, config)
+    assert step is None or step[0] == "train"
+    return None if step is None else step[1]
+
+
 @pytest.mark.parametrize(
-    ("judges", "asked", "settings"),
+    ("judges", "asked", "options"),
     [
-        ([], ["npc"], ["judge.judges=[npc]"]),
+        # Under a name of its own: the name of the config's training may be taken by a training without judges.
+        ([], ["npc"], ["--name", "kept-by-npc", "--set", "judge.judges=[npc]"]),
         # A judge that comes after another one stands behind it.
-        ([], ["calibrated"], ["judge.judges=[npc,calibrated]"]),
+        ([], ["calibrated"], ["--name", "kept-by-npc-calibrated", "--set", "judge.judges=[npc,calibrated]"]),
         (["npc"], ["npc"], []),
         # The config's own judge has settings, which its name alone would lose.
         ([{"name": "npc", "num_random": 50}], ["npc", "consistency"], None),
@@ -181,12 +194,20 @@ def test_the_truth_is_no_judge(config: RunConfig) -> None:
     ],
 )
 def test_the_step_after_judging_trains_on_what_these_judges_keep(
-    config: RunConfig, judges: list[Any], asked: list[str], settings: list[str] | None
+    config: RunConfig, judges: list[Any], asked: list[str], options: list[str] | None
 ) -> None:
     config = RunConfig.parse(config.model_dump(mode="json") | {"judge": {"judges": judges}})
-    active = active_judges(config.judge, [config.judge.judge(name) for name in asked], on_negatives=False)
-    roles = {f"verdicts/{rule.name}": "key" for rule in sorted(active, key=lambda rule: rule.name)}
-    manifest = SimpleNamespace(identity=SimpleNamespace(inputs={"dataset": "key", **roles}))
-    made: Any = [SimpleNamespace(manifest=manifest, info={"judgments_after": 9})]
-    step = verb.next_after_judge(made, config)
-    assert (None if step is None else step[1]) == settings
+    assert _next_after_judging(config, asked, judgments_before=12, judgments_after=9) == options
+    # Where nothing was dropped, or on a split that is not trained on, the same model would be trained again.
+    assert _next_after_judging(config, asked, judgments_before=9, judgments_after=9) is None
+    assert _next_after_judging(config, asked, split="dev", judgments_before=12, judgments_after=9) is None
+
+
+@pytest.mark.parametrize("own", ["bm25", "source"])
+def test_the_step_after_judging_draws_from_the_judged_candidates(config: RunConfig, own: str) -> None:
+    settings = {"negatives": {"miner": own}, "train": {"num_hard_negatives": int(own == "bm25")}}
+    config = RunConfig.parse(config.model_dump(mode="json") | settings)
+    options = _next_after_judging(config, ["margin"], kind="negatives", miner="bm25", drop=3)
+    needed = [] if own == "bm25" else ["--set", "negatives.miner=bm25", "--set", "train.num_hard_negatives=1"]
+    assert options == ["--name", "kept-by-margin", "--set", "judge.judges=[margin]", *needed]
+    assert _next_after_judging(config, ["margin"], kind="negatives", miner="bm25", drop=0) is None

@@ -1,0 +1,44 @@
+"""What verbs suggest as the next command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raydr.config.run import RunConfig
+from raydr.verbs.command import next_by_options
+
+HARD = {"negatives": {"miner": "bm25"}, "train": {"num_hard_negatives": 2}, "variants": {"mine": {"loss": "npc"}}}
+FROM_BM25 = ["--set", "negatives.miner=bm25", "--set", "train.num_hard_negatives=1"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "settings", "following"),
+    [
+        ("train", {"name": "trained"}, HARD, ("evaluate", [])),
+        ("train", {"name": "mine"}, HARD, ("evaluate", [])),
+        # Only models of the config are evaluated unasked.
+        ("train", {"name": "mine"}, {}, ("evaluate", ["--system", "mine"])),
+        ("index", {"model": "mine"}, {}, ("evaluate", ["--system", "mine"])),
+        ("import_vectors", {"system": "bge", "split": "train"}, {}, ("evaluate", ["--system", "bge"])),
+        ("train", {"name": "ranker"}, {}, ("rerank", [])),
+        ("train", {"name": "ranker-bce"}, {}, ("rerank", ["--by", "ranker-bce"])),
+        # Candidates are drawn by trainings that are set to.
+        ("mine", {"miner": "", "split": ""}, HARD, ("train", [])),
+        ("mine", {"miner": "", "split": "train"}, {}, ("train", FROM_BM25)),
+        ("mine", {"miner": "trained"}, HARD, ("train", ["--set", "negatives.miner=trained"])),
+        ("mine", {"miner": "", "split": "test"}, HARD, None),
+        ("import_run", {"system": "lucene", "split": ""}, {}, ("evaluate", [])),
+        ("import_run", {"system": "lucene", "split": "train"}, {}, ("mine", ["--miner", "lucene"])),
+        ("import_run", {"system": "lucene", "split": "dev"}, {}, None),
+        ("search", {"model": "trained", "split": "train"}, {}, ("mine", ["--miner", "trained"])),
+        ("rerank", {"system": "trained", "split": "test"}, {}, ("evaluate", [])),
+        ("gc", {}, {}, None),
+    ],
+)
+def test_the_next_verb_uses_what_was_made(
+    verb: str, options: dict[str, Any], settings: dict[str, Any], following: tuple[str, list[str]] | None
+) -> None:
+    config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "data"}}, **settings})
+    assert next_by_options(verb, options, config) == following

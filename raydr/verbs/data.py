@@ -13,7 +13,7 @@ from raydr.artefacts.run import Run, imported_run
 from raydr.component import build
 from raydr.config.files import is_data
 from raydr.config.first_config import first_config
-from raydr.config.run import NAME, RunConfig, check_name
+from raydr.config.run import NAME, RunConfig, check_name, is_ranker
 from raydr.console import say, warn
 from raydr.data.corpus import Corpus
 from raydr.data.inspection_report import InspectionReport
@@ -142,6 +142,8 @@ def import_run(
         )
     split = split or first_test_split(config)
     with open_session(config, again, dry_run) as session:
+        if is_ranker(system) or foreign.is_own(session.recipe.context, system):
+            raise ConfigError(f"the run has a model called {system!r}: use another name for the imported run")
         node = imported_run(file, split, system, config.data.skip_own_id)
         made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:

@@ -62,5 +62,9 @@ def test_names_and_files_that_cannot_be_are_refused(config: RunConfig, tmp_path:
     for name in ("bm25", "trained", "a/b", ""):
         with pytest.raises(ConfigError, match="is no valid name of an imported run"):
             raydr.import_run(config, "any.trec", system=name)
+    # Evaluations would take it for the cross-encoder.
+    for name in ("ranker", "ranker-bce"):
+        with pytest.raises(ConfigError, match=f"the run has a model called '{name}'"):
+            raydr.import_run(config, "any.trec", system=name)
     with pytest.raises(DataError, match="does not exist; expected lines"):
         raydr.import_run(config, str(tmp_path / "none.trec"), system="lucene")

@@ -89,8 +89,8 @@ def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list
     """Suggest training on what is kept, under a name of its own if the config does not name the judges.
 
     Returns:
-        None if no label changes, for another split than the training split, for pairs known to be clean, and for some
-        of the config's judges with others: no setting names these alone.
+        None if no label changes, no pair is left, the split is not trained on, the pairs are those known to be clean,
+        or some of the config's judges are mixed with others: no setting names these alone.
     """
     roles = [role.partition("/") for artifact in made for role in artifact.manifest.identity.inputs]
     rules, names = config.judge, {name for kind, _, name in roles if kind == "verdicts"}
@@ -99,8 +99,9 @@ def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list
     pairs = [info for info in infos if "judgments_after" in info]
     changed = any(info.get(action) for info in infos for action in ("drop", "down_weight", "relabel"))
     changed |= any(info["judgments_after"] < info["judgments_before"] for info in pairs)
+    emptied = any(not info["judgments_after"] for info in pairs)
     splits = {artifact.manifest.identity.config["split"] for artifact in made}
-    if not names or not changed or splits != {config.data.train_split}:
+    if not names or not changed or emptied or splits != {config.data.train_split}:
         return None
     options: list[str] = []
     if names.isdisjoint(own):
@@ -214,7 +215,10 @@ def _show_quick_answer(session: Session, target: Node) -> None:
 
 def next_after_audit(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str]:
     """Return the verb that acts on an audit, its options and its purpose."""
-    pairs = load_result(made[0]).pairs
+    result = load_result(made[0])
+    pairs = result.pairs
+    if result.split != result.train_split:
+        return "review", ["--split", result.split], "to look at some"
     if not pairs or pairs[0].reason:
         return "review", [], "to look at some"
     if not pairs[0].num_flagged:

@@ -147,9 +147,10 @@ def test_a_quick_answer_comes_first_and_stands_beside_the_better_one(config: Run
 
 
 def test_the_next_step_goes_by_what_the_audit_shows(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(config: RunConfig = config, **changes: Any) -> tuple[str, list[str], str]:
+    def step(config: RunConfig = config, split: str = "train", **changes: Any) -> tuple[str, list[str], str]:
         findings = SimpleNamespace(**{"reason": "", "num_flagged": 0, **changes})
-        monkeypatch.setattr(verb, "load_result", lambda _: SimpleNamespace(pairs=[findings]))
+        result = SimpleNamespace(pairs=[findings], split=split, train_split="train")
+        monkeypatch.setattr(verb, "load_result", lambda _: result)
         made: Any = [None]
         return verb.next_after_audit(made, config)
 
@@ -159,6 +160,8 @@ def test_the_next_step_goes_by_what_the_audit_shows(config: RunConfig, monkeypat
     assert step(robust, num_flagged=3) == ("evaluate", [], purpose)
     assert step() == ("train", [], "")
     assert step(reason="too close")[0] == "review"
+    # No training learns from the pairs of another split.
+    assert step(split="dev", num_flagged=3)[:2] == ("review", ["--split", "dev"])
 
 
 def test_the_truth_is_no_judge(config: RunConfig) -> None:
@@ -199,6 +202,7 @@ def test_the_step_after_judging_trains_on_what_these_judges_keep(
     config = RunConfig.parse(config.model_dump(mode="json") | {"judge": {"judges": judges}})
     assert _next_after_judging(config, asked, judgments_before=12, judgments_after=9) == options
     # Where nothing was dropped, or on a split that is not trained on, the same model would be trained again.
+    assert _next_after_judging(config, asked, judgments_before=9, judgments_after=0) is None
     assert _next_after_judging(config, asked, judgments_before=9, judgments_after=9) is None
     assert _next_after_judging(config, asked, split="dev", judgments_before=12, judgments_after=9) is None
 

@@ -138,11 +138,9 @@ def _report(totals: MiningCounts, settings: NegativesConfig, miner: str) -> None
     )
     if totals.queries_without_negatives:
         others = "mine others (negatives.miner)" if miner == SOURCE else "search deeper (search.top_k)"
+        lower = f"lower negatives.first_rank ({settings.first_rank}) or " if settings.first_rank > 1 else ""
         what = "negative that came with the data" if miner == SOURCE else "mined negative"
-        warn(
-            f"{totals.queries_without_negatives} of {totals.queries} queries have no {what}: "
-            f"lower negatives.first_rank ({settings.first_rank}) or {others}"
-        )
+        warn(f"{totals.queries_without_negatives} of {totals.queries} queries have no {what}: {lower}{others}")
 
 
 def _mine_part(

@@ -264,5 +264,5 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
         advice = ", or set the judge's keep_minimum" if judge.name == "sieve" else ""
         warn(
             f"{info['queries_empty']:,} of {info['queries']:,} queries have no negative left: training uses random "
-            f"passages for them. Mine deeper{advice}"
+            f"passages for them. Mine more candidates (negatives.depth, negatives.miner){advice}"
         )

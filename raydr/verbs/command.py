@@ -117,7 +117,7 @@ def suggest_next(
     verb: str, config: str, set_: list[str] | None, purpose: str = "", options: Sequence[str] = ()
 ) -> None:
     """Print the suggested next command and its purpose."""
-    command_line = shlex.join([config, *options, *set_options(set_ or [])])
+    command_line = shlex.join([config, *set_options(set_ or []), *options])
     say(f"next{', ' * bool(purpose)}{purpose}: {program('raydr')} {verb} {command_line}")
 
 

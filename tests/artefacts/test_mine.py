@@ -147,3 +147,14 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, data: tuple[Artifact, Arti
         mined(tmp_path / "none", data, None, "bm25")
     with pytest.raises(ConfigError, match="miner 'source' takes no run"):
         mined(tmp_path / "source", data, unknown, "source")
+
+
+@pytest.mark.parametrize("first_rank", [1, 2])
+def test_a_first_rank_that_can_be_no_lower_is_no_remedy(
+    tmp_path: Path, data: tuple[Artifact, Artifact], pool: Pool, capsys: pytest.CaptureFixture[str], first_rank: int
+) -> None:
+    mined(tmp_path / "mined", data, None, "source", pool=pool, first_rank=first_rank)
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert "have no negative that came with the data" in shown
+    assert ("lower negatives.first_rank (2) or mine others" in shown) == (first_rank == 2)
+    assert ("first_rank" in shown) == (first_rank == 2)

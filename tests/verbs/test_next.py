@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raydr.config.run import RunConfig
-from raydr.verbs.command import next_by_options
+from raydr.verbs.command import next_by_options, suggest_next
 
 HARD = {"negatives": {"miner": "bm25"}, "train": {"num_hard_negatives": 2}, "variants": {"mine": {"loss": "npc"}}}
 FROM_BM25 = ["--set", "negatives.miner=bm25", "--set", "train.num_hard_negatives=1"]
@@ -42,3 +42,9 @@ def test_the_next_verb_uses_what_was_made(
 ) -> None:
     config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "data"}}, **settings})
     assert next_by_options(verb, options, config) == following
+
+
+def test_a_suggested_setting_overrides_those_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    suggest_next("train", "my.yaml", ["negatives=null"], options=FROM_BM25)
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert shown.endswith(f"train my.yaml --set negatives=null {' '.join(FROM_BM25)}")

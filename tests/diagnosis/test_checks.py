@@ -196,6 +196,13 @@ def test_causes_stand_before_what_they_lead_to() -> None:
     assert diagnosis.faults[2].severity > diagnosis.faults[0].severity
 
 
+@pytest.mark.parametrize(("dev", "fewer"), [((0.5,), ""), ((0.4, 0.5), ""), ((0.5, 0.4), "train.num_epochs=1")])
+def test_fewer_epochs_are_a_remedy_where_an_earlier_epoch_was_best(dev: tuple[float, ...], fewer: str) -> None:
+    diagnosis = diagnose(replace(HEALTHY, **FAULTS["other queries than trained on"][1], dev=dev))
+    [advice] = [finding.advice for finding in diagnosis.faults if finding.check == "forgetting"]
+    assert ("num_epochs" in advice, fewer in advice) == (bool(fewer), True)
+
+
 def test_what_was_not_measured_is_said() -> None:
     diagnosis = diagnose(Evidence())
     assert diagnosis.findings == ()

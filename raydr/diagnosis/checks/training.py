@@ -89,13 +89,14 @@ class Forgetting(Check):
                 rank="cause",
             )
         curve = f"; dev by epoch {', '.join(f'{value:.3f}' for value in evidence.dev)}" if evidence.dev else ""
-        best = f"or train.num_epochs={int(np.argmax(evidence.dev)) + 1}, " if evidence.dev else ""
+        best = int(np.argmax(evidence.dev)) + 1 if evidence.dev else 0
+        fewer = f"or train.num_epochs={best}, " if best < len(evidence.dev) else ""
         return self.finding(
             max(0.0, -gain.high) / max(float(before.mean()), 1e-9),
             f"RR@10 of held-out queries {before.mean():.3f} -> {before.mean() + gain.mean:.3f} "
             f"({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
             f"train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}",
-            advice=f"{best}train.keep=best with a dev split, training pairs like the searched queries",
+            advice=f"{fewer}train.keep=best with a dev split, training pairs like the searched queries",
         )
 
 

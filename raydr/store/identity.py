@@ -46,13 +46,19 @@ def fingerprint_of(value: Any) -> str:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differing settings, a line each, by dotted keys."""
-    old, new = flatten(before), flatten(now)
-    absent = "(not there)"
+    """Return the differing settings, a line each, by dotted keys; identities leave out settings at their defaults.
+
+    >>> differences({"settings": {}}, {"settings": {"depth": 20}, "split": "dev"})
+    ['settings.depth was not set, is 20', "split was not set, is 'dev'"]
+    >>> differences({}, {"guide": {}})
+    ['guide was not set, is {}']
+    """
+    old, new = ({key: repr(value) for key, value in flatten(settings).items() if key} for settings in (before, now))
+    keys, absent = sorted(old.keys() | new.keys()), "not set"
+    # A section all at its defaults is an empty one.
+    keys = [key for key in keys if not any(other.startswith(f"{key}.") for other in keys)]
     return [
-        f"{key} was {old.get(key, absent)!r}, is {new.get(key, absent)!r}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key, absent) != new.get(key, absent)
+        f"{key} was {old.get(key, absent)}, is {new.get(key, absent)}" for key in keys if old.get(key) != new.get(key)
     ]
 
 

@@ -62,13 +62,16 @@ class PairShape:
     remark: str = ""
 
 
-def pair_shape(records: Sequence[Mapping[str, Any]], where: str, in_memory: bool = False) -> PairShape:
+def pair_shape(
+    records: Sequence[Mapping[str, Any]], where: str, in_memory: bool = False, others: Sequence[Mapping[str, Any]] = ()
+) -> PairShape:
     """Recognise the shape of some records of a file.
 
     Args:
         records: the first ones, not none.
         where: they were read, for messages.
         in_memory: whether they are an argument of a function, for which no config names the columns.
+        others: first records of the other splits, which may have further columns, and other labels.
 
     Raises:
         DataError: no column is a query's, or a positive's; names the columns and what to set.
@@ -107,9 +110,11 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str, in_memory: bool
         )
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
     # A column that some rows have otherwise is still that column: the reader names these rows.
-    some_text = [name for name in names if any(_is_text(record.get(name)) for record in records)]
-    some_list = [name for name in names if any(isinstance(record.get(name), list) for record in records)]
-    title = _first([name for name in some_text if name != query], _TITLE)
+    everything = [*records, *others]
+    names = list(dict.fromkeys(name for record in everything for name in record))
+    some_text = [name for name in names if any(_is_text(record.get(name)) for record in everything)]
+    some_list = [name for name in names if any(isinstance(record.get(name), list) for record in everything)]
+    title = _first([name for name in some_text if name not in (query, positive)], _TITLE)
     negatives = _numbered([name for name in names if name in some_text or name in some_list], _NEGATIVE)
     negative_ids = _numbered(names, _NEGATIVE_ID)
     columns: dict[str, Any] = {
@@ -125,7 +130,7 @@ def pair_shape(records: Sequence[Mapping[str, Any]], where: str, in_memory: bool
     }
     remark, label = guess, _first(names, _LABEL)
     if not negatives:
-        threshold, unread = _threshold(records, label, where)
+        threshold, unread = _threshold(everything, label, where)
         remark = unread or guess
         columns |= threshold
     elif label is not None:

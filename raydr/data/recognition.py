@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from raydr.data.inputs import absolute, exists, shown_files
@@ -104,6 +104,23 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
 
 def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str]) -> Recognised:
     path = f"{folder}/{files['train'][0]}"
+    records = _first_records(path)
+    if set(records[0]) >= DPR:
+        reader: dict[str, Any] = {"name": "dpr", "path": folder}
+        reader["biencoder"] = {split: names[0] for split, names in files.items()}
+        reader |= {"passages": passages[0]} if passages else {}
+        return Recognised(reader, "DPR's biencoder files", list(files), _num_queries(records, "question"))
+    others = {split: _first_records(f"{folder}/{names[0]}") for split, names in files.items() if split != "train"}
+    reader = {"name": "pairs", "path": folder, "files": dict(files)}
+
+    def everything() -> Iterator[Mapping[str, Any]]:
+        for name in chain.from_iterable(files.values()):
+            yield from (record for _, record in records_of(f"{folder}/{name}", BadRows(name)))
+
+    return _of_records(reader, list(files), {"train": records, **others}, path, everything)
+
+
+def _first_records(path: str) -> list[Mapping[str, Any]]:
     if format_of(path) not in FORMATS:
         raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]. {_KNOWN}")
     bad_rows = BadRows(path)
@@ -111,12 +128,7 @@ def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str])
     if not records:
         first = f": {bad_rows.kept[0]}" if bad_rows.kept else ""
         raise DataError(f"{path} holds no record{first}")
-    if set(records[0]) >= DPR:
-        reader: dict[str, Any] = {"name": "dpr", "path": folder}
-        reader["biencoder"] = {split: names[0] for split, names in files.items()}
-        reader |= {"passages": passages[0]} if passages else {}
-        return Recognised(reader, "DPR's biencoder files", list(files), _num_queries(records, "question"))
-    return _of_records({"name": "pairs", "path": folder, "files": dict(files)}, list(files), records, path)
+    return records
 
 
 def _saved(folder: str) -> Recognised:
@@ -126,18 +138,46 @@ def _saved(folder: str) -> Recognised:
     loaded = load_from_disk(folder)
     tables = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
     splits = {split_in(name) or name: name for name in tables}
-    records = list(islice(tables[splits.get("train", next(iter(tables)))], _LOOKED_AT))
-    return _of_records({"name": "huggingface", "path": folder, "splits": splits}, list(splits), records, folder)
+    heads = {
+        split: list(islice(tables[name], _LOOKED_AT))
+        for split, name in sorted(splits.items(), key=lambda item: item[0] != "train")
+    }
+    reader = {"name": "huggingface", "path": folder, "splits": splits}
+    return _of_records(reader, list(splits), heads, folder, lambda: chain.from_iterable(tables.values()))
 
 
 def _of_records(
-    reader: dict[str, Any], splits: list[str], records: Sequence[Mapping[str, Any]], where: str
+    reader: dict[str, Any],
+    splits: list[str],
+    heads: Mapping[str, Sequence[Mapping[str, Any]]],
+    where: str,
+    everything: Callable[[], Iterable[Mapping[str, Any]]],
 ) -> Recognised:
-    """Complete a reader's settings by the shape of the first records, of which a column may name the split."""
-    shape = pair_shape(records, where)
-    column = shape.settings.get("columns", {}).get("split")
+    """Complete a reader's settings by the shape of the first records, of which a column may name the split.
+
+    Args:
+        reader: settings so far.
+        splits: all splits.
+        heads: first records of each split, the one that decides first.
+        where: these were read.
+        everything: reads all records; only called where a column names the splits, since files are often sorted by it.
+
+    Raises:
+        DataError: some splits have judgments, and others have not: their pairs would be relevant without a word.
+    """
+    records, *others = heads.values()
+    shape = pair_shape(records, where, others=[record for head in others for record in head])
+    columns = shape.settings.get("columns", {})
+    column, label = columns.get("split"), columns.get("label")
+    judged = [split for split, head in heads.items() if any(label in record for record in head)]
+    if label and len(judged) < len(heads):
+        unjudged = next(split for split in heads if split not in judged)
+        raise DataError(
+            f"the pairs of split {judged[0]!r} have judgments in {label!r}, and those of {unjudged!r} have no such "
+            "column. Add it to them (1 where each pair is relevant), or remove it from the others"
+        )
     if column:
-        splits = sorted({record[column] for record in records if isinstance(record.get(column), str)})
+        splits = sorted({record[column] for record in everything() if isinstance(record.get(column), str)})
     return Recognised(reader | shape.settings, shape.what, splits, _num_queries(records, shape.query), shape.remark)
 
 

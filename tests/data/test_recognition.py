@@ -320,3 +320,45 @@ def test_labels_beside_negatives_are_remarked_on(tmp_path: Path, capsys: Any) ->
     assert first_config(str(lines(tmp_path / "pairs.jsonl", records)))
     output = " ".join(capsys.readouterr().err.split())
     assert "the column 'label' is not read beside negatives: each positive counts as relevant" in output
+
+
+def test_a_title_that_is_the_positive_is_no_title_of_it(tmp_path: Path) -> None:
+    """Passages would hold it twice."""
+    [passage] = [
+        row
+        for row in rows_of(recognise(str(table(tmp_path / "mine.csv", [["query", "title"], ["q", "a title"]]))))
+        if row.table == "passages"
+    ]
+    assert (passage.values["title"], passage.values["text"]) == ("", "a title")
+
+
+def test_splits_of_a_column_are_those_of_the_whole_file(tmp_path: Path) -> None:
+    rows = [[f"q{n}", f"p{n}", "train" if n < 1200 else "test"] for n in range(1300)]
+    path = table(tmp_path / "mine.csv", [["query", "positive", "split"], *rows])
+    assert recognise(str(path)).splits == ["test", "train"]
+
+
+def test_columns_that_only_another_split_has_are_read(tmp_path: Path) -> None:
+    lines(tmp_path / "train.jsonl", [{"query": q, "positive": p} for q, p, _ in PAIRS])
+    further = {"title": "t", "negatives": ["x", "y"], "answers": ["a"]}
+    lines(tmp_path / "test.jsonl", [{"query": q, "positive": [p], **further} for q, p, _ in PAIRS])
+    rows = rows_of(recognise(str(tmp_path)))
+    assert counted(rows) == {"queries": 10, "passages": 20, "qrels": 10, "negatives": 10}
+    assert {str(row.values["answers"]) for row in rows if row.table == "queries"} == {"None", "['a']"}
+
+
+@pytest.mark.parametrize("judged", ["train", "test"])
+def test_judgments_of_some_splits_alone_are_refused(judged: str, tmp_path: Path) -> None:
+    """Read as pairs without judgments, all of them were relevant; read as judged pairs, those of the others are bad."""
+    for split in ("train", "test"):
+        label = {"label": 0} if split == judged else {}
+        lines(tmp_path / f"{split}.jsonl", [{"query": q, "positive": p, **label} for q, p, _ in PAIRS])
+    other = {"train": "test", "test": "train"}[judged]
+    with pytest.raises(DataError, match=f"'{judged}' have judgments in 'label', and those of '{other}'"):
+        recognise(str(tmp_path))
+
+
+def test_the_threshold_of_labels_regards_all_splits(tmp_path: Path) -> None:
+    for split, labels in (("train", [0, 1]), ("test", [0.2, 0.9])):
+        lines(tmp_path / f"{split}.jsonl", [{"query": "q", "positive": f"p{x}", "label": x} for x in labels])
+    assert recognise(str(tmp_path)).reader["columns"]["relevant_from"] == 0.5

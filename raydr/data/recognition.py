@@ -82,8 +82,13 @@ def recognise(path: str) -> Recognised:
         return _saved(place)
     if "collection.tsv" in plain:
         splits = _matching(plain, r"queries\.([^/]+)\.tsv")
-        reader = {"name": "msmarco", "path": place, "splits": splits}
-        return Recognised(reader, "MS MARCO's files", splits, _num_listed(place, names, "qrels.train.tsv"))
+        # Files triples.train.small.tsv and the like hold texts in place of ids.
+        triples = {
+            split: f"triples.{split}.tsv" for split in _matching(plain, r"triples\.([^/]+)\.tsv") if split in splits
+        }
+        reader = {"name": "msmarco", "path": place, "splits": splits} | ({"triples": triples} if triples else {})
+        what = "MS MARCO's files" + (f", triples of ids for {', '.join(triples)}" if triples else "")
+        return Recognised(reader, what, splits, _num_listed(place, names, "qrels.train.tsv"))
     return _folder(place, names)
 
 
@@ -107,7 +112,14 @@ def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str])
     records = _first_records(path)
     if set(records[0]) >= DPR:
         reader: dict[str, Any] = {"name": "dpr", "path": folder}
-        reader["biencoder"] = {split: names[0] for split, names in files.items()}
+        if several := next((names for names in files.values() if len(names) > 1), []):
+            raise DataError(
+                f"{folder} has several files of DPR for one split: {', '.join(several)}. Join them "
+                "(jq -s add a.json b.json), or write a config with reader: {name: dpr, biencoder: {SPLIT: FILE}}"
+            )
+        for split, [name] in files.items():
+            kind = "retriever" if format_of(name) in ("csv", "tsv") else "biencoder"
+            reader.setdefault(kind, {})[split] = name
         reader |= {"passages": passages[0]} if passages else {}
         return Recognised(reader, "DPR's biencoder files", list(files), _num_queries(records, "question"))
     others = {split: _first_records(f"{folder}/{names[0]}") for split, names in files.items() if split != "train"}

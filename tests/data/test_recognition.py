@@ -362,3 +362,25 @@ def test_the_threshold_of_labels_regards_all_splits(tmp_path: Path) -> None:
     for split, labels in (("train", [0, 1]), ("test", [0.2, 0.9])):
         lines(tmp_path / f"{split}.jsonl", [{"query": "q", "positive": f"p{x}", "label": x} for x in labels])
     assert recognise(str(tmp_path)).reader["columns"]["relevant_from"] == 0.5
+
+
+def test_triples_of_ids_beside_a_collection_are_read(tmp_path: Path) -> None:
+    (tmp_path / "collection.tsv").write_text("1\tpassage\n2\tother\n")
+    (tmp_path / "queries.train.tsv").write_text("q\tquery\n")
+    (tmp_path / "qrels.train.tsv").write_text("q\t0\t1\t1\n")
+    (tmp_path / "triples.train.tsv").write_text("q\t1\t2\n")
+    (tmp_path / "triples.train.small.tsv").write_text("query\tpassage\tother\n")
+    recognised = recognise(str(tmp_path))
+    assert recognised.what == "MS MARCO's files, triples of ids for train"
+    assert counted(rows_of(recognised)) == {"passages": 2, "queries": 1, "qrels": 1, "negatives": 1}
+
+
+def test_no_file_of_dpr_is_left_out(tmp_path: Path) -> None:
+    context = {"passage_id": "1", "title": "of it", "text": "passage"}
+    record = {"question": "q", "answers": [], "positive_ctxs": [context], "hard_negative_ctxs": []}
+    (tmp_path / "train-0.json").write_text(json.dumps([record]))
+    (tmp_path / "test.qa.csv").write_text("question\t['answer']\n")
+    assert counted(rows_of(recognise(str(tmp_path)))) == {"passages": 1, "queries": 2, "qrels": 1}
+    (tmp_path / "train-1.json").write_text(json.dumps([record]))
+    with pytest.raises(DataError, match=r"several files of DPR for one split: train-0.json, train-1.json. Join them"):
+        recognise(str(tmp_path))

@@ -7,7 +7,8 @@ Artefact ``dataset``::
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
     absent/SPLIT/part-*.arrow     judgments of passages that are not in the corpus
     negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
-    dropped/SPLIT/part-*.arrow    negatives(...): the pairs that judges have dropped, which are no negatives either
+    dropped/SPLIT/part-*.arrow    negatives(...): pairs that are no negatives either: dropped by judges, a query's own
+                                  passage, or a positive of the same text under another query id
     trusted/SPLIT/part-*.arrow    the judgments that people have confirmed
 
 Artefact ``negatives`` (mined or judged) has the folder ``negatives`` alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,8 @@ _PART_ROWS = 100_000
 _OWN_TEXTS = 1_000
 #: Who says that a query's own passage is no negative of it.
 OWN_ID = "own id"
+#: Who says that a positive of the same query under another id is no negative of it.
+SAME_QUERY = "same query"
 _Table = TableName | Literal["dropped", "absent"]
 #: Rows of the table queries, by id.
 _Queries = Mapping[str, Mapping[str, Any]]
@@ -80,8 +82,8 @@ def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSpl
     - two judgments of a pair that differ.
 
     Identical judgments and negatives are merged and counted. A passage that is judged not relevant is a negative of
-    its query too. Judgments of passages that a search cannot find are written to a table of their own: they count in
-    measures, and training leaves them out.
+    its query too. A positive of the same query under another id is never one. Judgments of passages that a search
+    cannot find are written to a table of their own: they count in measures, and training leaves them out.
     """
     return _Finisher(plan, folder, corpus).run()
 
@@ -98,6 +100,7 @@ class _Finisher:
         self.bad = Quarantine()
         #: Judgments of passages as not relevant.
         self.not_relevant: list[dict[str, Any]] = []
+        self.positives: defaultdict[str, set[str]] = defaultdict(set)
 
     def run(self) -> FinishedSplit:
         queries = self._read_queries()
@@ -114,6 +117,7 @@ class _Finisher:
         judged = self._judge(queries, chosen)
         self.counts["queries_without_positive"] = len(chosen - judged)
         self._own_passages([row for row in kept if row["query_id"] in judged])
+        self._same_queries(kept)
         self._negatives(queries, chosen)
         write_bad_rows(self.folder, f"split-{self.plan.split}", self.bad.files.values())
         examples = [(queries[query_id]["text"], text) for query_id, text in list(leaked.items())[:3]]
@@ -167,9 +171,12 @@ class _Finisher:
         self._write("qrels", rows)
         self._write("absent", absent)
         self.not_relevant = [row for row in rows if row["relevance"] <= 0]
+        for row in rows:
+            if row["relevance"] > 0:
+                self.positives[row["query_id"]].add(row["passage_id"])
         self.counts["absent"] = len(absent)
         self.counts |= {"judgments": len(rows), "positives": sum(row["relevance"] > 0 for row in rows)}
-        return {row["query_id"] for row in rows if row["relevance"] > 0}
+        return set(self.positives)
 
     def _own_passages(self, queries: Sequence[Mapping[str, Any]]) -> None:
         """Write which passages have a query's id; or count, among the first queries, those that are the passage."""
@@ -186,6 +193,22 @@ class _Finisher:
         # Numbers as ids are often the same, and of different texts.
         texts = self.corpus.texts(rows[own]).texts
         self.counts["own_passages"] = sum(queries[at]["text"] == text for at, text in zip(own, texts, strict=True))
+
+    def _same_queries(self, queries: Sequence[Mapping[str, Any]]) -> None:
+        """Write the positives of queries with one text under several ids: no negatives of any of them."""
+        by_text: defaultdict[str, list[str]] = defaultdict(list)
+        for query in queries:
+            by_text[" ".join(query["text"].lower().split())].append(query["query_id"])
+        rows: list[dict[str, Any]] = []
+        for ids in by_text.values():
+            positives = sorted(set().union(*(self.positives.get(query_id, ()) for query_id in ids)))
+            for query_id in ids if len(ids) > 1 else ():
+                others = [passage_id for passage_id in positives if passage_id not in self.positives.get(query_id, ())]
+                rows += ({"query_id": query_id, "passage_id": other, "miner": SAME_QUERY} for other in others)
+                if len(rows) >= _PART_ROWS:
+                    self._write("dropped", rows)
+                    rows = []
+        self._write("dropped", rows)
 
     def _negatives(self, known: _Queries, chosen: set[str]) -> None:
         """Write the negatives, part by part: of a triples file there may be hundreds of millions."""

@@ -13,6 +13,7 @@ import pytest
 
 from raydr.artefacts.dataset import finish_corpus
 from raydr.data.corpus import Corpus
+from raydr.data.examples import load_examples
 from raydr.data.lookup import Unfinished
 from raydr.data.readers.base import Reader, Row, Source
 from raydr.data.rows import BadRows
@@ -274,6 +275,29 @@ def test_what_is_judged_not_relevant_is_a_negative_too(tmp_path: Path) -> None:
     assert [(row["query_id"], row["passage_id"], row["rank"]) for row in rows] == expected
     assert {row["miner"] for row in rows} == {"source:hard"}
     assert (check.counts["negatives"], check.counts["judgments"], check.num_bad) == (4, 4, 0)
+
+
+@pytest.mark.invariant
+def test_a_positive_of_the_same_query_under_another_id_is_no_negative(tmp_path: Path) -> None:
+    """Files with an id for each row repeat a query, with another positive each time."""
+    ROWS["/in/a"] = [
+        *(passage(at, f"p{at}", f"text {at}") for at in range(1, 5)),
+        query(5, "q", "who  is"), query(6, "r", "Who is"), query(7, "s", "other"),
+        judged(8, "q", "p1"), judged(9, "r", "p2"), judged(10, "s", "p3"), negative(11, "q", "p2"),
+    ]  # fmt: skip
+    prepared = Prepared(tmp_path, ListReader(name="list"))
+    prepared.finish()
+    parts = prepared.split().parts
+    tables = {
+        table: pa.concat_tables(read_arrow(prepared.dataset.localize(name)) for name in parts if name.startswith(table))
+        for table in ("queries", "qrels", "negatives", "dropped")
+    }
+    pairs = [(row["query_id"], row["passage_id"]) for row in tables["dropped"].to_pylist()]
+    assert pairs == [("q", "p2"), ("r", "p1")]
+    negatives = pa.concat_tables([tables["negatives"], tables["dropped"]])
+    examples = load_examples(tables["queries"], tables["qrels"], negatives, Corpus.open(prepared.corpus))
+    assert not len(examples.negatives.values)
+    assert [len(examples.forbidden[at]) for at in range(3)] == [2, 2, 1]
 
 
 def test_a_subset_keeps_the_judgments_of_its_queries_alone(tmp_path: Path) -> None:

@@ -159,6 +159,41 @@ def test_beir(exported: Exported) -> None:
     assert counts["negatives"] == 4
 
 
+def test_an_export_to_beir_is_read_again_with_its_negatives(exported: Exported, tmp_path: Path) -> None:
+    own, counts = write_all(build(Writer, "beir"), Exported(exported.corpus, exported.dataset, None))
+    assert "q2" not in own["negatives/train.tsv"]
+    assert counts[f"{LEFT_OUT}negatives of queries without a judgment"] == 1
+    texts, _ = write_all(build(Writer, "beir"), exported)
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    reader = build(Reader, recognise(str(tmp_path)).reader)
+    rows = []
+    for source in reader.sources():
+        bad = BadRows(source.path)
+        rows += [row.values for row in reader.read(source, bad) if row.table == "negatives"]
+        assert not bad.count
+    columns = ("query_id", "passage_id", "miner", "rank", "score")
+    expected = [
+        (question.query_id, negative.passage_id, negative.miner, rank, negative.score)
+        for question in exported.questions("train")
+        for rank, negative in enumerate(question.negatives, start=1)
+    ]
+    assert [tuple(row[column] for column in columns) for row in rows] == expected
+
+
+def test_positives_without_a_row_are_counted(tmp_path: Path) -> None:
+    """A row of triplets needs a negative, and there may be fewer of them than positives."""
+    passages = [{"passage_id": passage_id, "title": "", "text": passage_id} for passage_id in "abcn"]
+    corpus = make_corpus(tmp_path / "corpus", passages)
+    tables = {"queries": {"train": [{"query_id": "q", "text": "first", "answers": None}]},
+              "qrels": {"train": [{"query_id": "q", "passage_id": passage_id, "relevance": 1} for passage_id in "abc"]},
+              "negatives": {"train": [negative("q", "n", 1)]}}  # fmt: skip
+    data = make_dataset(tmp_path / "dataset", corpus, tables)
+    _, counts = write_all(build(Writer, "sentence-transformers"), Exported(corpus, data, None))
+    assert (counts["rows"], counts[f"{LEFT_OUT}positives"]) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

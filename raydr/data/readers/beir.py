@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Literal
 
-from raydr.data.inputs import absolute, find_input, join, shown_files
-from raydr.data.lines import read_json_lines, read_lines, wrong_count
-from raydr.data.readers.base import Reader, Row, Source, read_rows
+from raydr.data.inputs import absolute, exists, find_input, join, shown_files
+from raydr.data.lines import read_json_lines, read_lines, read_tsv, wrong_count
+from raydr.data.readers.base import HARD_MINER, Reader, Row, Source, read_rows
 from raydr.data.rows import (
     BadRows,
     RowError,
@@ -15,6 +16,7 @@ from raydr.data.rows import (
     columns_of,
     id_field,
     id_of,
+    number_of,
     passage_field,
     relevance_of,
     text_field,
@@ -23,6 +25,7 @@ from raydr.errors import DataError
 from raydr.store import Folder
 
 _QRELS = ("query-id", "corpus-id", "score")
+_NEGATIVES = (*_QRELS, "miner")
 _TREC = ("query-id", "iteration", "corpus-id", "score")
 
 
@@ -33,7 +36,8 @@ class BeirReader(Reader):
     and may have answer strings in ``metadata.answers``; ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
     or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance). A query belongs to the
     splits whose qrels name it; one that none names is counted and left out. A passage with a score of 0 or less is
-    judged not relevant, and is a negative of its query.
+    judged not relevant, and is a negative of its query. ``negatives/SPLIT.tsv`` of ``raydr export`` (query-id,
+    corpus-id, score, miner; best first) has further negatives.
     """
 
     identifying: ClassVar[frozenset[str]] = frozenset({"name"})
@@ -67,6 +71,7 @@ class BeirReader(Reader):
             Source(find_input(self.path, self.corpus, "passages"), "corpus", tables=("passages",), divided="lines"),
             Source(queries, "queries", tables=("queries",), also=needs),
             *(Source(path, "qrels", split, tables=("qrels",)) for split, path in qrels.items()),
+            *(Source(path, "negatives", split, tables=("negatives",)) for split, path in self._negatives_paths(qrels)),
         ]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
@@ -74,6 +79,8 @@ class BeirReader(Reader):
             return read_rows(read_json_lines(source.path, bad_rows, source.lines), bad_rows, _passage)
         if source.role == "qrels":
             return _read_qrels(source.path, source.split, bad_rows)
+        if source.role == "negatives":
+            return _read_negatives(source.path, source.split, bad_rows)
         return self._read_queries(source, bad_rows)
 
     def _qrels_paths(self) -> dict[str, str]:
@@ -89,6 +96,10 @@ class BeirReader(Reader):
         # Of a file and its compressed copy the file counts, as everywhere.
         names.sort(key=lambda name: not name.endswith(".gz"))
         return {name.removesuffix(".gz").removesuffix(".tsv"): join(folder.url, name) for name in names}
+
+    def _negatives_paths(self, splits: Iterable[str]) -> list[tuple[str, str]]:
+        paths = [(split, join(self.path, f"negatives/{split}.tsv")) for split in splits]
+        return [(split, path) for split, path in paths if exists(path)]
 
     def _read_queries(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         splits_of: dict[str, dict[str, None]] = {}
@@ -139,3 +150,17 @@ def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
         yield Row.judgment(split, query_id, passage_id, line, relevance_of(fields[2]))
 
     return read_rows(read_lines(path, bad_rows), bad_rows, judgment)
+
+
+def _read_negatives(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
+    ranks: Counter[str] = Counter()
+
+    def negative(fields: list[str], line: int) -> Iterator[Row]:
+        query_id, passage_id, score, miner = fields
+        ranks[query_id] += 1
+        row = Row.negative(split, id_of(query_id, "query-id"), id_of(passage_id, "corpus-id"), line, ranks[query_id])
+        row.values["miner"] = miner or HARD_MINER
+        row.values["score"] = number_of(score, "score") if score else None
+        yield row
+
+    return read_rows(read_tsv(path, _NEGATIVES, bad_rows), bad_rows, negative)

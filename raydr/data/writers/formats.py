@@ -29,7 +29,8 @@ class BeirWriter(Writer):
     """A BEIR data set, answers in ``metadata.answers``.
 
     BEIR has no place for hard negatives: ``negatives/SPLIT.tsv`` (query-id, corpus-id, score, miner; best first) is an
-    addition that BEIR's own loader does not look at. Queries without a judgment belong to no split there.
+    addition that the reader ``beir`` reads, and BEIR's own loader does not. Queries without a judgment belong to no
+    split there.
     """
 
     name: Literal["beir"] = "beir"
@@ -59,6 +60,9 @@ class BeirWriter(Writer):
         else:
             out.write("query-id\tcorpus-id\tscore\tminer\n")
             for question in exported.questions(file.split):
+                if not question.judgments:
+                    counts[LEFT_OUT + "negatives of queries without a judgment"] += len(question.negatives)
+                    continue
                 for negative in question.negatives:
                     score = "" if negative.score is None else repr(negative.score)
                     out.write(
@@ -174,12 +178,14 @@ class SentenceTransformersWriter(Writer):
         for question in exported.questions(file.split):
             ids = [*question.judgments, *(negative.passage_id for negative in question.negatives)]
             passages = exported.corpus.texts(exported.corpus.rows_of(ids))
-            texts = map(with_title, passages.titles, passages.texts)
-            rows = list(rows_of(question, dict(zip(ids, texts, strict=True))))
+            texts_of = dict(zip(ids, map(with_title, passages.titles, passages.texts), strict=True))
+            rows = list(rows_of(question, texts_of))
             for row in rows:
                 out.write(json.dumps({"anchor": question.text, **row}, ensure_ascii=False) + "\n")
             counts["rows"] += len(rows)
             counts[LEFT_OUT + "queries without enough positives or negatives"] += not rows
+            written = {row.get("positive", row.get("passage")) for row in rows}
+            counts[LEFT_OUT + "positives"] += sum(texts_of[positive] not in written for positive in question.positives)
 
     def _lists(self, question: Question, texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         negatives = [texts[negative.passage_id] for negative in question.negatives[: self.num_negatives]]

@@ -105,6 +105,7 @@ class Recipe:
         needs_no_training = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
         if needs_no_training or foreign.is_embedder(self.context, system):
             return self.search(split, system)
+        foreign.require_split(self.context, split, system)
         return search.of_model(self.context, self.base_model(system), system, split)
 
     def verdicts(self, judge: Judge, split: str, miner: str = "", model: str = "", label: str = "") -> Node:
@@ -304,6 +305,7 @@ class Recipe:
             return self.named(name, foreign.search(self.context, self.index(system), system, split, scope))
         if scope is None and foreign.is_run(self.context, split, system):
             return foreign.run_of(self.context, split, system)
+        foreign.require_split(self.context, split, system)
         self.index(system)
         self.queries(split, system)
         return self.named(name, search.of_model(self.context, self.model(system), system, split, scope=scope))

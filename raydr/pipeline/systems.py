@@ -51,6 +51,22 @@ def run_of(context: Context, split: str, system: str) -> Node:
     return node
 
 
+def require_split(context: Context, split: str, system: str) -> None:
+    """Refuse a system that exists only as runs over other splits.
+
+    Raises:
+        ArtifactError: names these splits, and the verb that imports a run.
+    """
+    if is_own(context, system):
+        return
+    runs = [name.split("/") for name in context.facts.places.names("runs")]
+    if others := [over for _, over, named in runs if named == system]:
+        raise ArtifactError(
+            f"{system} has runs over {', '.join(others)}, and none over split {split!r}: raydr import-run CONFIG FILE "
+            f"--system {system} --split {split}"
+        )
+
+
 def with_dev_run(context: Context, system: str) -> str:
     """Return the miner; check that an imported miner also has a run over the dev split.
 

@@ -250,7 +250,10 @@ def export(
     data = _open(places, dataset or own, "dataset")
     mined = _open(places, negatives, "negatives") if negatives else None
     options = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
-    writer = build(Writer, {"name": format, **{key: value for key, value in options.items() if value is not None}})
+    options = {key: value for key, value in options.items() if value is not None}
+    if unfit := sorted(options.keys() - Writer.choices()[format].model_fields.keys()):
+        raise ConfigError(f"export --format {format} does not take --{unfit[0].replace('_', '-')}: leave it out")
+    writer = build(Writer, {"name": format, **options})
     inputs = {"corpus": corpus.fingerprint, "dataset": data.fingerprint}
     inputs |= {"negatives": mined.fingerprint} if mined is not None else {}
     identity = Identity(kind="export", config=writer.model_dump(mode="json"), inputs=inputs)

@@ -95,6 +95,8 @@ def test_what_was_exported_is_known_and_replaced_only_when_asked(
         raydr.export(config, str(tmp_path / "other"), model="nope")
     with pytest.raises(ConfigError, match="options of data sets"):
         raydr.export(config, str(tmp_path / "other"), model="trained", shape="lists")
+    with pytest.raises(ConfigError, match="export --format beir does not take --fold-whitespace"):
+        raydr.export(config, str(tmp_path / "other"), fold_whitespace=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "README.md").write_text("own words")
     with pytest.raises(ArtifactError, match="holds files that raydr did not write"):

@@ -11,7 +11,7 @@ from small_runs import small_run
 import raydr
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset, read_split
-from raydr.errors import ConfigError, DataError
+from raydr.errors import ArtifactError, ConfigError, DataError
 
 
 @pytest.fixture
@@ -56,6 +56,15 @@ def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Pat
     output = " ".join(capsys.readouterr().err.split())
     assert "1 of the first 2 passages of the run are not in the corpus" in output
     assert "first: 'lucene-7'" in output
+
+
+def test_a_run_over_another_split_is_named_and_its_import_advised(config: RunConfig, tmp_path: Path) -> None:
+    (tmp_path / "a.trec").write_text("q50 Q0 p050 1 2.5 x\n")
+    raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene", split="test")
+    with pytest.raises(ArtifactError, match="runs over test, and none over split 'train': raydr import-run"):
+        raydr.mine(config, miner="lucene")
+    with pytest.raises(ArtifactError, match="runs over test, and none over split 'dev': raydr import-run"):
+        raydr.evaluate(config, system=["lucene"], split="dev")
 
 
 def test_names_and_files_that_cannot_be_are_refused(config: RunConfig, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ Pairs: TypeAlias = "PairTable | Mapping[str, PairTable] | str | Path"
 #: Columns of rows without names.
 _COLUMNS = ("query", "positive", "negative")
 #: Records by which the columns are recognised, as in files.
-_LOOKED_AT = 1000
+LOOKED_AT = 1000
 _DIGEST_BYTES = 8
 
 
@@ -122,7 +122,7 @@ def pair_table(pairs: PairTable, where: str) -> pa.Table:
     table = _as_table(pairs, where)
     if not table.num_rows:
         raise DataError(f"{where} has no rows: give at least some (query, passage) pairs")
-    shape = pair_shape(table.slice(0, _LOOKED_AT).to_pylist(), where, in_memory=True)
+    shape = pair_shape(table.slice(0, LOOKED_AT).to_pylist(), where, in_memory=True)
     columns = shape.settings.get("columns", {})
     for name in map(columns.get, ("query", "positive", "split")):
         if name is not None:

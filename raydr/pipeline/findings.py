@@ -16,7 +16,7 @@ from raydr.data import Corpus, Dataset
 from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
-from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
+from raydr.data.pairs_in_memory import LOOKED_AT, ArrowFormat, PairTable, pair_table
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.noise.margins import compared_with_random
@@ -108,9 +108,9 @@ class Noise:
             pairs: rows with texts as passed to :func:`raydr.find_noise`.
 
         Raises:
-            DataError: a row or column is invalid.
+            DataError: a row or column is invalid, or no row has a judged pair.
         """
-        records, layout, columns = _read(pairs)
+        records, layout, columns = self._read_judged(pairs)
         flagged = {ids for ids, is_flagged in zip(self.pair_ids, self.table["flagged"], strict=True) if is_flagged}
         kept: list[tuple[int, dict[str, Any]]] = []
         for at, record in enumerate(records):
@@ -127,6 +127,16 @@ class Noise:
             return pd.DataFrame([left for _, left in kept], index=rows.index) if cut else rows
         return [pairs[at] if left == records[at] else left for at, left in kept]
 
+    def _read_judged(self, pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
+        """Return records and their shape; refuse rows of which none was judged, as other columns of ids make them."""
+        records, layout, columns = _read(pairs)
+        judged = set(self.pair_ids)
+        if judged and not any(ids in judged for record in records for ids in pair_ids(record, layout, columns)):
+            raise DataError(
+                "none of these pairs was judged: give the rows that find_noise was called with, with the same columns"
+            )
+        return records, layout, columns
+
     def trust_of(self, pairs: PairTable, weights: Literal["flags", "posterior"] = "flags") -> list[float]:
         """Return ŷ of each row, as the loss ``npc`` reads it; 1 for a row that was not judged.
 
@@ -135,11 +145,11 @@ class Noise:
             weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: P(right).
 
         Raises:
-            DataError: a row or column is invalid, or a row has several positives.
+            DataError: a row or column is invalid, a row has several positives, or no row has a judged pair.
         """
         wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
         trust = {ids: 1.0 - float(value) for ids, value in zip(self.pair_ids, wrong, strict=True)}
-        records, layout, columns = _read(pairs)
+        records, layout, columns = self._read_judged(pairs)
         values = []
         for at, record in enumerate(records):
             ids = pair_ids(record, layout, columns)
@@ -199,7 +209,8 @@ class FalseNegatives:
 def _read(pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
     """Return pairs as records, with their layout and columns."""
     records = pair_table(pairs, "pairs").to_pylist()
-    settings = pair_shape(records, "pairs").settings
+    # As many records decide as when they were judged.
+    settings = pair_shape(records[:LOOKED_AT], "pairs").settings
     return records, settings.get("layout", "columns"), PairColumns.model_validate(settings.get("columns", {}))
 
 

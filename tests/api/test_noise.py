@@ -21,6 +21,9 @@ from raydr.artefacts.places import Places
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset as StoredDataset
 from raydr.data.dataset import query_texts
+from raydr.data.pairs import PairColumns, pair_ids
+from raydr.data.pairs_in_memory import place_pairs
+from raydr.data.recognition import recognise
 from raydr.errors import ArtifactError, ConfigError, DataError
 
 
@@ -113,6 +116,23 @@ def test_flagged_pairs_leave_whatever_they_are_held_in(noise: raydr.Noise) -> No
     kept = flagged.drop_from(dataset)
     assert isinstance(kept, Dataset)
     assert list(zip(kept["anchor"], kept["positive"], strict=True)) == without
+
+
+def test_rows_with_other_ids_than_those_judged_are_refused(noise: raydr.Noise) -> None:
+    """No flag would fit, and each pair would stay."""
+    rows = [{"qid": f"q{at}", "query": query, "passage": text} for at, (query, text) in enumerate(make_pairs())]
+    for use in (noise.drop_from, noise.trust_of):
+        with pytest.raises(DataError, match="none of these pairs was judged: give the rows"):
+            use(rows)
+
+
+def test_many_rows_are_read_as_when_they_were_judged(noise: raydr.Noise, tmp_path: Path) -> None:
+    """Only after many rows does a query come again under another id."""
+    rows = [{"id": f"r{at}", "query": f"query {at % 1001}", "passage": f"text {at}"} for at in range(1100)]
+    columns = recognise(place_pairs(rows, str(tmp_path))).reader["columns"]
+    assert columns["query_id"] == "id"
+    judged = replace(noise, pair_ids=[pair_ids(row, "columns", PairColumns(**columns))[0] for row in rows[:60]])
+    assert len(replace(judged, table=noise.table.assign(flagged=True)).drop_from(rows)) == 1040
 
 
 def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) -> None:

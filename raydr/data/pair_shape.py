@@ -164,7 +164,11 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: s
         return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
     relevant_from = 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2
-    return {"label": label, "relevant_from": relevant_from}, ""
+    none = (
+        f"{where}: pairs are relevant from {label} {relevant_from:g} on, and no label of the first pairs is above "
+        f"{max(values):g}: set data.reader.columns.relevant_from"
+    )
+    return {"label": label, "relevant_from": relevant_from}, none if max(values) < relevant_from else ""
 
 
 def _description(columns: Mapping[str, Any], has_lists: bool) -> str:

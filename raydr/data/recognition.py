@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -155,7 +155,14 @@ def _saved(folder: str) -> Recognised:
         for split, name in sorted(splits.items(), key=lambda item: item[0] != "train")
     }
     reader = {"name": "huggingface", "path": folder, "splits": splits}
-    return _of_records(reader, list(splits), heads, folder, lambda: chain.from_iterable(tables.values()))
+    recognised = _of_records(reader, list(splits), heads, folder, lambda: chain.from_iterable(tables.values()))
+    label = recognised.reader.get("columns", {}).get("label")
+    # Which number is the relevant class differs between data sets.
+    names = next((getattr(table.features.get(label), "names", None) for table in tables.values()), None)
+    if not names:
+        return recognised
+    shown = ", ".join(f"{at} {name!r}" for at, name in enumerate(names[:10]))
+    return replace(recognised, what=f"{recognised.what} ({shown})")
 
 
 def _of_records(
@@ -182,8 +189,8 @@ def _of_records(
     columns = shape.settings.get("columns", {})
     column, label = columns.get("split"), columns.get("label")
     judged = [split for split, head in heads.items() if any(label in record for record in head)]
-    if label and len(judged) < len(heads):
-        unjudged = next(split for split in heads if split not in judged)
+    unjudged = next((split for split, head in heads.items() if head and split not in judged), "")
+    if label and unjudged:
         raise DataError(
             f"the pairs of split {judged[0]!r} have judgments in {label!r}, and those of {unjudged!r} have no such "
             "column. Add it to them (1 where each pair is relevant), or remove it from the others"

@@ -32,6 +32,8 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
     from scipy.sparse.csgraph import connected_components
 
     num_queries, num_passages = int(query_N.max(initial=-1)) + 1, int(passage_N.max(initial=-1)) + 1
+    if not num_queries:
+        raise DataError("no query has a positive passage (relevance > 0): there is no pair to judge")
     if num_queries < num_folds:
         raise DataError(f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: set fewer folds")
     edges = (np.ones(len(query_N), np.int8), (query_N, num_queries + passage_N))

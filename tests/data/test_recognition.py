@@ -384,3 +384,21 @@ def test_no_file_of_dpr_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "train-1.json").write_text(json.dumps([record]))
     with pytest.raises(DataError, match=r"several files of DPR for one split: train-0.json, train-1.json. Join them"):
         recognise(str(tmp_path))
+
+
+def test_labels_that_are_all_below_the_threshold_are_remarked_on(tmp_path: Path) -> None:
+    path = lines(tmp_path / "mine.jsonl", [{"query": q, "positive": p, "score": 0.3} for q, p, _ in PAIRS])
+    assert recognise(str(path)).remark.endswith(
+        "pairs are relevant from score 0.5 on, and no label of the first pairs is above 0.3: set "
+        "data.reader.columns.relevant_from"
+    )
+
+
+def test_names_of_class_labels_are_said(tmp_path: Path) -> None:
+    """Of some data sets 0 is what fits."""
+    datasets = pytest.importorskip("datasets")
+    kinds = datasets.ClassLabel(names=["entailment", "not_entailment"])
+    features = {"question": datasets.Value("string"), "sentence": datasets.Value("string"), "label": kinds}
+    rows = [{"question": q, "sentence": p, "label": 0} for q, p, _ in PAIRS]
+    datasets.Dataset.from_list(rows, features=datasets.Features(features)).save_to_disk(tmp_path / "saved")
+    assert "relevant from 1 (0 'entailment', 1 'not_entailment')" in recognise(str(tmp_path / "saved")).what

@@ -29,7 +29,7 @@ from raydr.artefacts.dataset import declare_data
 from raydr.artefacts.run import Run
 from raydr.console import show_summary, warn
 from raydr.data import Corpus, Dataset
-from raydr.data.dataset import known_false_negatives, positives_of
+from raydr.data.dataset import known_false_negatives, never_negatives_of, positives_of
 from raydr.data.parts import Scope, within
 from raydr.data.tables import RANDOM_MINER, of_queries, read_arrow, to_table
 from raydr.distributed.parts import make_parts, total_counts, write_table
@@ -163,7 +163,7 @@ def _mine_part(
         table = _run_candidates(run, source, data, split, proposed_by)
     for at, query_id in enumerate(table["query_id"].to_pylist()):
         rows_of[query_id].append(at)
-    positives = positives_of(data, split, list(rows_of))
+    positives, never = (of(data, split, list(rows_of)) for of in (positives_of, never_negatives_of))
     passage_ids, scores = table["passage_id"].to_pylist(), table["score"].to_pylist()
     passage_rows = corpus.rows_of(passage_ids)
     hashes, partitions = corpus.content_hashes(passage_rows), corpus.partitions(passage_rows)
@@ -172,13 +172,13 @@ def _mine_part(
     kept_rows: list[int] = []
     positive_scores: list[float | None] = []
     for query_id, rows in rows_of.items():
-        known = positives.get(query_id, [])
+        known, barred = positives.get(query_id, []), never.get(query_id, [])
         wanted = within(scope, own.get(query_id, ""), of_split)
         elsewhere = np.zeros(len(rows), dtype=bool)
         if wanted is not None:
             elsewhere = ~np.isin(partitions[rows], list(wanted))
         kept = keep_negatives(
-            [passage_ids[at] for at in rows], hashes[rows], set(known), corpus.content_hashes(corpus.rows_of(known)),
+            [passage_ids[at] for at in rows], hashes[rows], set(barred), corpus.content_hashes(corpus.rows_of(barred)),
             elsewhere, settings.first_rank, settings.depth,
         )  # fmt: skip
         counts.count(kept, settings.depth)

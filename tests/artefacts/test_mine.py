@@ -158,3 +158,20 @@ def test_a_first_rank_that_can_be_no_lower_is_no_remedy(
     assert "have no negative that came with the data" in shown
     assert ("lower negatives.first_rank (2) or mine others" in shown) == (first_rank == 2)
     assert ("first_rank" in shown) == (first_rank == 2)
+
+
+def test_what_is_no_negative_of_a_query_is_not_mined_for_it(tmp_path: Path) -> None:
+    """Such as a positive of the same text under another query id."""
+    passages = [{"passage_id": f"p{at}", "title": "", "text": text} for at, text in enumerate(TEXTS)]
+    corpus = make_corpus(tmp_path / "corpus", passages)
+    tables = {
+        "queries": {"train": [{"query_id": "q0", "text": "q"}]},
+        "qrels": {"train": [{"query_id": "q0", "passage_id": "p1"}]},
+        "dropped": {"train": [{"query_id": "q0", "passage_id": "p0", "miner": "same query"}]},
+    }
+    data = make_dataset(tmp_path / "dataset", corpus, tables).artifact, corpus.artifact
+    run = open_run(tmp_path / "run", [("q0", f"p{at}", 10.0 - at) for at in range(6)])
+    made = mined(tmp_path / "mined", data, run, "bm25")
+    # p2 is a copy of p0.
+    assert [row["passage_id"] for row in rows_of(made)] == ["p3", "p4", "p5"]
+    assert rows_of(made)[0]["positive_score"] == 9.0

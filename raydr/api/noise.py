@@ -13,7 +13,7 @@ from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.data.pair_shape import pair_shape
+from raydr.data.pair_shape import LOOKED_AT, pair_shape
 from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
 from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import Judge, judge_class
@@ -196,7 +196,7 @@ def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]
 
 def _named(table: pa.Table, where: str) -> tuple[str, str]:
     """Return the columns of queries and passages."""
-    columns = pair_shape(table.to_pylist(), where).settings.get("columns", {})
+    columns = pair_shape(table.slice(0, LOOKED_AT).to_pylist(), where).settings.get("columns", {})
     if not columns:
         raise DataError(f"{where} are records of tevatron or DPR; expected columns of queries and passages")
     return columns["query"], columns["positive"]

@@ -57,7 +57,7 @@ def content_of_corpus(of: Any) -> dict[str, Any]:
     return {"rows_of": of.rows_of, "checksums": of.checksums, "part_rows": of.data.part_rows}
 
 
-@artefact("corpus", version=2, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
+@artefact("corpus", version=3, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
 def prepare_corpus(
     making: Building,
     pool: Pool,

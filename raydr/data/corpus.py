@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from raydr.data.parts import ArtifactView, RowParts, RowPool, as_numpy, partition_of
+from raydr.data.rows import fold
 from raydr.errors import DataError
 from raydr.store import Artifact
 
@@ -45,12 +46,9 @@ def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray
 
 
 def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa.Array) -> NDArray[np.uint64]:
-    """Hash whole passages after folding case and white space, so that copies are recognised."""
-    folded = [
-        " ".join(f"{title} {text}".lower().split())
-        for title, text in zip(titles.to_pylist(), texts.to_pylist(), strict=True)
-    ]
-    return hash_strings(folded)
+    """Hash whole passages, folded, so that copies are recognised."""
+    both = zip(titles.to_pylist(), texts.to_pylist(), strict=True)
+    return hash_strings([fold(f"{title} {text}") for title, text in both])
 
 
 def range_of(hashes: NDArray[np.uint64], num_ranges: int) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.inspection_report import AnswerReport, Example, Lengths, SplitReport
 from raydr.data.leakage import find_leaks
+from raydr.data.rows import fold
 from raydr.data.tables import choose_queries, of_queries, pairs_of, passages_by_query, relevant
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 
@@ -94,7 +95,7 @@ class SplitInspection:
         query_ids = self.queries["query_id"].to_pylist()
         judged = self.qrels["passage_id"].to_pylist()
         missing = [judged[at] for at in np.flatnonzero(self.corpus.find(judged) < 0)]
-        texts = Counter(" ".join(text.lower().split()) for text in self.queries["text"].to_pylist())
+        texts = Counter(map(fold, self.queries["text"].to_pylist()))
         owners = Counter(passage_id for _, passage_id in set(self._positive_pairs))
         sampled = of_queries(self.queries, sorted(choose_queries(query_ids, sample, self.seed, _PURPOSE)))
         return SplitReport(

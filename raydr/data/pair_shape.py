@@ -12,6 +12,8 @@ from raydr.data.pairs import label_of
 from raydr.data.rows import RowError
 from raydr.errors import DataError
 
+#: Records by which a shape is recognised.
+LOOKED_AT = 1000
 #: Columns, and a column of lists of objects, by which tevatron's and DPR's records are known.
 _TEVATRON, DPR = {"query", "positive_passages"}, {"question", "positive_ctxs"}
 
@@ -68,7 +70,7 @@ def pair_shape(
     """Recognise the shape of some records of a file.
 
     Args:
-        records: the first ones, not none.
+        records: not none; the first :data:`LOOKED_AT` decide.
         where: they were read, for messages.
         in_memory: whether they are an argument of a function, for which no config names the columns.
         others: first records of the other splits, which may have further columns, and other labels.
@@ -81,6 +83,7 @@ def pair_shape(
     >>> pair_shape([{"search_term": "a", "clicked_text": "b", "clicks": "3"}], "log.csv").what
     "scored pairs: query in 'search_term', positive in 'clicked_text', judgment in 'clicks', relevant from 1"
     """
+    records = records[:LOOKED_AT]
     names = list(dict.fromkeys(name for record in records for name in record))
     if set(names) >= _TEVATRON:
         return PairShape({"layout": "tevatron"}, "tevatron's records, passages with ids of their own")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.inputs import absolute
-from raydr.data.pair_shape import pair_shape
+from raydr.data.pair_shape import LOOKED_AT, pair_shape
 from raydr.data.readers.pairs import PairsReader
 from raydr.data.recognition import split_in
 from raydr.data.rows import BadRows
@@ -32,8 +32,6 @@ Pairs: TypeAlias = "PairTable | Mapping[str, PairTable] | str | Path"
 
 #: Columns of rows without names.
 _COLUMNS = ("query", "positive", "negative")
-#: Records by which the columns are recognised, as in files.
-LOOKED_AT = 1000
 _DIGEST_BYTES = 8
 
 

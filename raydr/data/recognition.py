@@ -10,14 +10,12 @@ from typing import Any
 
 from raydr.data.inputs import absolute, exists, shown_files
 from raydr.data.lines import read_lines
-from raydr.data.pair_shape import DPR, pair_shape
+from raydr.data.pair_shape import DPR, LOOKED_AT, pair_shape
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
 from raydr.data.rows import BadRows
 from raydr.errors import DataError
 from raydr.store import Folder
 
-#: First records that are read.
-_LOOKED_AT = 1000
 #: Words in the names of files and splits that say what they are for.
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -136,7 +134,7 @@ def _first_records(path: str) -> list[Mapping[str, Any]]:
     if format_of(path) not in FORMATS:
         raise DataError(f"{path} is none of the formats {', '.join(f'.{end}' for end in FORMATS)}[.gz]. {_KNOWN}")
     bad_rows = BadRows(path)
-    records = [record for _, record in islice(records_of(path, bad_rows), _LOOKED_AT)]
+    records = [record for _, record in islice(records_of(path, bad_rows), LOOKED_AT)]
     if not records:
         first = f": {bad_rows.kept[0]}" if bad_rows.kept else ""
         raise DataError(f"{path} holds no record{first}")
@@ -151,7 +149,7 @@ def _saved(folder: str) -> Recognised:
     tables = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
     splits = {split_in(name) or name: name for name in tables}
     heads = {
-        split: list(islice(tables[name], _LOOKED_AT))
+        split: list(islice(tables[name], LOOKED_AT))
         for split, name in sorted(splits.items(), key=lambda item: item[0] != "train")
     }
     reader = {"name": "huggingface", "path": folder, "splits": splits}
@@ -201,14 +199,14 @@ def _of_records(
 
 
 def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | None:
-    return len({str(record.get(column)) for record in records}) if len(records) < _LOOKED_AT else None
+    return len({str(record.get(column)) for record in records}) if len(records) < LOOKED_AT else None
 
 
 def _num_listed(folder: str, names: Iterable[str], file: str, until: str = r"\s") -> int | None:
     """Count different first words of a file's lines, its queries; None without a file, or if there are too many."""
     path = next((f"{folder}/{name}" for name in names if name.removesuffix(".gz") == file), "")
-    lines = [line for _, line in islice(read_lines(path, BadRows(path)), _LOOKED_AT)] if path else []
-    return len({re.split(until, line)[0] for line in lines} - {"query-id"}) if 0 < len(lines) < _LOOKED_AT else None
+    lines = [line for _, line in islice(read_lines(path, BadRows(path)), LOOKED_AT)] if path else []
+    return len({re.split(until, line)[0] for line in lines} - {"query-id"}) if 0 < len(lines) < LOOKED_AT else None
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -93,6 +94,15 @@ def id_of(value: Any, key: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise RowError(f"{key!r} must be a string that is not empty, or an integer; found {value!r:.80}")
+
+
+def fold(text: str) -> str:
+    """Return a text without differences of Unicode form, case and white space: copies have the same.
+
+    >>> fold("Cafe\u0301  au\nLait") == fold("caf\u00e9 au lait")
+    True
+    """
+    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).lower().split())
 
 
 def content_id(*texts: str) -> str:

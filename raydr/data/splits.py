@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raydr.data.corpus import Corpus, hash_strings
 from raydr.data.leakage import find_leaks
 from raydr.data.readers.base import HARD_MINER
-from raydr.data.rows import Quarantine
+from raydr.data.rows import Quarantine, fold
 from raydr.data.staging import PLACE, Finished, write_bad_rows
 from raydr.data.tables import TableName, choose_queries, read_arrow, to_table, write_arrow
 from raydr.store import Folder, Part
@@ -198,7 +198,7 @@ class _Finisher:
         """Write the positives of queries with one text under several ids: no negatives of any of them."""
         by_text: defaultdict[str, list[str]] = defaultdict(list)
         for query in queries:
-            by_text[" ".join(query["text"].lower().split())].append(query["query_id"])
+            by_text[fold(query["text"])].append(query["query_id"])
         rows: list[dict[str, Any]] = []
         for ids in by_text.values():
             positives = sorted(set().union(*(self.positives.get(query_id, ()) for query_id in ids)))

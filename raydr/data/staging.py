@@ -21,7 +21,7 @@ import pyarrow as pa
 from raydr.component import Config
 from raydr.data.config import HoldOut
 from raydr.data.readers.base import Reader, Row, Source, Target
-from raydr.data.rows import BadRow, BadRows, content_id
+from raydr.data.rows import BadRow, BadRows, content_id, fold
 from raydr.data.tables import TableName, to_table, write_arrow
 from raydr.store import Folder, Part
 from raydr.store.building import write_and_record
@@ -185,7 +185,7 @@ class _Checks:
 
     def _is_new(self, row: Row) -> bool:
         passage_id = row.values["passage_id"]
-        content = content_id(" ".join(f"{row.values['title']} {row.values['text']}".lower().split()))
+        content = content_id(fold(f"{row.values['title']} {row.values['text']}"))
         first = self._contents.get(passage_id)
         if first is None:
             self._contents[passage_id] = (content, row.line)

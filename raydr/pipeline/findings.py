@@ -16,7 +16,7 @@ from raydr.data import Corpus, Dataset
 from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
-from raydr.data.pairs_in_memory import LOOKED_AT, ArrowFormat, PairTable, pair_table
+from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.noise.margins import compared_with_random
@@ -209,8 +209,7 @@ class FalseNegatives:
 def _read(pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
     """Return pairs as records, with their layout and columns."""
     records = pair_table(pairs, "pairs").to_pylist()
-    # As many records decide as when they were judged.
-    settings = pair_shape(records[:LOOKED_AT], "pairs").settings
+    settings = pair_shape(records, "pairs").settings
     return records, settings.get("layout", "columns"), PairColumns.model_validate(settings.get("columns", {}))
 
 

@@ -318,8 +318,9 @@ def read_ranker_scores(scores: Artifact, split: str) -> pa.Table:
 
 def signals_of_examples(examples: Examples, corpus: Corpus) -> list[Signal]:
     """Return the signals that the examples and their draws carry themselves."""
-    is_weighted = bool((np.asarray(examples.weights.values) != 1).any())
-    return [PassageWeights(examples, corpus)] * is_weighted + [DrawProbabilities()]
+    if (np.asarray(examples.weights.values) == 1).all():
+        return [DrawProbabilities()]
+    return [PassageWeights(examples, corpus), DrawProbabilities()]
 
 
 def read_signals(

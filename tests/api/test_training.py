@@ -109,6 +109,8 @@ def test_a_call_prints_warnings_alone_unless_it_is_verbose(
     def warned(*arguments: Any, **options: Any) -> None:
         warn("beware")
 
+    model.evaluate()
+    capfd.readouterr()
     monkeypatch.setattr("raydr.pipeline.session.check_splits", warned)
     model.evaluate()
     assert capfd.readouterr() == ("", "warning: beware\n")

@@ -97,9 +97,9 @@ def id_of(value: Any, key: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return a text without differences of Unicode form, case and white space: copies have the same.
+    r"""Return a text without differences of Unicode form, case and white space: copies have the same.
 
-    >>> fold("Cafe\u0301  au\nLait") == fold("caf\u00e9 au lait")
+    >>> fold("Cafe\u0301  au Lait") == fold("caf\u00e9 au lait")
     True
     """
     return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).lower().split())

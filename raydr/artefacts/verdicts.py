@@ -35,7 +35,7 @@ from raydr.distributed.pool import Feed, Pool
 from raydr.models.encode_config import EncodeConfig
 from raydr.noise.audit_result import inconclusive
 from raydr.noise.decisions import Label
-from raydr.noise.judges.base import Judge, SampleJudge, SecondJudge, SplitJudge
+from raydr.noise.judges.base import CascadeJudge, Judge, SampleJudge, SecondJudge, SplitJudge
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import DecisionsReader, PeopleJudge
 from raydr.noise.verdict_report import reason_for_doubt, summarize_verdicts
@@ -242,8 +242,11 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
             say(sentence)
         else:
             warn(f"{judge.name} drops nothing. {sentence}; raydr review collects decisions")
-    elif "after" in info and not info.get("asked", info["verdicts"]):
-        warn(f"{judge.name} repeats the verdicts of {info['after']}: no verdict is doubtful")
+    elif isinstance(judge, CascadeJudge) and "after" in info and not info.get("asked", info["verdicts"]):
+        warn(
+            f"{judge.name} repeats the verdicts of {info['after']}: none has a probability of a wrong label in "
+            f"{list(judge.unsure)}. With a wider range (unsure: [0, 1]) it reads more"
+        )
     elif reason:
         warn(inconclusive(judge.name, reason))
     elif doubt := reason_for_doubt(type(judge), info):

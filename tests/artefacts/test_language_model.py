@@ -200,7 +200,7 @@ def test_a_judge_that_is_sure_of_everything_costs_nothing(
 ) -> None:
     made = ask(inputs, ranks, stub, tmp_path / "v", unsure=(0.0, 0.0))
     assert (made.info["asked"], made.info["verdicts"], stub.bodies) == (0, 0, [])
-    assert "repeats the verdicts of consistency: no verdict is doubtful" in capsys.readouterr().err
+    assert "repeats the verdicts of consistency: none has a probability of a wrong label" in capsys.readouterr().err
 
 
 def test_the_server_is_looked_at_before_anything(

@@ -4,8 +4,9 @@ Artefact ``bm25``::
 
     shard-000/data.csc.index.npy ...    the files of bm25s, memory-mapped by every searcher
 
-The corpus is cut into terms part by part. Each shard counts how many of its passages have a term, and ranges of terms
-are added up over all shards; then a task indexes each shard. No task holds more than a shard, or a range of terms.
+Tasks cut parts of the corpus into terms. A task per shard counts the passages that have a term; a task per range of
+terms adds up these counts over all shards. Then a task indexes each shard. No task holds more than a shard, or a range
+of terms.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from raydr.store import Artifact, Building, Folder, Part
 from raydr.store.building import write_and_record
 from raydr.store.folder import side_by_side
 
-#: Queries in one part of the run, and in one task: fixed, so that the parts do not depend on the cluster.
+#: Queries of a task and of a part of the run; fixed, so that parts do not depend on the cluster.
 QUERIES_PER_PART = 2000
 
-#: Passages of a shard, at most: fixed, since no score depends on it, and any machine can make and search such a shard.
+#: Maximum of passages of a shard; no score depends on it, and any machine can index and search such a shard.
 SHARD_ROWS = 2_000_000
-#: Bytes that indexing a shard takes for each byte of its terms, which are 8 for each term of a passage, and for itself.
+#: Memory that indexing takes: bytes per byte of terms (a term of a passage has 8), and constant bytes.
 _MEMORY_FACTOR, _MEMORY_BASE = 5, 2**28
-#: Terms that are added up by one task, about, each counted once a part of the corpus that has it.
+#: Terms that a task adds up, about; a term counts once for each part of the corpus that has it.
 _RANGE_TERMS = 20_000_000
-#: One row: the terms of one part of the corpus, see :class:`raydr.negatives.terms.TermCounts`.
+#: A single row: the terms of a part of the corpus, see :class:`raydr.negatives.terms.TermCounts`.
 _TERMS = pa.schema(
     [
         ("vocabulary", pa.list_(pa.string())),
@@ -58,17 +59,17 @@ _TERMS = pa.schema(
         ("sizes", pa.list_(pa.int32())),
     ]
 )
-#: A row a query: the passages that a shard has for it, best first.
+#: A row per query: its best passages in a shard.
 _HITS = pa.schema([("rows", pa.large_list(pa.int64())), ("scores", pa.large_list(pa.float32()))])
 
 
 def bm25(run: Context) -> Node:
-    """The BM25 index."""
+    """Return the node of the BM25 index."""
     return build_bm25.node("bm25", corpus=declare_corpus(run), settings=run.config.bm25)
 
 
 def search(run: Context, split: str, scope: Scope | None = None) -> Node:
-    """What BM25 finds for the queries of a split; ``scope`` as in :func:`raydr.artefacts.search.of_model`."""
+    """Return the node of the BM25 run on a split; ``scope`` as in :func:`raydr.artefacts.search.of_model`."""
     system, scope = f"bm25@{scope}" if scope else "bm25", scope or run.config.scope(split)
     return search_bm25.node(
         f"search-{system}-{split}",
@@ -88,11 +89,11 @@ def build_bm25(
     """Index a corpus for BM25.
 
     Args:
-        making: the index.
-        pool: where terms are cut, counted and indexed.
-        corpus: the passages.
-        settings: how text is cut into terms and weighed.
-        shard_rows: passages of a shard, at most; a larger part is a shard by itself.
+        making: index to make.
+        pool: pool that cuts, counts and indexes terms.
+        corpus: passages.
+        settings: analyzer and weights.
+        shard_rows: maximum of passages of a shard; a larger part is a shard by itself.
 
     Raises:
         DataError: no passage has a term.
@@ -145,11 +146,8 @@ def search_bm25(
 ) -> dict[str, Any]:
     """Search every query of a split: a ``run`` with the best ``top_k`` passages of each.
 
-    One task searches one shard for some queries, and another merges what all shards have for them.
-
-    With ``skip_own_id`` without those that have the query's id.
-
-    Queries without a term that the corpus has get no rows; evaluation counts them and scores them 0.
+    A task searches a shard for some queries; another merges the results of all shards. ``skip_own_id`` leaves out
+    passages with the query's id. A query without a term of the corpus has no rows; evaluation scores it 0.
 
     Raises:
         DataError: the data set has no such split.
@@ -165,7 +163,7 @@ def search_bm25(
     shards = range(len(bm25.info["starts"]))
     ranges = dict(enumerate(row_ranges(sizes, QUERIES_PER_PART)))
     depth = top_k + skip_own_id
-    # Shard after shard, so that a process holds each once.
+    # Ordered by shard, so that a process opens each shard once.
     calls = {
         _hits_name(number, shard): (dataset, passages, bm25, shard, depth, rows, searched(rows))
         for shard in shards
@@ -182,7 +180,7 @@ def search_bm25(
 
 
 def shard_memory(term_bytes: int) -> int:
-    """Return the bytes of memory that indexing a shard takes, from the bytes of its terms (8 a term of a passage)."""
+    """Return the memory in bytes that indexing a shard takes, from the bytes of its terms."""
     return _MEMORY_BASE + _MEMORY_FACTOR * term_bytes
 
 
@@ -191,7 +189,7 @@ def _part(at: int) -> str:
 
 
 def _marker(shard: int) -> str:
-    """The file of a shard that is written last."""
+    """Return the name of the file of a shard that is written last."""
     return f"shard-{shard:03d}/{INDEX_FILES[-1]}"
 
 
@@ -218,7 +216,7 @@ def _terms(folder: Folder, name: str) -> TermCounts:
 
 
 def _count_shard(folder: Folder, name: str, terms: Folder, parts: Sequence[str], num_ranges: int) -> Mapping[str, Part]:
-    """How many passages of a shard have each term, and which range the term is in."""
+    """Count the passages of a shard that have each term, and assign the term to a range."""
     total = add_up([_terms(terms, part).frequencies() for part in parts])
     of_range = range_of(hash_strings(total["term"]), num_ranges)
     return {name: write_table(folder, name, total.append_column("range", pa.array(of_range)))}
@@ -253,7 +251,7 @@ def _build_shard(
 
 @lru_cache(maxsize=1)
 def open_bm25(folder: Folder, fingerprint: str, shard: int | None = None) -> BM25Index:
-    """Open a shard, or all of them; the next part of the queries finds them open in this process."""
+    """Open a shard, or all shards; later calls in this process reuse it."""
     artifact = Artifact.open(folder, "bm25")
     starts = dict(enumerate(artifact.info["starts"]))
     wanted = starts if shard is None else {shard: starts[shard]}

@@ -28,12 +28,12 @@ from raydr.training.training import Training
 
 @dataclass(frozen=True)
 class Context:
-    """A config, and what the declarations of its nodes need besides it.
+    """A config, with the other inputs of the declarations of nodes.
 
     Args:
-        config: of the run, or of a variant, a round or a trial of it.
-        facts: of its working folder.
-        of_data: config of the run whose data all of these share.
+        config: config of the run, or of a variant, a round or a trial.
+        facts: facts of its working folder.
+        of_data: config of the run, whose data its variants, rounds and trials share.
         place: prefix of labels, for example ``round-2/``.
     """
 
@@ -41,15 +41,15 @@ class Context:
     facts: Facts
     of_data: RunConfig
     place: str = ""
-    #: Nodes of the data alone, by the name of the function that declares them.
+    #: Nodes of the data, by the name of the function that declares them.
     data_nodes: dict[str, Node] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, config: RunConfig, place: str | None = None) -> Context:
-        """The same data with another config."""
+        """Return a context with the same data and another config."""
         return replace(self, config=config, place=self.place if place is None else place)
 
     def training(self) -> Training:
-        """What a training of the config depends on, its arithmetic resolved."""
+        """Return the training of the config, with its resolved dtype."""
         config = self.config
         dtype = self.facts.training_dtype(config.train, config.train.dtype)
         return Training(
@@ -62,17 +62,17 @@ class Context:
         )
 
     def scoring(self) -> dict[str, Any]:
-        """What nodes take whose workers score pairs or measure with a model."""
+        """Return the arguments of nodes whose workers score with a model."""
         settings = self.config.encode
         return {"settings": settings, "arithmetic": self.facts.encoding(settings), "demand": encoders(self.config)}
 
     def label(self, what: str, *of: str) -> str:
-        """What a node is called in lists and in MLflow; empty parts are left out."""
+        """Return the display name of a node; empty parts are left out."""
         return self.place + "-".join([what, *filter(None, of)])
 
 
 def of_data(declare: Callable[[Context], Node]) -> Callable[[Context], Node]:
-    """A node of the data alone is declared once, however many others of whichever config are made from it."""
+    """Decorate a declaration that depends on the data alone: all configs of a run share its node."""
 
     @wraps(declare)
     def once(context: Context) -> Node:
@@ -84,7 +84,7 @@ def of_data(declare: Callable[[Context], Node]) -> Callable[[Context], Node]:
 
 
 def encoders(config: RunConfig) -> Resources:
-    """What encoding and judging cannot do without."""
+    """Return the minimum of resources for encoding and judging."""
     settings = config.encode
     return {
         "CPU": settings.min_actors * settings.cpus_per_actor + settings.cpus_per_tokenizer,
@@ -93,7 +93,7 @@ def encoders(config: RunConfig) -> Resources:
 
 
 def trainers(config: RunConfig) -> Resources:
-    """What training cannot do without."""
+    """Return the minimum of resources for training."""
     settings = config.train
     fewest = settings.fewest_workers
     return {"CPU": fewest * settings.cpus_per_worker, "GPU": float(fewest if settings.use_gpu else 0)}
@@ -105,17 +105,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of a working folder; each is looked up once a session, however many nodes depend on it.
+    """Facts of a working folder, such as checksums of files; each is computed once per session.
 
     Args:
-        places: where they are kept.
+        places: folder that stores them.
     """
 
     places: Places
     _known: dict[str, Any] = field(default_factory=dict)
 
     def checkpoint(self, model: ModelConfig | CrossEncoderConfig) -> str:
-        """What a model starts from: hash of weights and tokenizer."""
+        """Return the hash of a checkpoint's weights and tokenizer."""
         return self._once(model.model_dump_json(), lambda: checkpoint_fingerprint(model))
 
     def _once(self, key: str, find: Callable[[], T]) -> T:
@@ -125,9 +125,9 @@ class Facts:
         return fact
 
     def sources(self, reader: Reader) -> tuple[Sources, list[str]]:
-        """The files of a reader, and the checksum of each.
+        """Return the sources of a reader and their checksums.
 
-        A file that has the size and the time of last change that it had is not read again.
+        Files with unchanged size and time of change are not read again.
         """
 
         def find() -> tuple[Sources, list[str]]:
@@ -142,11 +142,11 @@ class Facts:
         return self._once(reader.model_dump_json(), find)
 
     def content_key(self, reader: Reader) -> dict[str, Any]:
-        """What decides a reader's rows, besides its files."""
+        """Return the settings of a reader that determine its rows."""
         return self._once(f"content {reader.model_dump_json()}", reader.content_key)
 
     def settled(self, judge: DecisionsReader, split: str) -> dict[Label, bool]:
-        """What people have decided of the pairs, or the candidates, of a split: whether each label is wrong.
+        """Return the decisions of people on labels of a split: whether each label is wrong.
 
         Raises:
             DataError: a line of the file is no decision.
@@ -158,7 +158,7 @@ class Facts:
         return judge.settled(decisions, split)
 
     def encoding(self, settings: EncodeConfig) -> Arithmetic:
-        """How texts are encoded and pairs are scored."""
+        """Return device and dtype of encoding and scoring."""
         device = choose_device(settings)
         facts = self._find(
             "encoding",
@@ -168,7 +168,7 @@ class Facts:
         return Arithmetic(**facts)
 
     def training_dtype(self, workers: TrainConfig, dtype: Dtype) -> str:
-        """The arithmetic of a training."""
+        """Return the dtype of a training."""
 
         def find() -> dict[str, Any]:
             resolved, reason = resolve_training_dtype(choose_pool(0, float(workers.use_gpu)), workers, dtype)

@@ -1,4 +1,4 @@
-"""Cross-fitting: folds of a split's pairs, trainings without each, and what the pairs left out are measured by."""
+"""Nodes of cross-fitting: folds of a split, a training without each fold, and the margins of all pairs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from raydr.tracking.tracker import Tracker
 from raydr.training.sections import DevConfig
 from raydr.training.training import Training
 
-#: The role of the model that is asked.
+#: Role of the judging model.
 MODEL = "model"
-#: The kind of cross-fitted margins, and the role of those that read them.
+#: Kind and role of cross-fitted margins.
 MARGINS = "margins"
-#: The kind of an assignment of queries to folds, and the role of those that read it.
+#: Kind and role of the assignment of queries to folds.
 FOLDS = "folds"
 
 
 def margins(context: Context, split: str) -> Node:
-    """Declare the margins of all pairs of a split, each by a model that has not seen its query, and of random pairs.
+    """Return the node of the margins of a split's pairs, each by a model that was not trained on its query.
 
-    The models of the training split's folds measure a split that is held out of it.
+    The models of the training split also measure a split that is held out of it.
 
     Args:
-        context: the config, whose sections ``cross_fit``, ``model`` and ``train`` say how the models are trained.
-        split: the split.
+        context: config; ``cross_fit``, ``model`` and ``train`` determine the models.
+        split: measured split.
     """
     config, settings = context.config, context.config.cross_fit
     learnt = config.data.train_split if split in config.data.hold_out else split
@@ -57,13 +57,13 @@ def margins(context: Context, split: str) -> Node:
 def cross_encoders(
     context: Context, settings: ClassifierConfig, negatives: Node | None, pairs: Node | None
 ) -> dict[str, Node | dict[str, Node]]:
-    """Declare the folds of the training split, and a cross-encoder without each, by role.
+    """Return the folds of the training split, and a cross-encoder without each fold, by role.
 
     Args:
-        context: the config.
-        settings: how they are trained, and how many.
-        negatives: candidates that they learn from, those of the whole split.
-        pairs: the data set with the pairs that they learn from; the run's if None. All are cut into folds.
+        context: config and facts.
+        settings: training of the cross-encoders, and number of folds.
+        negatives: candidates of the whole split to learn from.
+        pairs: data set with the pairs to learn from; that of the run if None. Folds cover all pairs.
     """
     split = context.config.data.train_split
     cut = _folds(context, split, settings.num_folds, context.config.seed)
@@ -77,7 +77,7 @@ def cross_encoders(
 
 
 def margins_of(context: Context, training: Training) -> Node | None:
-    """Declare the margins that a training's detection reads; None if it reads none."""
+    """Return the node of the margins that a training reads; None without detection by margins."""
     return margins(context, training.train_split) if training.train.reads_margins else None
 
 
@@ -96,13 +96,13 @@ def _folds(context: Context, split: str, num_folds: int, seed: int) -> Node:
 
 
 def _left_out(context: Context, cut: Node, split: str, fold: int, kept: Node | None = None) -> Node:
-    """Declare the pairs of the other folds, of all or of a data set that has some of them."""
+    """Return the node of the pairs outside a fold, optionally only those of the data set ``kept``."""
     label, dataset, corpus = f"{context.place}cross-fit-pairs-{fold + 1}", cut.inputs["dataset"], cut.inputs["corpus"]
     return leave_fold_out.node(label, dataset=dataset, corpus=corpus, folds=cut, kept=kept, split=split, fold=fold)
 
 
 def _training(context: Context, split: str) -> Training:
-    """Return the run's training in small: loss, detection and negatives of a fold depend on no method."""
+    """Return the training of a fold: that of the run with plain NCE, without the settings of methods."""
     settings = _settings(context)
     changes: dict[str, Any] = {
         "loss": NCE(),
@@ -125,7 +125,7 @@ def _training(context: Context, split: str) -> Training:
 
 
 def _trained(context: Context, cut: Node, split: str, fold: int) -> Node:
-    """Declare the model that has not seen a fold."""
+    """Return the node of the model that was not trained on a fold."""
     settings = _settings(context)
     if not settings.num_epochs:
         assert settings.model is not None
@@ -152,15 +152,15 @@ def train_fold(
     training: Training,
     checkpoint: str = "",
 ) -> dict[str, Any]:
-    """Train on what :func:`raydr.artefacts.folds.leave_fold_out` has left, in smaller batches where a batch holds more.
+    """Train on the pairs outside a fold, in smaller batches if they are fewer than a batch.
 
     Args:
-        making, pool, dataset, corpus, training: as :func:`raydr.artefacts.model.train` takes them.
-        tracker: its step in MLflow.
-        checkpoint: checksum of what the model starts from.
+        making, pool, dataset, corpus, training: as in :func:`raydr.artefacts.model.train`.
+        tracker: tracker of its step in MLflow.
+        checkpoint: checksum of the starting checkpoint.
 
     Raises:
-        DataError: not even one small batch is left.
+        DataError: there are too few pairs for a small batch.
     """
     num_queries, batch_size = dataset.info["num_queries"], training.train.batch_size
     if num_queries < batch_size:

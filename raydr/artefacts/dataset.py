@@ -1,9 +1,9 @@
 """Corpus and data set: the passages of the reader's files, and queries, judgments and negatives in splits.
 
-A call reads and checks the rows of a source, or of a range of its lines, and writes them as parts. A source that holds
-passages and other tables is read once for each of the two artefacts. Then ids and contents of passages are compared,
-see :mod:`raydr.data.lookup`, so that each content is there once; and a call for each split compares its tables with the
-corpus and with the held-out queries. After a kill, the comparisons are made anew.
+A task reads and checks the rows of a source, or of a range of its lines, and writes parts. If a source holds passages
+and other tables, each of the two artefacts reads it once. Then passages with the same content are merged
+(:mod:`raydr.data.lookup`). A task for each split compares its tables with the corpus and with the held-out queries.
+After a kill, the comparisons are repeated.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ OWN_PASSAGES = (
     "queries are passages of the corpus, word for word and by id ({}): each finds itself first. Set data.skip_own_id: "
     "true to leave a query's own passage out, as BEIR does"
 )
-#: Passages of one group, at least. Each task costs the driver some 30 KB, so there is not one a part.
+#: Minimum of passages that a task compares. A task takes 30 KB of the driver, so a task per part is too many.
 _GROUP_ROWS = 200_000
 
 
 @of_data
 def declare_corpus(run: Context) -> Node:
-    """The passages of the reader's files."""
+    """Return the node of the corpus."""
     return prepare_corpus.node("corpus", **_reading(run, "corpus"), data=run.of_data.data)
 
 
 def _reading(run: Context, target: Target) -> dict[str, Any]:
-    """What is read into an artefact."""
+    """Return the arguments of a stage that state its sources."""
     reader = run.of_data.data.reader
     sources, checksums = run.facts.sources(reader)
     identity = {"rows_of": run.facts.content_key(reader), "checksums": sources.by_role(target, checksums)}
@@ -71,13 +71,13 @@ def prepare_corpus(
     """Read the passages of the sources into a ``corpus`` artefact.
 
     Args:
-        making: the corpus.
-        pool: where sources are read and passages hashed.
-        reader: knows the format of the sources.
-        rows_of: what decides the reader's rows besides its files.
-        sources: what to read.
-        checksums: of the sources, by what they hold.
-        data: its ``part_rows`` and ``max_bad_rows`` are used.
+        making: corpus to make.
+        pool: pool that reads sources and hashes passages.
+        reader: reader of the format.
+        rows_of: settings of the reader that determine its rows.
+        sources: files to read.
+        checksums: checksums of the sources by content.
+        data: settings; only ``part_rows`` and ``max_bad_rows`` apply.
 
     Returns:
         ``num_passages``, ``num_merged`` (copies) and ``num_bad``.
@@ -130,7 +130,7 @@ def finish_corpus(
 
 @of_data
 def declare_prepared(run: Context) -> Node:
-    """Queries, judgments and the source's own negatives, of all splits."""
+    """Return the node of the prepared data set: queries, judgments and negatives of all splits."""
     config, corpus = run.of_data, declare_corpus(run)
     return prepare_dataset.node(
         "dataset", corpus=corpus, **_reading(run, "dataset"), data=config.data, seed=config.seed
@@ -139,7 +139,7 @@ def declare_prepared(run: Context) -> Node:
 
 @of_data
 def declare_dataset(run: Context) -> Node:
-    """What is trained on and evaluated: the prepared data set, made noisy on purpose if the config says so."""
+    """Return the node of the data set of trainings and evaluations, with injected noise if configured."""
     config, prepared = run.of_data, declare_prepared(run)
     if config.inject_noise is None:
         return prepared
@@ -148,12 +148,12 @@ def declare_dataset(run: Context) -> Node:
 
 
 def declare_data(context: Context) -> dict[str, Any]:
-    """The data set and its corpus, by role."""
+    """Return the nodes of data set and corpus, by role."""
     return {"dataset": declare_dataset(context), "corpus": declare_corpus(context)}
 
 
 def _content_of_dataset(of: Any) -> dict[str, Any]:
-    """What a data set depends on: the names of splits and the seed only where queries are drawn or left out."""
+    """Return the content of the key. Splits and the seed enter it only where queries are drawn or left out."""
     data: DataConfig = of.data
     content = content_of_corpus(of)
     if data.max_queries:
@@ -249,7 +249,7 @@ def _split_plans(
 
 
 def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
-    """Without them nothing chooses the epoch of a training, and nothing is measured."""
+    """Warn of missing dev and test splits, which choose the epoch and measure the model."""
     missing = [split for split in data.held_out_splits if split and split not in there]
     if missing:
         warn(
@@ -260,7 +260,7 @@ def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
 
 
 def _tell_of_leaks(data: DataConfig, checks: Sequence[FinishedSplit]) -> None:
-    """Warn that measures of dev or test will be too high, or print how many queries were left out instead."""
+    """Warn that measures on dev or test will be too high, or print how many queries were left out."""
     for check in checks:
         if not check.counts["leaked"]:
             continue
@@ -286,7 +286,7 @@ def _shortened(text: str) -> str:
 
 
 def _warn_of_counts(splits: Mapping[str, Mapping[str, int]], count: str, message: str) -> None:
-    """Warn if a count is not 0; the message has a place for the numbers by split."""
+    """Warn of counts above 0; the message has a placeholder for the numbers by split."""
     if numbers := [f"{num:,} of {split}" for split, counts in splits.items() if (num := counts.get(count, 0))]:
         warn(message.format(", ".join(numbers)))
 

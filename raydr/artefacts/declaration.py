@@ -1,4 +1,4 @@
-"""Artefacts and the nodes of those that could exist: each is declared once, by the signature of its stage.
+"""Declaration of artefacts: the signature of a stage states what its artefact is made from.
 
 ::
 
@@ -8,8 +8,8 @@
 
     quantize_encoder.node("quantize-trained", model=..., corpus=..., num_passages=200)
 
-From a node come its identity and its place, what has to be made and why, and its step in MLflow. Nothing else states
-what an artefact is made from.
+A node is an artefact that exists or can be made. It determines the identity, the folder and the step in MLflow, and
+whether and why the artefact is made.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Resources = Mapping[str, float]
 
 @dataclass(frozen=True)
 class NodeWork:
-    """What making a node takes.
+    """Context of the work on a node.
 
     Args:
-        making: the artefact that is made.
-        pool: where its parts are made.
-        inputs: the artefacts that it is made from, by role.
-        tracker: its step in MLflow.
+        making: artefact to make.
+        pool: pool that makes its parts.
+        inputs: input artefacts by role.
+        tracker: tracker of its step in MLflow.
     """
 
     making: Building
@@ -52,22 +52,22 @@ class NodeWork:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An artefact that could exist.
+    """An artefact that exists or can be made.
 
     Args:
-        kind: of the artefact.
-        label: what it is called in lists and in MLflow, for example ``round-2/train``; no part of the identity.
-        make: makes it; returns what its manifest says of it.
-        settings: what its content depends on besides its inputs; JSON values.
-        inputs: what it is made from, by role.
-        version: raised where the same settings lead to another content.
-        num_rows: how much there is to do, in rows, given the inputs; decides where it is made.
+        kind: kind of the artefact.
+        label: display name in lists and in MLflow, for example ``round-2/train``; not part of the identity.
+        make: function that makes it, and returns the info of its manifest.
+        settings: settings that determine its content; JSON values.
+        inputs: input nodes by role.
+        version: version of the content; rises when the same settings lead to other content.
+        num_rows: function from the inputs to the rows of work; these decide between this process and Ray.
         asks_model: whether a model reads the rows.
-        demand: resources without which it cannot go on.
-        after: nodes that must be there before it is made, although they are no part of what it is.
-        temporary: only other nodes need it: it is made if one of these is, and goes when its round is over.
-        moves: its name moves to it without asking: it only shows what is there.
-        check: raises where it could not be made; called before anything is, so that hours are not lost.
+        demand: minimum of resources.
+        after: nodes to make earlier that are not part of the identity.
+        temporary: whether only other nodes need it; it is removed at the end of the round.
+        moves: whether its name moves without a confirmation, as for pages.
+        check: function that raises an error if it cannot be made; called before any work.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Node:
     temporary: bool = False
     moves: bool = False
     check: Callable[[], None] = lambda: None
-    #: The settings of its stage as they were given, by parameter.
+    #: Arguments of the stage, by parameter.
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -97,7 +97,7 @@ class Node:
         return self.identity.fingerprint
 
     def ancestors(self) -> dict[str, Node]:
-        """All that it is made from, nearest and farther, by key, in an order in which it could be made."""
+        """Return all direct and indirect inputs by key, in topological order."""
         nodes: dict[str, Node] = {}
 
         def visit(node: Node) -> None:
@@ -112,11 +112,11 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Existing(Node):
-    """An artefact that is there and that no config declares: a run of another program, a model of another config.
+    """An existing artefact outside the config: a run of another program, a model of another config.
 
     Args:
-        made_as: its identity.
-        folder: where it is.
+        made_as: identity of the artefact.
+        folder: its folder.
     """
 
     made_as: Identity = field(default_factory=lambda: Identity(kind=""))
@@ -124,7 +124,7 @@ class Existing(Node):
 
     @classmethod
     def of(cls, artifact: Artifact, label: str) -> Existing:
-        """The node of a finished artefact."""
+        """Return the node of a finished artefact."""
         identity = artifact.manifest.identity
 
         def make(work: NodeWork) -> dict[str, Any]:
@@ -134,10 +134,10 @@ class Existing(Node):
 
     @classmethod
     def at(cls, folder: str, kind: str) -> Existing:
-        """The node of an artefact that a user gives by its folder.
+        """Return the node of the artefact in a folder.
 
         Raises:
-            ArtifactError: there is none.
+            ArtifactError: the folder holds no artefact of this kind.
         """
         return cls.of(Artifact.open(Folder(folder).absolute(), kind), f"{kind} at {folder}")
 
@@ -146,7 +146,7 @@ class Existing(Node):
         return self.made_as
 
 
-#: Parameters of a stage that the run of the pipeline fills in, by their types.
+#: Parameters that the pipeline fills in, by type.
 _OF_THE_RUN: dict[type, Callable[[NodeWork], Any]] = {
     Building: lambda work: work.making,
     Pool: lambda work: work.pool,
@@ -157,7 +157,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class _Parameter:
-    """One parameter of a stage: an input, several of them by name, or a setting."""
+    """Parameter of a stage: an input, a group of inputs by name, or a setting."""
 
     name: str
     role: Literal["run", "input", "group", "setting"]
@@ -185,7 +185,7 @@ class _Parameter:
 
 
 class Declaration(Generic[P]):
-    """A stage together with what it says of its artefact; made by :func:`artefact`."""
+    """A stage with the properties of its artefact; made by :func:`artefact`."""
 
     def __init__(self, function: Callable[P, dict[str, Any]], kind: str, **facts: Any) -> None:
         self.function, self.kind, self.facts = function, kind, facts
@@ -196,7 +196,7 @@ class Declaration(Generic[P]):
 
     @cached_property
     def parameters(self) -> dict[str, _Parameter]:
-        """The parameters of the stage by name. Looked at when a node is declared, not when a module is imported."""
+        """Parameters of the stage by name; resolved at the first declaration of a node, not at import."""
         hints = get_type_hints(self.function, include_extras=True)
         signature = inspect.signature(self.function).parameters
         return {name: _Parameter.of(parameter, hints[name]) for name, parameter in signature.items()}
@@ -211,18 +211,18 @@ class Declaration(Generic[P]):
         asks_model: bool | None = None,
         **arguments: Any,
     ) -> Node:
-        """The node of an artefact that this stage would make.
+        """Return the node of the artefact that this stage makes.
 
         Args:
-            label: what it is called in lists and in MLflow.
-            demand: resources without which it cannot go on; one CPU if None.
-            after: as of :class:`Node`.
-            check: as of :class:`Node`.
-            asks_model: whether a model reads the rows, where that depends on the arguments.
-            arguments: a node for each input, a mapping of nodes for several of them by name, a value for each setting.
+            label: display name in lists and in MLflow.
+            demand: minimum of resources; one CPU if None.
+            after: nodes to make earlier that are not part of the identity.
+            check: function that raises an error if the artefact cannot be made.
+            asks_model: whether a model reads the rows, if that depends on the arguments.
+            arguments: a node for each input, a mapping of nodes for each group, a value for each setting.
 
         Raises:
-            TypeError: an argument has no parameter, or a parameter no argument.
+            TypeError: an argument has no parameter, or a parameter has no argument.
         """
         unknown = arguments.keys() - {name for name, parameter in self.parameters.items() if parameter.role != "run"}
         if unknown:
@@ -301,22 +301,21 @@ def artefact(
     moves: bool = False,
     content: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> Callable[[Callable[P, dict[str, Any]]], Declaration[P]]:
-    """Declare the artefact that a stage makes; its identity is the stage's signature.
+    """Declare the artefact that a stage makes; the signature of the stage determines the identity.
 
     Parameters of the type ``Artifact``, or of a class that opens artefacts, are inputs: their names are the roles.
-    ``Mapping[str, Artifact]`` is a group of inputs by name. ``Building``, ``Pool`` and ``Tracker`` are filled in. All
-    others are settings: they are content of the key, unless they are marked ``Annotated[..., Neutral]`` or equal to
-    their default.
+    ``Mapping[str, Artifact]`` is a group of inputs by name. The pipeline fills in ``Building``, ``Pool`` and
+    ``Tracker``. All other parameters are settings. A setting enters the key unless its type is
+    ``Annotated[..., Neutral]`` or its value is the default.
 
     Args:
-        kind: of the artefact.
-        version: raised where the same settings lead to another content, or where the default of a setting changes.
-        rows: how many rows there are to work on, from the inputs and settings by name; decides where it is made.
+        kind: kind of the artefact.
+        version: version of the content; raise it when the same settings lead to other content, or a default changes.
+        rows: function from inputs and settings to the rows of work; these decide between this process and Ray.
         asks_model: whether a model reads the rows.
-        temporary: only other nodes need it: it goes when its round is over.
-        moves: its name moves to it without asking: it only shows what is there.
-        content: the content in place of that of the signature, from the settings by name; for what a signature cannot
-            express.
+        temporary: whether only other nodes need it; it is removed at the end of the round.
+        moves: whether its name moves without a confirmation, as for pages.
+        content: function from the settings to the content of the key, where the signature cannot express it.
     """
     facts: dict[str, Any] = {"version": version, "rows": rows, "asks_model": asks_model, "temporary": temporary}
     facts |= {"moves": moves, "content": content}

@@ -44,12 +44,12 @@ ENCODER = "raydr.models.inference:InferenceEncoder"
 
 @dataclass(frozen=True)
 class Job:
-    """What every worker of one encoding knows; picklable."""
+    """Inputs and settings of an encoding, for its workers; picklable."""
 
     model: Artifact
     #: The corpus or data set.
     texts: Artifact
-    #: Names of the parts to encode, in order; output part i comes from part i.
+    #: Names of the parts to encode, in order; output part i encodes part i.
     parts: tuple[str, ...]
     output: Folder
     side: Side
@@ -57,7 +57,7 @@ class Job:
     num_threads: int | None
     tokenizer: str
     encoder: str
-    #: The model's encoder in int8; None if the model is asked as it is.
+    #: The model's encoder in int8; None without int8.
     quantized: Artifact | None = None
 
 
@@ -75,9 +75,9 @@ def output_name(part: int) -> str:
 
 
 def tokenize_part(batch: Batch, job: Job) -> Batch:
-    """The part named in the batch as one row of flat token arrays."""
+    """Tokenise the part that the batch names, into a row of flat token arrays."""
     table = read_arrow(job.texts.local(job.parts[int(batch["part"][0])]))
-    # Where others have their share of the CPUs, a tokenizer has one; a process that does all by itself has no others.
+    # Workers tokenise with a thread each; without workers, this process uses all CPUs.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.num_threads is None else "false"
     tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.kind, job.model.fingerprint, job.side)
     titles = table.column("title").to_pylist() if job.side == "passage" else None
@@ -88,7 +88,7 @@ def tokenize_part(batch: Batch, job: Job) -> Batch:
 
 
 def _packed(ids: pa.Array) -> NDArray[np.uint8]:
-    """Ids as bytes, which travel with the tokens: the encoder need not fetch the texts for them."""
+    """Pack ids into bytes that travel with the tokens, so that the encoder need not read the texts."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("id", pa.string())])) as writer:
         writer.write_batch(pa.record_batch([ids], names=["id"]))
@@ -100,13 +100,12 @@ def _unpacked(packed: NDArray[np.uint8]) -> pa.Array:
 
 
 class EncodeParts:
-    """Holds the encoder; every call encodes one part and writes it.
+    """Worker that holds the encoder; a call encodes a part and writes it.
 
-    Two threads call it at a time: one part is encoded while the one before it is written, summed up and sent, and the
-    next one comes in.
+    Two threads call it, so that a part is encoded while the previous part is written.
     """
 
-    #: Parts in work at a time.
+    #: Concurrent calls.
     calls_at_once = 2
 
     def __init__(self, job: Job) -> None:
@@ -140,7 +139,7 @@ class EncodeParts:
 
 
 def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
-    """Which texts have only finite numbers."""
+    """Return whether all numbers of each text are finite, shape (N,)."""
     if isinstance(vectors, VectorSets):
         wrong_T = ~np.isfinite(vectors.vectors_TD).all(axis=1)
         texts = np.searchsorted(vectors.offsets, np.flatnonzero(wrong_T), side="right") - 1
@@ -149,7 +148,7 @@ def finite_texts(vectors: Encodings) -> NDArray[np.bool_]:
 
 
 def passages(run: Context, model: Node, name: str) -> Node:
-    """The vectors of all passages."""
+    """Return the node of the vectors of all passages."""
     settings, arithmetic = run.config.encode, run.facts.encoding(run.config.encode)
     in_int8 = settings.dtype == "int8"
     return encode_texts.node(
@@ -164,7 +163,7 @@ def passages(run: Context, model: Node, name: str) -> Node:
 
 
 def queries(run: Context, model: Node, name: str, split: str) -> Node:
-    """The vectors of the queries of a split."""
+    """Return the node of the vectors of a split's queries."""
     settings = run.config.encode
     return encode_texts.node(
         run.label("encode", name, split),
@@ -199,24 +198,24 @@ def encode_texts(
     """Encode every passage of a corpus, or the queries of a split: an ``embeddings`` artefact.
 
     Args:
-        making: the artefact.
-        pool: where the encoders run.
-        model: a model saved by raydr.
-        corpus: the passages to encode; None for queries.
-        dataset: the queries to encode; None for passages.
-        quantized: the model's encoder in int8, where the arithmetic is that.
-        split: of the queries; empty for passages.
-        settings: how texts are batched, and the size and number of the encoders.
-        arithmetic: see :func:`raydr.distributed.arithmetic.resolve_arithmetic`.
+        making: artefact to make.
+        pool: pool of the encoders.
+        model: model saved by raydr.
+        corpus: passages to encode; None for queries.
+        dataset: queries to encode; None for passages.
+        quantized: the model's encoder in int8; None without int8.
+        split: split of the queries; empty for passages.
+        settings: batches, and size and number of the encoders.
+        arithmetic: device and dtype, see :func:`raydr.distributed.arithmetic.resolve_arithmetic`.
         tokenizer: ``module:callable``, see :data:`TOKENIZER`.
         encoder: ``module:callable``, see :data:`ENCODER`.
 
     Returns:
-        What the vectors are and what they were made of, for :class:`raydr.data.embeddings.Embeddings`.
+        Info of the manifest, which :class:`raydr.data.embeddings.Embeddings` reads.
 
     Raises:
-        ConfigError: the cluster cannot hold one encoder and one tokenising task.
-        ModelError: a vector is not finite, or a worker cannot do what was resolved.
+        ConfigError: the cluster cannot hold an encoder and a tokenising task.
+        ModelError: a vector is not finite, or a worker lacks the resolved device.
     """
     side: Side = "query" if split else "passage"
     under = f"queries/{split}" if split else "passages"

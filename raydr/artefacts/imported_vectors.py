@@ -33,10 +33,10 @@ from raydr.store.building import Building
 
 
 def file_checksum(path: str) -> str:
-    """The checksum of a file, local or an fsspec URL.
+    """Return the checksum of a file, local or an fsspec URL.
 
     Raises:
-        DataError: there is none.
+        DataError: the file does not exist.
     """
     folder, name = place_of(path)
     if not folder.exists(name):
@@ -47,15 +47,15 @@ def file_checksum(path: str) -> str:
 def imported_vectors(
     context: Context, name: str, file: str, ids: str, split: str, similarity: Literal["cosine", "dot"]
 ) -> Node:
-    """Vectors that another program has made.
+    """Return the node of imported vectors.
 
     Args:
-        context: the config.
-        name: what the program is called.
-        file: of the vectors.
-        ids: file of their ids; empty if the first has them, or they are in the order of the texts.
-        split: whose queries they are of; of the passages if empty.
-        similarity: ``cosine`` scales them to length 1.
+        context: config and facts.
+        name: name of the embedder.
+        file: file of the vectors.
+        ids: file of their ids; empty if ``file`` holds ids, or the vectors have the order of the texts.
+        split: split of the queries; empty for passages.
+        similarity: ``cosine`` scales vectors to length 1.
     """
     return import_vectors.node(
         context.label("import-vectors", name, split or "passages"),
@@ -71,7 +71,7 @@ def imported_vectors(
 
 
 def _absolute(path: str) -> str:
-    """Return a path that a worker in another folder can open; a URL as it is, empty if it is empty."""
+    """Return the absolute path; URLs and the empty path stay as they are."""
     folder, name = place_of(path)
     return str(folder.absolute() / name) if path else ""
 
@@ -94,19 +94,19 @@ def import_vectors(
     system: str,
     similarity: Literal["cosine", "dot"],
 ) -> dict[str, Any]:
-    """Take over vectors of passages, or of the queries of a split.
+    """Import vectors of passages, or of the queries of a split.
 
     Args:
-        making: the artefact.
-        pool: where the file is read and the parts are written, see :mod:`raydr.artefacts.vector_join`.
-        corpus: whose passages the vectors are of.
-        dataset: whose queries they are of, in place of a corpus.
-        file: of vectors, see :func:`raydr.indexing.vector_files.vector_layout`.
-        ids: a file of their ids; empty if the first has them. Without any they are taken in the order of the texts.
-        checksums: of the files: what the vectors are known by.
-        split: of the queries; empty for passages.
-        system: what the embedder is called.
-        similarity: ``cosine`` scales vectors to length 1, as float16 keeps them; ``dot`` leaves them as they are.
+        making: artefact to make.
+        pool: pool that joins vectors and texts, see :mod:`raydr.artefacts.vector_join`.
+        corpus: corpus of the passages; None for queries.
+        dataset: data set of the queries; None for passages.
+        file: file of vectors, see :func:`raydr.indexing.vector_files.vector_layout`.
+        ids: file of their ids; empty if ``file`` holds ids, or the vectors have the order of the texts.
+        checksums: checksums of the files, which identify the vectors.
+        split: split of the queries; empty for passages.
+        system: name of the embedder.
+        similarity: ``cosine`` scales vectors to length 1 before they become float16; ``dot`` keeps their length.
 
     Raises:
         DataError: a text has no vector or more than one, the numbers of ids, vectors and texts do not fit, or a
@@ -143,7 +143,7 @@ def import_vectors(
         "dim": dim,
         "num_rows": num,
         "side": "query" if split else "passage",
-        # Queries and passages of one embedder are searched with each other.
+        # Search requires the same model of queries and passages.
         "model": f"imported:{system}:{similarity}",
         "dtype": str(layout.dtype),
         "source": texts.fingerprint,
@@ -153,10 +153,10 @@ def import_vectors(
 
 
 def _needs(file: str) -> Needs:
-    """Return what a task that reads the whole file needs: formats that are not read in pieces are held in memory."""
+    """Return the memory of a task that reads the file; some formats cannot be read in pieces."""
     folder, name = place_of(file)
-    held = name.lower().endswith((".npz", ".faiss", ".index"))
-    return Needs(memory=2 * folder.size(name)) if held else SINGLE_CPU
+    is_read_whole = name.lower().endswith((".npz", ".faiss", ".index"))
+    return Needs(memory=2 * folder.size(name)) if is_read_whole else SINGLE_CPU
 
 
 def _make_together(
@@ -167,6 +167,6 @@ def _make_together(
     description: str,
     needs: Needs = SINGLE_CPU,
 ) -> None:
-    """Make parts by calls that write several; a call is made if any of its parts is missing."""
+    """Make parts by calls that write several parts; skip a call if all of its parts exist."""
     todo = {next((name for name in names if name not in making.done), names[0]): of for names, of in calls.items()}
     make_parts(making, pool, make, todo, description, needs)

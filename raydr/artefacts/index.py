@@ -1,4 +1,4 @@
-"""Build a FAISS index from embeddings: one task trains, then one task a shard adds its passages."""
+"""FAISS index of embeddings: a task trains it, then a task per shard adds passages."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from raydr.models.scores.dual import Dual
 from raydr.store import Artifact, Building, Folder, Part
 from raydr.store.building import write_and_record
 
-#: More threads than these hardly shorten k-means, and more nodes have so many CPUs.
+#: Maximum of threads of k-means: more gain little, and few nodes have more.
 MOST_TRAIN_CPUS = 16
-#: CPUs that a node of a cluster that grows is taken to have, before there is one.
+#: Assumed CPUs of a node of a growing cluster without nodes.
 _CPUS_OF_A_NODE = 4
 
 
 def of_model(run: Context, model: Node, name: str) -> Node:
-    """The FAISS index over a model's passage vectors."""
+    """Return the node of the index of a model's passage vectors."""
     return of_vectors(run, encode.passages(run, model, name), name, run.config.model.score.passage_vectors.several)
 
 
 def of_vectors(run: Context, vectors: Node, name: str, several: bool = False) -> Node:
-    """The FAISS index over passage vectors, for example of another program; ``several`` a passage or one."""
+    """Return the node of the index of passage vectors; ``several`` if a passage has several vectors."""
     settings = run.config.index
     return build_index.node(
         run.label("index", name),
         embeddings=vectors,
         corpus=declare_corpus(run),
         model=vectors.inputs.get("model"),
-        # Where a passage has a single vector, nothing is scored from what lies beside the index.
+        # With a vector per passage, no vectors are stored beside the index.
         settings=settings if several else settings.model_copy(update={"vectors": IndexConfig().vectors}),
         demand={"CPU": float(settings.cpus_per_task)},
     )
@@ -73,20 +73,20 @@ def build_index(
 ) -> dict[str, Any]:
     """Build the index of a corpus's embeddings: an ``index`` artefact.
 
-    With ``index.factory: auto`` the kind of index follows from the number of passages; the choice is printed with
-    its reason and stored. Vectors are never held together: a task has one part of them in memory beside its shard.
+    With ``index.factory: auto`` the number of passages chooses the kind of index; the choice and its reason are printed
+    and stored. A task holds its shard and a single part of the vectors.
 
     Args:
-        making: the artefact.
-        pool: where shards are built.
-        embeddings: encoded passages.
-        settings: the kind of index and the size of a shard.
-        corpus: the passages.
-        model: made the embeddings; None: another program did, and vectors are compared by their inner product.
-        score: of the model; read from it if None.
+        making: artefact to make.
+        pool: pool that builds shards.
+        embeddings: vectors of the passages.
+        settings: kind of index and size of shards.
+        corpus: passages.
+        model: model of the vectors; None for imported vectors, which are compared by inner product.
+        score: score function; that of the model if None.
 
     Raises:
-        ConfigError: FAISS cannot make or train that index, or the cluster has too few CPUs for one task.
+        ConfigError: FAISS cannot make or train the index, or the cluster has too few CPUs for a task.
         DataError: there are no passages.
     """
     vectors = Embeddings(embeddings)
@@ -95,13 +95,12 @@ def build_index(
         raise DataError(f"the embeddings at {embeddings.folder} have no passages: there is nothing to index")
     cpus = settings.cpus_per_task
     for key in ("cpus_per_task", "train_cpus"):
-        asked = getattr(settings, key) or 1
-        if not pool.here and cluster_capacity()["CPU"] < asked:
-            there = cluster_capacity()["CPU"]
-            raise ConfigError(f"index.{key} is {asked}, the cluster has {there:g} CPUs: lower it {IF_IT_GROWS}")
+        num_cpus = getattr(settings, key) or 1
+        if not pool.here and (total := cluster_capacity()["CPU"]) < num_cpus:
+            raise ConfigError(f"index.{key} is {num_cpus}, the cluster has {total:g} CPUs: lower it {IF_IT_GROWS}")
     num_vectors = vectors.num_vectors
     factory, reason = resolve_factory(settings, num_vectors, vectors.dim, score)
-    # So many passages that their vectors are as many.
+    # `settings.shard_rows` counts vectors.
     shard_rows = max(1, settings.shard_rows * len(vectors) // max(1, num_vectors))
     plans = plan_shards(vectors.starts, shard_rows, vectors.partitions)
     several = f" of {num_vectors:,} vectors" if vectors.several else ""
@@ -141,7 +140,7 @@ def _train_cpus(settings: IndexConfig, pool: Pool) -> int:
 
 
 def _files(several: bool, factory: str, settings: IndexConfig) -> frozenset[str]:
-    """What a shard has besides its ids: a FAISS file, the vectors of its passages, or both."""
+    """Return the files of a shard: a FAISS file, the vectors of its passages, or both."""
     if not several:
         return frozenset({"faiss"})
     if factory in EXACT:
@@ -167,7 +166,7 @@ def _build_shard(
     plan: ShardPlan,
     cpus: int,
 ) -> Mapping[str, Part]:
-    """The files of a shard; its id table, which says that it is there, comes last."""
+    """Write the files of a shard; the id table, which marks it complete, comes last."""
     made: dict[str, Part] = {}
     if "vectors" in kept:
         file = vectors_name(plan.shard)

@@ -1,4 +1,4 @@
-"""Looking at a prepared data set before spending time on it."""
+"""Inspection of a prepared data set."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from raydr.models.tokens import TextTokenizer
 from raydr.seeding import query_rng
 from raydr.store import Artifact, Folder
 
-#: Titles (None for queries) and texts to numbers of tokens, special ones and prefix included, before truncation.
+#: From titles (None for queries) and texts to numbers of tokens before truncation, with special tokens and prefix.
 TokenCounter = Callable[[list[str] | None, list[str]], NDArray[np.int64]]
-#: Passages whose tokens are counted, over all parts.
+#: Passages of the sample whose tokens are counted.
 PASSAGE_SAMPLE = 10_000
 NUM_EXAMPLES = 3
 REPORT = "inspection.json"
-#: Longer than any model of today takes; lengths beyond it read as this.
+#: Maximum of a measured length, above the maximum of models.
 _NO_LIMIT = 8192
 _SHOWN_CHARACTERS = 300
 
@@ -51,20 +51,20 @@ def inspect(
     train_split: str,
     seed: int,
 ) -> InspectionReport:
-    """Count and measure a corpus and a data set, show it, and say what deserves a look.
+    """Measure a corpus and a data set, and print counts, lengths and findings.
 
-    Each part of the corpus and each split is looked at by a task of its own. Lengths are those of a seeded sample with
-    the tokenizer, prefix and maximum length of the model.
+    A task inspects a part of the corpus, or a split. Lengths are those of a seeded sample, by the model's tokenizer,
+    prefix and maximum length.
 
     Args:
-        pool: where they are looked at.
-        corpus: the passages.
+        pool: pool of the tasks.
+        corpus: passages.
         dataset: queries, judgments and negatives.
-        output: folder for ``inspection.json``; none is written if None.
-        model: its tokenizers.
-        settings: how answers are found in passages, and for which queries.
-        train_split: the split that examples are taken from, if there is one of that name.
-        seed: of the samples.
+        output: folder for ``inspection.json``; None writes no file.
+        model: model whose tokenizers count.
+        settings: rule that matches answers, and its queries.
+        train_split: split of the examples, if it exists.
+        seed: seed of the samples.
     """
     passages, data = Corpus(corpus), Dataset(dataset)
     splits = data.splits
@@ -104,9 +104,9 @@ def _call(look: Callable[..., object], *arguments: object) -> object:
 
 
 def _look_at_part(corpus: Corpus, model: ModelConfig, seed: int, part: int) -> tuple[int, int, NDArray[np.int64]]:
-    """Empty texts and titles, and the lengths of a sample."""
+    """Return the number of empty texts and of empty titles, and the lengths of a sample."""
     table = corpus.part(part)
-    # Each part gives its share of the sample, so the sample does not need a look at all ids.
+    # Each part contributes its share of the sample.
     wanted = min(len(table), -(-PASSAGE_SAMPLE * len(table) // len(corpus)))
     rows = query_rng(seed, 0, corpus.part_names[part], "inspect").choice(len(table), wanted, replace=False)
     sample = table.take(np.sort(rows))
@@ -127,7 +127,7 @@ def _look_at_split(
 
 
 def token_counter(model: ModelConfig, side: Side) -> TokenCounter:
-    """Counts tokens with the tokenizer of one side, without cutting."""
+    """Return a function that counts tokens of a side before truncation."""
     uncut = model.model_copy(update={side: model.side(side).model_copy(update={"max_length": _NO_LIMIT})})
     name = model.passage_checkpoint if side == "passage" and model.towers == "two" else ""
     tokenizer = TextTokenizer(resolve_checkpoint(name or model.checkpoint), uncut, side)
@@ -169,7 +169,7 @@ def show_report(report: InspectionReport) -> None:
 
 
 def _split_rows(report: InspectionReport) -> dict[str, list[int]]:
-    """All counts of the splits, by what they are called."""
+    """Return the counts of all splits by display name."""
     splits = list(report.splits.values())
     rows = {_words(name): [getattr(of_split, name) for of_split in splits] for name in _counts(SplitReport)}
     for kind in sorted({kind for of_split in splits for kind in of_split.noise}):

@@ -2,8 +2,8 @@
 
 Artefact ``margins``::
 
-    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, fold, margin, random_pair), one row a pair; the
-                                    last two are lists of one number a draw of random passages
+    measures/SPLIT/part-*.parquet   (query_id, passage_id, truth, fold, margin, random_pair), a row per pair; the
+                                    last two are lists with a number per draw of random passages
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ if TYPE_CHECKING:
     from raydr.models.pair_scoring import DualEncoderScorer
 
 _RANGE_PAIRS = 2_000
-#: Passages of a fold that random ones are drawn from, at most: every worker encodes them.
+#: Maximum of passages that random passages of a fold are drawn from; every worker encodes them.
 POOL_SIZE = 4_096
-#: Passages that random ones are drawn from, at least, where the split is held out: others of the corpus fill it up.
+#: Minimum of such passages for a held-out split; passages of the corpus fill it up.
 MIN_POOL_SIZE = 64
 
 
 @dataclass(frozen=True)
 class FoldsJob:
-    """What every worker knows; small and picklable.
+    """Inputs and settings of the measurement, for its workers; picklable.
 
     Args:
-        split: that is measured.
-        data, corpus: the pairs.
-        folds: the fold of each query, of this split or of the split that it is held out of.
-        output: where the parts go.
-        scorings: one a fold, by the model that has not seen it.
-        num_random: passages that each pair is measured against.
-        num_draws: how often.
-        seed: draws them.
+        split: measured split.
+        data, corpus: data of the pairs.
+        folds: fold of each query of this split, or of the split that it is held out of.
+        output: folder of the parts.
+        scorings: scoring of each fold, by the model that was not trained on it.
+        num_random: random passages per pair.
+        num_draws: draws of random passages.
+        seed: seed of the draws.
     """
 
     split: str
@@ -74,7 +74,7 @@ class FoldsJob:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether the models were trained on another split than the measured one."""
+        """Whether the models were trained on another split."""
         return bool(self.folds.info["split"] != self.split)
 
 
@@ -94,28 +94,28 @@ def measure_folds(
     settings: Annotated[EncodeConfig, Neutral],
     arithmetic: Arithmetic,
 ) -> dict[str, Any]:
-    """Measure every pair, and a random pair in its place, by the model of its fold: see
-    :func:`raydr.noise.margins.mean_margins`.
+    """Measure the margin of every pair and of a random pair, by the model of its fold.
 
-    The random passages are annotated passages of the fold, without the query's positives and their copies: one more
-    than ``num_random`` is drawn for each pair, and takes the positive's place against the same others.
+    See :func:`raydr.noise.margins.mean_margins`. Random passages are annotated passages of the fold, without the
+    query's positives and their copies. For each pair ``num_random`` + 1 are drawn: the last replaces the positive in
+    the random pair.
 
-    Models of another split's folds measure a split that is held out of it. A query whose text is in a fold is measured
-    by the model without that fold, any other query by a model that its text decides. The random passages are then those
+    The models of a training split also measure a split that is held out of it. If the text of a query is in a fold, the
+    model without that fold measures it; otherwise the hash of the text chooses a model. Random passages are then those
     of the whole split.
 
     Args:
-        making: the ``margins`` artefact.
-        pool: where pairs are scored.
-        dataset, corpus: the pairs.
-        folds: the fold of each query, of this split or of the split that it is held out of.
-        models: that have not seen a fold, by its number.
-        split: the split.
-        num_random: passages that each pair is measured against; fewer where a fold has not so many.
-        num_draws: how often they are drawn for each pair.
-        seed: draws them.
-        settings: of the workers.
-        arithmetic: of the scores.
+        making: ``margins`` artefact to make.
+        pool: pool that scores pairs.
+        dataset, corpus: data of the pairs.
+        folds: fold of each query of this split, or of the split that it is held out of.
+        models: models by fold that they were not trained on.
+        split: measured split.
+        num_random: random passages per pair; fewer in a small fold.
+        num_draws: draws of random passages.
+        seed: seed of the draws.
+        settings: settings of the workers.
+        arithmetic: device and dtype of the scores.
 
     Raises:
         DataError: a fold has too few passages.
@@ -129,7 +129,7 @@ def measure_folds(
 
 @dataclass(frozen=True)
 class _Fold:
-    """The model of one fold, and what random passages are drawn from."""
+    """Model of a fold, and the passages that random passages are drawn from."""
 
     scorer: DualEncoderScorer
     content_P: NDArray[np.uint64]
@@ -137,7 +137,7 @@ class _Fold:
 
 
 class MeasureFolds:
-    """Holds the models of all folds, each with the vectors of its passages."""
+    """Worker that holds the models of all folds, with the vectors of their passages."""
 
     def __init__(self, job: FoldsJob) -> None:
         self.job = job
@@ -148,7 +148,7 @@ class MeasureFolds:
         self.fold_N = self._fold_of(pairs)
         self.fold_of = dict(zip(pairs.qrels["query_id"].to_pylist(), self.fold_N.tolist(), strict=True))
         self.text_of = dict(zip(pairs.qrels["query_id"].to_pylist(), pairs.text_N.tolist(), strict=True))
-        # Of all queries with the same text: what one of them has, or was dropped for it, is random for none of them.
+        # Queries of the same text share their positives and dropped passages, which are random for none of them.
         dropped = of_queries(self.data.dropped(job.split), list(self.text_of))
         texts = [self.text_of[query_id] for query_id in dropped["query_id"].to_pylist()]
         contents = self.corpus.content_hashes(self.corpus.rows_of_column(dropped["passage_id"]))
@@ -156,7 +156,7 @@ class MeasureFolds:
         order = np.argsort(text_M, kind="stable")
         self.text_T, self.first_T = np.unique(text_M[order], return_index=True)
         self.content_M = np.concatenate([pairs.content_N, contents])[order]
-        # The checkpoint without training is the model of all folds.
+        # Without training, the checkpoint is the model of all folds.
         scoring_of = {scoring.model.fingerprint: scoring for scoring in job.scorings}
         scorers = {model: scoring.open_retriever() for model, scoring in scoring_of.items()}
         self.folds = [
@@ -216,7 +216,7 @@ class MeasureFolds:
         return written(batch, self.job.output, table)
 
     def _measure(self, fold: _Fold, query_ids: list[str], passage_ids: list[str]) -> NDArray[np.float64]:
-        """Measure of each pair, and of the random one in its place, for each draw, shape (N, 2, D)."""
+        """Return the margins of each pair and of its random pair, for each draw, shape (N, 2, D)."""
         import torch
 
         config = fold.scorer.config
@@ -235,7 +235,7 @@ class MeasureFolds:
         return values_N2D
 
     def _positives(self, fold: _Fold, row_N: IntArray) -> torch.Tensor:
-        """Vectors of the pairs' own passages, most of which the fold's random ones have already."""
+        """Return the vectors of the pairs' passages, shape (N, D); most are among the fold's passages."""
         import torch
 
         content_N = self.corpus.content_hashes(row_N)
@@ -248,7 +248,7 @@ class MeasureFolds:
         return vector_ND
 
     def _draw(self, fold: _Fold, query_id: str, passage_id: str) -> IntArray:
-        """Places among the fold's passages, a row a draw: the random ones, then the one in the positive's place."""
+        """Return indices of the fold's passages, shape (D, R + 1); the last is the passage of the random pair."""
         text = self.text_of[query_id]
         at = int(np.searchsorted(self.text_T, np.uint64(text)))
         end = self.first_T[at + 1] if at + 1 < len(self.first_T) else len(self.content_M)
@@ -264,5 +264,5 @@ class MeasureFolds:
 
 
 def _lists(values_ND: NDArray[np.float64]) -> pa.Array:
-    """A column of lists of D numbers."""
+    """Return a column of lists of D numbers."""
     return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.ravel()), values_ND.shape[1])

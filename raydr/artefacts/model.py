@@ -5,7 +5,7 @@ Artefact ``model``: the files of the model, which ``sentence_transformers.Senten
     detection/epoch-*.parquet    (query_id, margin, random_pair, log_posterior, clean), where pairs are detected
     optimizer.pt                 the optimiser's moments, if they are kept
 
-Artefact ``warmup``: the state of a training after epochs of plain NCE, which others go on from.
+Artefact ``warmup``: the state of a training after epochs of plain NCE, from which other trainings continue.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ def trained(
     optional: OptionalInputs[Node],
     watcher: Watcher | None = None,
 ) -> Node:
-    """Declare a trained dual encoder.
+    """Return the node of a trained dual encoder.
 
     Args:
-        context: the config.
-        name: what the model is called.
-        training: how it is trained.
-        pairs: the data set with the pairs that it is trained on.
-        optional: what else it reads; the guide's vectors are added here.
-        watcher: whom it tells how far it is; the console if None.
+        context: config and facts.
+        name: name of the model.
+        training: settings of the training.
+        pairs: data set with the training pairs.
+        optional: optional inputs; this function adds the guide's vectors.
+        watcher: receiver of the progress; the console if None.
 
     Raises:
-        ConfigError: the loss learns from a ranker, and there are no scores of one.
+        ConfigError: the loss learns from a ranker, and its scores are missing.
     """
     settings = training.train
     if settings.loss.reads_ranker_scores and optional.ranker_scores is None:
@@ -66,7 +66,7 @@ def trained(
     if settings.guide is not None:
         optional = _guided(context, optional, training.train_split)
     if not settings.num_hard_negatives:
-        # Nothing is drawn from partitions.
+        # Partitions affect only drawn negatives.
         training = training.model_copy(update={"scope": "own"})
     label, warmup = context.label("train", name), None
     read: dict[str, Any]
@@ -93,7 +93,7 @@ def trained(
 
 
 def _after(context: Context, warmup: Node | None) -> dict[str, Any]:
-    """Return what a training needs to go on from a shared state, which changes the time alone and so is no input."""
+    """Return the arguments that start a training from a shared state; this saves time and is not part of the key."""
     if warmup is None:
         return {}
     folder = context.facts.places.folder(warmup.kind, warmup.key)
@@ -101,7 +101,7 @@ def _after(context: Context, warmup: Node | None) -> dict[str, Any]:
 
 
 def _guided(context: Context, optional: OptionalInputs[Node], split: str) -> OptionalInputs[Node]:
-    """Add the guide's vectors of the split's queries and of the corpus."""
+    """Add the guide's vectors of queries and passages."""
     asked = context.config.judge.guide
     if asked.score.passage_vectors.several:
         raise ConfigError(f"train.guide needs one vector a text: judge.guide.score is {asked.score.name!r}, take dual")
@@ -112,12 +112,12 @@ def _guided(context: Context, optional: OptionalInputs[Node], split: str) -> Opt
 
 
 def untrained(context: Context, model: ModelConfig, name: str) -> Node:
-    """Declare a starting checkpoint as it is, to compare with or to ask."""
+    """Return the node of an untrained checkpoint."""
     return save_untrained.node(name, model=model, checkpoint=context.facts.checkpoint(model), seed=context.config.seed)
 
 
 def num_learnt(of: Any) -> int:
-    """Return how many queries a training reads, each once an epoch."""
+    """Return the number of queries that a training reads, over all epochs."""
     epochs = getattr(of, "until", None) or of.training.train.num_epochs
     return int(epochs * of.dataset.rows(f"qrels/{of.training.train_split}"))
 
@@ -143,28 +143,28 @@ def train(
     warmup: Annotated[Callable[[], Artifact] | None, Neutral] = None,
     watcher: Annotated[Watcher | None, Neutral] = None,
 ) -> dict[str, Any]:
-    """Train a dual encoder: in this process where that is the pool and one worker is asked for, else on Ray Train.
+    """Train a dual encoder, on Ray Train, or in this process for a small training with a single worker.
 
     Args:
-        making: the ``model`` artefact, or the ``warmup``; checkpoints lie beside it until it is finished.
-        pool: where it is trained.
-        tracker: logs step and epoch metrics; nothing is logged if None.
-        dataset: its training split is trained on, its dev split chooses the epoch.
-        corpus: the corpus it was prepared with.
+        making: ``model`` or ``warmup`` artefact to make; checkpoints lie beside it until it is complete.
+        pool: pool of the training.
+        tracker: tracker of step and epoch metrics; None logs nothing.
+        dataset: data set; its training split is learned, its dev split chooses the epoch.
+        corpus: corpus of the data set.
         negatives, start, ranker_scores, margins, dev_verdicts, guide_queries, guide_passages: see
             :class:`OptionalInputs`.
-        training: the settings.
-        checkpoint: checksum of what the model starts from.
-        best_epoch_from: the first epoch that may become the model; the loss says it.
-        until: epochs of a ``warmup`` that is made; None for a model.
-        warmup: opens the state after epochs of plain NCE that training begins with; None if it trains them itself.
-        watcher: receives the progress; the console if None.
+        training: settings of the training.
+        checkpoint: checksum of the starting checkpoint.
+        best_epoch_from: first epoch that may become the model, by the loss.
+        until: epochs of a ``warmup``; None for a model.
+        warmup: function that opens a shared state after epochs of plain NCE; None trains these epochs here.
+        watcher: receiver of the progress; the console if None.
 
     Raises:
-        DataError: the data set was prepared with another corpus, its dev split has no judgments, or the candidates are
-            of another split.
-        ArtifactError: no optimiser state was kept with the start.
-        TrainingError: training broke off; the last checkpoint is kept and the same command goes on from it.
+        DataError: the data set belongs to another corpus, its dev split has no judgments, or the candidates belong to
+            another split.
+        ArtifactError: the start has no state of the optimiser.
+        TrainingError: training was interrupted; the same command continues from the last checkpoint.
     """
     data = Dataset(dataset)
     data.require_corpus(corpus)
@@ -173,11 +173,11 @@ def train(
         warn(line)
     if start is None:
         _say_what_is_replaced(training.model)
-    # What goes on from a trained model follows settings that were shown before, or the sieve's own.
+    # Advice on a later round, or on the sieve's own training, would repeat earlier advice.
     miner = negatives.info.get("miner") if negatives is not None else None
     for advice in training_advice(training, miner) if start is None and until is None else []:
         warn(advice)
-    # A verb whose model is there must not take the seconds that importing PyTorch does.
+    # Importing PyTorch takes seconds, also for a verb whose model exists.
     from raydr.training.run import TrainingJob, train_worker
 
     settings = training.train
@@ -213,13 +213,13 @@ def _show(info: dict[str, Any]) -> None:
 def save_untrained(
     making: Building, pool: Pool, *, model: ModelConfig, seed: int, checkpoint: str = ""
 ) -> dict[str, Any]:
-    """Save the starting checkpoint as a ``model`` artefact, to compare with.
+    """Save an untrained checkpoint as a ``model`` artefact.
 
     Args:
-        making: the artefact.
-        pool: where the checkpoint is loaded.
-        model: the model.
-        seed: draws weights that the checkpoint has not.
+        making: artefact to make.
+        pool: pool that loads the checkpoint.
+        model: settings of the model.
+        seed: seed of weights that the checkpoint lacks.
         checkpoint: checksum of the checkpoint.
     """
     _say_what_is_replaced(model)

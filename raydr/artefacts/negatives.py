@@ -1,16 +1,15 @@
-"""Hard negatives out of a run, or out of what came with the data, with their provenance.
+"""Hard negatives with their provenance, from a run or from the data set.
 
 Artefact ``negatives``::
 
     negatives/SPLIT/part-*.arrow    negatives(query_id, passage_id, miner, round, rank, score, ...)
 
-One part for each part of the run. ``rank`` and ``score`` are those of the run, before anything was dropped;
-``positive_score`` is that of the query's best ranked positive, null if the run has none of them.
+There is a part for each part of the run. ``rank`` and ``score`` are those of the run; ``positive_score`` is that of the
+query's best ranked positive, null if the run has no positive.
 
-Artefact ``negatives_statistics``: no parts, the counts are in the manifest: candidates before and after judging, and
-those that look like positives. A candidate that holds one of its query's answers is likely to be a false negative; no
-judge has a hand in that count, so that rounds with and without judges can be compared. Planted false negatives are
-counted too, where there are any.
+Artefact ``negatives_statistics`` has no parts. Its manifest counts candidates before and after judging, likely false
+negatives, which hold an answer of their query, and planted false negatives. No judge affects the count by answers, so
+that rounds with and without judges can be compared.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from raydr.negatives.config import NegativesConfig
 from raydr.negatives.mining import MiningCounts, keep_negatives
 from raydr.store import Artifact, Building, Folder, Part
 
-#: What :class:`MiningCounts` counts, in the words of people.
+#: Display names of the counts of :class:`MiningCounts`.
 _WORDS = {
     "queries": "queries",
     "negatives": "negatives",
@@ -51,19 +50,19 @@ _WORDS = {
     "dropped_identical": "left out: copies of known positives",
     "dropped_elsewhere": "left out: of another partition",
 }
-#: The miner that takes the negatives that came with the data set.
+#: Miner of the negatives of the data set itself.
 SOURCE = "source"
 
 
 def mined(context: Context, miner: str, ranked: Node | None, split: str, number: int = 0) -> Node:
-    """Candidate hard negatives.
+    """Return the node of candidate hard negatives.
 
     Args:
-        context: the config.
-        miner: who proposes them: ``source``, ``bm25``, or the name of a model or run.
-        ranked: its run over the split; None for those that came with the data.
-        split: the split.
-        number: of the refresh round, from 1.
+        context: config and facts.
+        miner: ``source``, ``bm25``, or the name of a model or run.
+        ranked: run of the miner on the split; None for the miner ``source``.
+        split: split of the queries.
+        number: number of the refresh round, from 1.
     """
     return mine.node(
         f"{context.place}mine-{miner}-{split}",
@@ -91,23 +90,23 @@ def mine(
     miner: str,
     round: int,
 ) -> dict[str, Any]:
-    """Keep the candidates that are neither a known positive nor a copy of one, nor of a partition out of scope.
+    """Keep candidates within the scope that are neither known positives nor copies of them.
 
     Args:
-        making: the ``negatives`` artefact.
-        pool: where parts are made.
-        dataset: judgments, and for the miner ``source`` the candidates.
-        corpus: the passages.
-        run: the ranked candidates; None for the miner ``source``.
-        settings: ``first_rank`` and ``depth`` are the window that is kept, counted over what is left after dropping.
-        scope: the partitions that a query's negatives are of.
-        split: the split whose queries the run answers.
-        miner: who proposed the candidates: ``bm25``, a model's name, or ``source``; kept in each row.
-        round: refresh round; kept in each row.
+        making: ``negatives`` artefact to make.
+        pool: pool for the parts.
+        dataset: judgments, and the candidates of the miner ``source``.
+        corpus: corpus of the passages.
+        run: ranked candidates; None for the miner ``source``.
+        settings: window of ranks ``first_rank`` and ``depth``, counted after the exclusion of positives.
+        scope: partitions of a query's negatives.
+        split: split of the queries.
+        miner: ``bm25``, the name of a model, or ``source``; stored in each row.
+        round: refresh round; stored in each row.
 
     Raises:
-        ConfigError: run and miner do not fit.
-        DataError: the run has queries that the split has not, or passages that the corpus has not.
+        ConfigError: run and miner do not match.
+        DataError: the run has queries outside the split, or passages outside the corpus.
     """
     if (run is None) != (miner == SOURCE):
         raise ConfigError(f"miner {miner!r} {'needs a run' if run is None else 'takes no run'}")
@@ -122,7 +121,7 @@ def mine(
     }  # fmt: skip
     make_parts(making, pool, _mine_part, calls, f"mine: {miner}")
     totals = MiningCounts(**total_counts(making, calls))
-    # Queries that the run has no row for have no negatives either.
+    # Queries without a row in the run have no negatives.
     num_queries = dataset.rows(f"queries/{split}")
     totals.queries_without_negatives += num_queries - totals.queries
     totals.queries = num_queries
@@ -210,7 +209,7 @@ def _query_ids(data: Dataset, part: str) -> list[str]:
 
 
 def _source_candidates(data: Dataset, split: str, part: str) -> pa.Table:
-    """The data set's own negatives of the queries of one part, in order of query and rank; random ones come last."""
+    """Return the data set's negatives of a part's queries, by query and rank; random negatives come last."""
     mine = of_queries(data.negatives(split), _query_ids(data, part))
     mine = mine.append_column("random", pc.equal(mine["miner"], RANDOM_MINER))
     order = [("query_id", "ascending"), ("random", "ascending"), ("rank", "ascending")]
@@ -218,12 +217,12 @@ def _source_candidates(data: Dataset, split: str, part: str) -> pa.Table:
 
 
 KIND = "negatives_statistics"
-#: Actions after which a candidate is still a negative.
+#: Actions that keep a candidate as a negative.
 _USED = ("keep", "down_weight")
 
 
 def statistics(context: Context, negatives: Node) -> Node:
-    """Counts of the candidates that training draws from."""
+    """Return the node of the counts of candidates that training draws from."""
     config = context.config
     return count_negatives.node(
         f"{context.place}statistics",
@@ -245,16 +244,16 @@ def count_negatives(
     split: str,
     settings: EvaluateConfig,
 ) -> dict[str, Any]:
-    """Count the candidates of a split, those that are left to train on, and those with an answer in them.
+    """Count the candidates of a split, those left after judging, and those that hold an answer.
 
     Args:
-        making: the artefact.
-        pool: where parts are counted.
+        making: artefact to make.
+        pool: pool for the parts.
         dataset: queries with their answers.
-        corpus: the passages.
-        negatives: a ``negatives`` artefact, mined or judged.
-        split: the split.
-        settings: whose answers count, and how they are compared: ``answer_match``, ``answer_query_prefixes``.
+        corpus: corpus of the passages.
+        negatives: mined or judged ``negatives``.
+        split: split of the queries.
+        settings: settings of answer matching: ``answer_match``, ``answer_query_prefixes``.
     """
     totals: Counter[str] = Counter()
     inputs = (Dataset(dataset), Corpus(corpus), negatives)
@@ -267,7 +266,7 @@ def count_negatives(
 
 
 def describe(info: dict[str, Any]) -> dict[str, str]:
-    """The counts in words."""
+    """Return the counts in words."""
     facts = {
         "queries": f"{info['queries']:,}",
         "candidates": f"{info['candidates']:,}",

@@ -1,4 +1,4 @@
-"""A copy of a data set whose training split is noisy on purpose, with the truth in its columns."""
+"""Data set with injected noise in its training split, and the truth in its columns."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from raydr.negatives.config import BM25Config
 from raydr.negatives.terms import join_passage
 from raydr.store import Artifact, Building, Folder, Part
 
-#: What becomes of judgments that are not replaced.
+#: Effect on judgments, by kind of noise; other kinds replace them.
 _CHANGES = {"judged": "taken as right", "false_negatives": "planted as negatives"}
-#: Kinds of noise that are made of the judgments alone.
+#: Kinds of noise that need only the judgments.
 _INJECTIONS = {"mismatched": inject_mismatched, "judged": inject_judged, "false_negatives": inject_false_negatives}
-#: Rows of one part of the tables that are written anew.
+#: Rows of a part of the rewritten tables.
 _PART_ROWS = 100_000
-#: Queries that BM25 ranks passages for at once.
+#: Queries of a BM25 search.
 _BLOCK_QUERIES = 2000
 
 
@@ -47,27 +47,26 @@ def inject_noise(
     split: str,
     seed: int,
 ) -> dict[str, Any]:
-    """Make a ``dataset`` artefact like ``dataset`` with noise in its training split.
+    """Copy a data set and inject noise into its training split.
 
-    Near passages are BM25's, since a data set depends on no model. Nothing else changes: queries, the other splits and
-    what else the data set holds are copied. The truth is in the columns ``noise`` and
-    ``original_passage_id``, see :mod:`raydr.data.noise_injection`. With share 0 all tables are as they were.
+    BM25 ranks near passages, since a data set depends on no model. Queries and the other splits are copied. The columns
+    ``noise`` and ``original_passage_id`` hold the truth, see :mod:`raydr.data.noise_injection`. Share 0 changes no
+    table.
 
     Args:
-        making: the noisy data set.
-        pool: where it is made.
-        dataset: a data set without injected noise.
-        corpus: the corpus it was made with.
-        settings: which noise, and how much.
-        split: the training split.
-        seed: decides which queries become noisy, and how.
+        making: data set to make.
+        pool: pool for the work.
+        dataset: data set without injected noise.
+        corpus: its corpus.
+        settings: kind and share of the noise.
+        split: training split.
+        seed: seed of the noisy queries and their passages.
 
     Returns:
-        ``noise``, ``share`` and ``split`` as asked for, ``eligible_queries``, ``noisy_queries`` and ``noisy_rows``.
+        ``noise``, ``share`` and ``split`` of the settings, ``eligible_queries``, ``noisy_queries`` and ``noisy_rows``.
 
     Raises:
-        DataError: the data set has no such split, injected noise already, or nothing that this kind of noise can be
-            made of.
+        DataError: the split does not exist, has injected noise, or has no pair that this noise can change.
     """
     data = Dataset(dataset)
     done = sorted(making.done)
@@ -92,7 +91,7 @@ def _make(
     output: Folder,
     done: list[str],
 ) -> tuple[dict[str, Part], dict[str, int]]:
-    """Copy what stays, write what changes; returns parts and counts. A resume writes the new tables again: cheap."""
+    """Copy unchanged parts and write the noisy tables; return parts and counts."""
     qrels = data.qrels(split)
     passage_ids = list(dict.fromkeys(qrels["passage_id"].to_pylist()))
     hashes = corpus.content_hashes(corpus.rows_of(passage_ids)).tolist()
@@ -127,7 +126,7 @@ def _make(
 def _ranked(clean: CleanSplit, queries: pa.Table, corpus: Corpus, depth: int) -> dict[str, list[str]]:
     """Return the best positives for each query by BM25, within its partition.
 
-    They are as many as ``depth`` beside those that the query must not be given.
+    Their number is ``depth`` plus the number of excluded passages.
     """
     passage_ids = np.array(clean.pools.get("", []), dtype=object)
     texts = corpus.texts(corpus.rows_of(passage_ids.tolist()))

@@ -1,10 +1,10 @@
-"""Where artefacts lie, under their keys, and the names that point to them.
+"""Folders of artefacts by their keys, and names that point to them.
 
 ::
 
-    WORKDIR/store/KIND/KEY     the artefacts; equal ones of different verbs, rounds and trials are there once
-    WORKDIR/names/NAME.json    what a name points to; written anew, whole, when the new artefact is complete
-    WORKDIR/NAME               on a local file system, a symbolic link to the artefact
+    WORKDIR/store/KIND/KEY     artefacts, shared by verbs, rounds and trials
+    WORKDIR/names/NAME.json    pointer to an artefact; replaced when the new artefact is complete
+    WORKDIR/NAME               symbolic link to the artefact, on a local file system
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from raydr.store import Artifact, Folder
 from raydr.store.filesystems import require_reachable
 from raydr.store.identity import COMMANDS, MANIFEST
 
-#: Names of systems that are compared, beside those a user gives.
+#: Names of systems, beside those that users choose.
 TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"
 STORE, NAMES = "store", "names"
-#: Digits of a key in a folder's name.
+#: Digits of a key in the name of a folder.
 _KEY_DIGITS = 16
 
 
 def vectors_name(system: str, split: str = "") -> str:
-    """What the vectors of a system are called: of passages, or of the queries of a split."""
+    """Return the name of a system's vectors, of passages or of the queries of a split."""
     return f"embeddings/{system}/{f'queries-{split}' if split else 'passages'}"
 
 
 class Pointer(Config):
-    """What a name points to."""
+    """Target of a name."""
 
     kind: str
     key: str
@@ -41,16 +41,16 @@ class Pointer(Config):
 
 @dataclass(frozen=True)
 class Places:
-    """The artefacts and names of a working folder."""
+    """Artefacts and names of a working folder."""
 
     root: Folder
 
     @classmethod
     def of(cls, workdir: str) -> Places:
-        """The places below a working folder.
+        """Open a working folder.
 
         Raises:
-            ArtifactError: the folder cannot be reached, or was made by a raydr whose artefacts had no keys.
+            ArtifactError: the folder cannot be reached, or an earlier raydr made it.
         """
         require_reachable(workdir)
         places = cls(Folder(workdir).absolute())
@@ -63,26 +63,26 @@ class Places:
         return places
 
     def folder(self, kind: str, key: str) -> Folder:
-        """Where an artefact lies."""
+        """Return the folder of an artefact."""
         return self.root / STORE / kind / key[:_KEY_DIGITS]
 
     # -- names
 
     def pointer(self, name: str) -> Pointer | None:
-        """What a name points to; None if there is no such name."""
+        """Return the target of a name; None if the name does not exist."""
         file = f"{NAMES}/{name}.json"
         return self.root.read_record(file, Pointer) if self.root.exists(file) else None
 
     def resolve(self, name: str) -> Folder | None:
-        """The folder that a name points to; None if there is no such name."""
+        """Return the folder of a name; None if the name does not exist."""
         pointer = self.pointer(name)
         return None if pointer is None else self.folder(pointer.kind, pointer.key)
 
     def open(self, name: str, kind: str) -> Artifact:
-        """The artefact of a name.
+        """Open the artefact of a name.
 
         Raises:
-            ArtifactError: there is none, it is of another kind, or it was removed.
+            ArtifactError: the name does not exist, or the artefact is of another kind or was removed.
         """
         folder = self.resolve(name)
         if folder is None:
@@ -102,17 +102,17 @@ class Places:
         return Artifact.open(folder, kind)
 
     def names(self, under: str = "") -> list[str]:
-        """The names below a folder of names, sorted."""
+        """Return the names below a prefix, sorted."""
         prefix = f"{NAMES}/{under}".rstrip("/")
         names = (file.removeprefix(f"{NAMES}/").removesuffix(".json") for file in self.root.files(prefix))
         return sorted(names)
 
     def named_keys(self) -> set[str]:
-        """The keys of all that names point to."""
+        """Return the keys of all named artefacts."""
         return {pointer.key for name in self.names() if (pointer := self.pointer(name)) is not None}
 
     def point(self, name: str, kind: str, key: str) -> None:
-        """Let a name point to a complete artefact; nothing happens if it does."""
+        """Let a name point to a complete artefact."""
         target = Pointer(kind=kind, key=key)
         if self.pointer(name) != target:
             self.root.write_sealed(f"{NAMES}/{name}.json", target.model_dump())
@@ -131,7 +131,7 @@ class Places:
         os.replace(temporary, link)
 
     def forget(self, name: str) -> None:
-        """Remove a name; what it pointed to stays until :mod:`raydr.pipeline.garbage` removes it."""
+        """Remove a name; its artefact stays until :mod:`raydr.pipeline.garbage` removes it."""
         self.root.remove(f"{NAMES}/{name}.json")
         if self.root.is_local:
             Path(self.root.path(name)).unlink(missing_ok=True)

@@ -24,12 +24,12 @@ from raydr.models.encode_config import NUM_CALIBRATING
 from raydr.store import Artifact, Building, Folder
 from raydr.store.folder import publish_files
 
-#: Parts that they come from, at most: each may have to be fetched.
+#: Maximum of parts of the sample; each may have to be fetched.
 _MOST_PARTS = 8
 
 
 def quantized(context: Context, model: Node, name: str) -> Node:
-    """A model's encoder of passages in int8, for all that encode with it the same."""
+    """Return the node of a model's passage encoder in int8."""
     cpus = context.config.encode.cpus_per_actor
     label = context.label("quantize", name)
     return quantize_encoder.node(
@@ -44,14 +44,14 @@ def quantize_encoder(
     """Measure the scales of a model's encoder on a sample of a corpus.
 
     Args:
-        making: the artefact.
-        pool: where it is done.
-        model: a model saved by raydr.
-        corpus: whose passages will be encoded.
-        num_cpus: of the worker.
+        making: artefact to make.
+        pool: pool for the work.
+        model: model saved by raydr.
+        corpus: corpus to encode later.
+        num_cpus: CPUs of the worker.
 
     Raises:
-        ModelError: a package or the processor's instructions are missing there, or the encoder cannot be quantised.
+        ModelError: the worker lacks a package or the processor's instructions, or the encoder cannot be quantised.
     """
     facts = pool.run(_quantize, making.folder, model, corpus, needs=Needs(num_cpus))
     making.record_files()
@@ -64,11 +64,11 @@ def quantize_encoder(
 
 
 def sample_rows(starts: NDArray[np.int64], num_rows: int) -> NDArray[np.int64]:
-    """Rows spread evenly over a few parts, the first and the last among them.
+    """Return rows spread evenly over a few parts, including the first and the last row.
 
     Args:
-        starts: the row at which each part starts, and the number of rows.
-        num_rows: how many; all if there are fewer.
+        starts: first row of each part, and the number of rows.
+        num_rows: size of the sample; all rows if they are fewer.
 
     >>> sample_rows(np.array([0, 10, 20, 30]), 5).tolist()
     [0, 7, 14, 22, 29]

@@ -1,4 +1,4 @@
-"""A cross-encoder, the run's ranker or that of a judge: trained, or an existing one taken as it is.
+"""Cross-encoder of the ranker or of a judge: trained, or a checkpoint without training.
 
 Artefact ``cross_encoder``: the files of a Hugging Face sequence classifier, which
 ``sentence_transformers.CrossEncoder(folder)`` opens, or of a causal language model, whose prompt only raydr asks, and
@@ -35,16 +35,16 @@ def cross_encoder(
     name: str = "cross-encoder",
     dev_run: Node | None = None,
 ) -> Node:
-    """Declare a cross-encoder trained on pairs and their candidates; with ``num_epochs`` 0 the checkpoint as it is.
+    """Return the node of a cross-encoder; with ``num_epochs`` 0 it is the checkpoint without training.
 
     Args:
-        context: the config.
-        settings: how it is trained.
-        negatives: the candidates; None if it learns from random passages, or from what came with the data, alone.
-        pairs: the data set with the pairs that it is trained on; the run's if None.
-        start: the cross-encoder that it goes on from; ``model.checkpoint`` of the settings if None.
-        name: what it is called.
-        dev_run: over the dev split, which it orders after each epoch; None if the last epoch is kept.
+        context: config and facts.
+        settings: settings of the training.
+        negatives: mined candidates; None for random passages, or the data set's own negatives, alone.
+        pairs: data set with the training pairs; that of the run if None.
+        start: cross-encoder to continue from; ``model.checkpoint`` of the settings if None.
+        name: name of the cross-encoder.
+        dev_run: run on the dev split, reranked after each epoch; None keeps the last epoch.
     """
     config, label = context.config, context.label(name)
     checkpoint = context.facts.checkpoint(settings.model) if start is None else ""
@@ -95,36 +95,36 @@ def train_cross_encoder(
     best_epoch_from: int = 0,
     checkpoint: str = "",
 ) -> dict[str, Any]:
-    """Train a cross-encoder to tell a query's positives from its candidate negatives and from random passages.
+    """Train a cross-encoder on a query's positives, candidates and random passages.
 
-    The candidates are taken for negatives, but for those that a judge has dropped or weighted less.
+    Candidates count as negatives, except those that a judge has dropped or weighted less.
 
     Source: Park et al. (HCLT 2023) and RocketQA for binary cross-entropy; Zhang and Stratos (NAACL 2021, §6.3) and AR2
     (ICLR 2022) for the softmax over a list.
 
     Args:
-        making: the ``cross_encoder`` artefact; checkpoints lie beside it until it is finished.
-        pool: where it is trained.
-        dataset: the judgments.
-        corpus: the corpus it was prepared with.
-        negatives: a ``negatives`` artefact of the split; the data set's own candidates if None.
-        start: the cross-encoder that training goes on from; the checkpoint of the settings if None.
-        dev_run: a ``run`` over dev queries, which it orders after each epoch; None if the last epoch is kept.
-        settings: how it is trained, with a dtype that is resolved.
-        workers: the section ``train``, for workers and devices.
-        split: what is trained on.
-        seed: of what is drawn.
-        scope: the partitions that a query's random negatives are drawn from.
-        dev: the split of ``dev_run``.
-        predicts: what the saved model gives, which its settings' class says.
-        best_epoch_from: the first epoch that may become the model; the loss says it.
-        checkpoint: checksum of what it starts from.
+        making: ``cross_encoder`` artefact to make; checkpoints lie beside it until it is complete.
+        pool: pool of the training.
+        dataset: data set with the judgments.
+        corpus: corpus of the data set.
+        negatives: ``negatives`` of the split; the data set's own if None.
+        start: cross-encoder to continue from; the checkpoint of the settings if None.
+        dev_run: ``run`` on dev queries, reranked after each epoch; None keeps the last epoch.
+        settings: settings of the training, with a resolved dtype.
+        workers: section ``train``, for workers and devices.
+        split: training split.
+        seed: seed of the draws.
+        scope: partitions of a query's random negatives.
+        dev: split of ``dev_run``.
+        predicts: output of the saved model, by the class of its settings.
+        best_epoch_from: first epoch that may become the model, by the loss.
+        checkpoint: checksum of the starting checkpoint.
 
     Raises:
         DataError: no query of ``dev`` has a judgment.
-        ConfigError: the batch cannot be shared by the workers, or hard negatives are asked for and there are none.
+        ConfigError: the workers cannot share the batch, or demanded hard negatives are missing.
         ModelError: the checkpoint cannot be loaded.
-        TrainingError: training broke off; the same command goes on from the last checkpoint.
+        TrainingError: training was interrupted; the same command continues from the last checkpoint.
     """
     data = Dataset(dataset)
     _check_workers(settings, workers)
@@ -133,7 +133,7 @@ def train_cross_encoder(
             f"{settings.section}.num_hard_negatives is {settings.num_hard_negatives} and there are no candidates of "
             f"split {split!r}: mine some first, or set it to 0"
         )
-    # PyTorch and Transformers take seconds to import, and most verbs make no ranker.
+    # Importing PyTorch and Transformers takes seconds, and most verbs make no ranker.
     from raydr.artefacts.ranker_worker import train_worker
 
     view = training_here if trains_here(pool, workers) else training_on_ray
@@ -155,7 +155,7 @@ def train_cross_encoder(
 
 
 def _no_better(outcome: Mapping[str, Any]) -> list[str]:
-    """Return a line for each dev measure in which the chosen epoch is not ahead of the run that it orders."""
+    """Return a line for each dev measure in which the chosen epoch does not improve the run."""
     before: Mapping[str, float] = outcome["dev"]
     after = outcome["history"][outcome["best_epoch"]]["metrics"] if before else {}
     return [
@@ -167,7 +167,7 @@ def _no_better(outcome: Mapping[str, Any]) -> list[str]:
 
 
 def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str:
-    """Return who has proposed the candidates, and who has judged them; empty if there are none."""
+    """Return the miner and the judges of the candidates; empty without candidates."""
     if not settings.num_hard_negatives:
         return ""
     facts = {"miner": "source"} if negatives is None else negatives.info
@@ -178,7 +178,7 @@ def _mined_by(settings: CrossEncoderTraining, negatives: Artifact | None) -> str
 def save_cross_encoder(
     making: Building, pool: Pool, *, settings: CrossEncoderTraining, predicts: str = "", checkpoint: str = ""
 ) -> dict[str, Any]:
-    """Take a checkpoint as it is.
+    """Save a checkpoint without training.
 
     Raises:
         ModelError: it cannot be loaded, or is no cross-encoder.

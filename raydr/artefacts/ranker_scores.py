@@ -1,11 +1,11 @@
-"""Scores of a model that reads pairs: a run in its order, and what losses that distil it read.
+"""Scores of a ranker: reranked runs, and scores that distillation losses read.
 
 Artefact ``run``: the best passages of another run, reranked.
 
 Artefact ``ranker_scores``::
 
     scores/SPLIT/qrels/part-*.parquet       (query_id, passage_id, score) of the judged pairs
-    scores/SPLIT/negatives/part-*.parquet   the same of the candidates that no judge has dropped
+    scores/SPLIT/negatives/part-*.parquet   the same, of candidates that no judge dropped
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ KIND = "ranker_scores"
 
 @dataclass(frozen=True)
 class ScoresJob:
-    """What every worker of one scoring knows; picklable.
+    """Inputs and settings of the scoring, for its workers; picklable.
 
     Args:
-        source: has the pairs that are scored besides judged ones: candidates, or a run.
+        source: artefact of the scored candidates or run.
         data, corpus: queries, judgments and passages.
-        output: the artefact.
-        split: of the queries.
-        scoring: how pairs are scored.
-        depth: passages of each query that are reranked.
+        output: folder of the artefact.
+        split: split of the queries.
+        scoring: scoring of pairs.
+        depth: reranked passages of each query.
     """
 
     source: Artifact
@@ -57,18 +57,18 @@ class ScoresJob:
     depth: int = 0
 
     def reader(self) -> PairReader:
-        """Load the model, in a worker."""
+        """Load the model into a worker."""
         return PairReader(self.data, self.corpus, self.split, self.scoring.open(probabilities=False))
 
 
 def ranker_scores(context: Context, ranker: Node, pairs: Node, negatives: Node | None) -> Node:
-    """What a model says of the training split's pairs and candidates.
+    """Return the node of a ranker's scores of the training pairs and candidates.
 
     Args:
-        context: the config.
-        ranker: a cross-encoder; or a retriever, whose similarities are scaled as its own losses see them.
-        pairs: the data set that is trained on.
-        negatives: mined candidates; those that came with the data if None.
+        context: config and facts.
+        ranker: cross-encoder, or retriever, whose similarities are multiplied by its scale.
+        pairs: data set of the training.
+        negatives: mined candidates; the data set's own if None.
     """
     return score_candidates.node(
         context.label("ranker-scores"),
@@ -102,15 +102,15 @@ def score_candidates(
     """Score the judged pairs of a split and its candidate negatives.
 
     Args:
-        making: the ``ranker_scores`` artefact.
-        pool: where scores are made.
-        model: a ``cross_encoder``, which gives log-odds; or a ``model``, whose scores are times τ, as its losses see.
+        making: ``ranker_scores`` artefact to make.
+        pool: pool for the scores.
+        model: ``cross_encoder``, which returns log-odds, or ``model``, whose similarities are multiplied by its scale.
         dataset: queries and judgments.
-        corpus: the passages.
-        negatives: the candidates, judged or not; those that came with the data if None.
-        split: the split.
-        settings: of the workers.
-        arithmetic: of the scores.
+        corpus: corpus of the passages.
+        negatives: mined or judged candidates; the data set's own if None.
+        split: split of the queries.
+        settings: settings of the workers.
+        arithmetic: device and dtype of the scores.
     """
     scoring, queries = scoring_of(pool, model, settings, arithmetic), Dataset(dataset)
     scoring.tell("ranker's scores")
@@ -127,7 +127,7 @@ def score_candidates(
 
 
 class ScorePart:
-    """Holds the model; every call scores one range of the judgments or of the candidates."""
+    """Worker that holds the model; a call scores a range of the judgments or candidates."""
 
     def __init__(self, job: ScoresJob) -> None:
         self.job, self.reader, self.scale = job, job.reader(), job.scoring.scale
@@ -184,7 +184,7 @@ def rerank(
 ) -> dict[str, Any]:
     """Score the first ``depth`` passages of each query again and sort by these scores; drop the rest.
 
-    Scores are log-odds of relevance of a cross-encoder, or similarities of a retriever without the scale τ. Ties follow
+    Scores are log-odds of relevance of a cross-encoder, or similarities of a retriever without the scale. Ties follow
     trec_eval's rule.
 
     Args:
@@ -213,7 +213,7 @@ def rerank(
 
 
 class RerankPart:
-    """Holds the model; each call reranks the queries that begin in a range of rows."""
+    """Worker that holds the model; a call reranks the queries that begin in a range of rows."""
 
     def __init__(self, job: ScoresJob) -> None:
         self.job, self.reader = job, job.reader()

@@ -1,4 +1,4 @@
-"""What a worker does for a cross-encoder: train on its share of each batch, or save a checkpoint as it is."""
+"""Worker of a cross-encoder: trains on its share of each batch, or saves a checkpoint without training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raydr.training.process import WorkerProcess, last_state
 from raydr.training.ranker_config import CrossEncoderJob, RankerConfig
 from raydr.training.ranker_dev import RankerDev
 
-#: An easy question, its title and passage: how likely a language model must be to answer it by yes or no.
+#: Easy question, title and passage of a test: a language model must answer yes or no with this probability.
 _EASY, _LEAST_SHARE = (["capital of France"], [""], ["The capital of France is Paris."]), 0.01
 
 
@@ -67,7 +67,7 @@ def train_worker(job: CrossEncoderJob, process: WorkerProcess) -> dict[str, Any]
 
 
 def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
-    """Return what measures the epochs; None if nothing does.
+    """Return the measurement of epochs on dev; None without dev queries.
 
     Raises:
         DataError: no dev query has a judgment.
@@ -87,7 +87,7 @@ def _dev(job: CrossEncoderJob, tokenizer: PairTokenizer) -> RankerDev | None:
 
 
 def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderTrainer, PairTokenizer]:
-    """Return the trainer in the state that it goes on from, and the model's tokenizer."""
+    """Return the trainer in its last saved state, and the model's tokenizer."""
 
     def report(progress: Progress, copy: Callable[[], Save]) -> None:
         facts = {"epoch": progress.epoch, "global_step": progress.global_step}
@@ -105,7 +105,7 @@ def _set_up(job: CrossEncoderJob, process: WorkerProcess) -> tuple[CrossEncoderT
         origin = origin.model_copy(update={"checkpoint": job.start.local_folder()})
     tokenizer = PairTokenizer(origin)
     model = CrossEncoder.from_config(origin, job.seed, section=settings.section).to(process.device)
-    # What is saved with the model names the checkpoint of the run, not a folder of this node.
+    # The saved settings name the checkpoint of the run, not a folder of this node.
     model.config = settings.model
     shared = num_ranks_here() > 1
     examples = read_examples(job.data, job.split, job.negatives, job.corpus, job.scope, shared)

@@ -1,4 +1,4 @@
-"""Scoring of pairs: which model, how it is opened on a worker, and the scores that it gives to candidates."""
+"""Scoring of pairs and candidates by a retriever or a cross-encoder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from raydr.data.corpus import Texts
     from raydr.models.pair_scoring import DualEncoderScorer, FloatArray, IntArray, PairScorer
 
-#: Pairs that are scored together, about: a cross-encoder reads each anew, of which a killed worker loses one range; a
-#: retriever's texts are encoded once a range.
+#: Approximate pairs of a task. A cross-encoder reads each pair, and a killed worker loses the task; a retriever
+#: encodes each text once per task.
 PAIRS_READ, PAIRS_ENCODED = 2_000, 20_000
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """How pairs are scored: by a ``model`` or a ``cross_encoder``, in an arithmetic; picklable."""
+    """A ``model`` or ``cross_encoder`` that scores pairs, with device and dtype; picklable."""
 
     model: Artifact
     arithmetic: Arithmetic
@@ -42,24 +42,25 @@ class Scoring:
 
     @property
     def num_pairs(self) -> int:
-        """Pairs that are scored together, about."""
+        """Approximate pairs of a task."""
         return PAIRS_READ if self.is_cross_encoder else PAIRS_ENCODED
 
     @property
     def scale(self) -> float:
-        """What scores are multiplied by, so that they are what losses see: a retriever's τ; 1 for a cross-encoder."""
+        """Factor from scores to the logits of losses: a retriever's scale; 1 for a cross-encoder."""
         return 1.0 if self.is_cross_encoder else read_config(self.model.local_folder()).scale
 
     def tell(self, what: str) -> None:
-        """Say in which arithmetic something is scored, and why."""
+        """Print device and dtype of the scoring, with their reason."""
         how = self.arithmetic
         say(f"{what}: dtype {how.dtype} on {how.device} ({how.reason})")
 
     def open(self, probabilities: bool = True) -> PairScorer:
-        """Load the model, in the process that will use it.
+        """Load the model into this process.
 
         Args:
-            probabilities: of relevance, of a cross-encoder; its log-odds if False. Of a retriever similarities.
+            probabilities: whether a cross-encoder returns probabilities of relevance; otherwise log-odds. A retriever
+                returns similarities.
         """
         from raydr.models.cross_encoder import CrossEncoderScorer, ProbabilityScorer
         from raydr.models.pair_scoring import DualEncoderScorer
@@ -71,19 +72,19 @@ class Scoring:
         return kind(self.model.local_folder(), how.dtype, how.device, how.token_budget, self.num_threads)
 
     def open_retriever(self) -> DualEncoderScorer:
-        """As :meth:`open`, where the model is a retriever."""
+        """Load the model, which must be a retriever."""
         return cast("DualEncoderScorer", self.open())
 
 
 @dataclass(frozen=True)
 class CrossFittedScoring(Scoring):
-    """How the pairs of a split are scored that was cut into folds: each by the model that has not seen its query.
+    """Scoring of a split by folds: a pair is scored by the model that was not trained on its query.
 
     Args:
-        others: the models of the folds but the first, which is ``model``.
-        folds: the fold of each query.
-        data: has the queries.
-        split: that was cut.
+        others: models of the second and further folds; ``model`` is that of the first.
+        folds: fold of each query.
+        data: data set of the queries.
+        split: split with the folds.
     """
 
     others: tuple[Artifact, ...]
@@ -98,11 +99,11 @@ class CrossFittedScoring(Scoring):
 
 
 class CrossFittedScorer:
-    """Scores pairs by several models, each query by the one that has not seen it.
+    """Scorer of pairs by the model that was not trained on their query.
 
     Args:
-        scorers: one a fold.
-        fold_of: the fold of a query, by its text; the first model scores what is in no fold, which none has seen.
+        scorers: scorer of each fold.
+        fold_of: fold by text of the query; the first scorer scores queries without a fold.
     """
 
     def __init__(self, scorers: Sequence[PairScorer], fold_of: Mapping[str, int]) -> None:
@@ -118,18 +119,18 @@ class CrossFittedScorer:
 
 
 def scoring_of(pool: Pool, model: Artifact, settings: EncodeConfig, arithmetic: Arithmetic) -> Scoring:
-    """Scoring with a model, by workers of these settings, for which the arithmetic is resolved."""
+    """Return the scoring by a model on the workers of a pool."""
     return Scoring(model, arithmetic, pool.num_threads(settings.cpus_per_actor))
 
 
 class CandidateScores(NamedTuple):
-    """What a model says of candidates.
+    """Scores of candidates.
 
     Args:
-        scores_M: of each candidate with its query.
-        best_Q: of each query's best scored positive; −inf where it has none. None if nobody asked.
-        likeness_M: of each candidate with the positive of its query that it is most like, as a share of that positive's
-            similarity with itself, 0 at least. None if nobody asked.
+        scores_M: score of each candidate with its query.
+        best_Q: highest score of a query's positives; −inf without a positive. None if not computed.
+        likeness_M: largest similarity of a candidate to a positive of its query, divided by that positive's similarity
+            to itself, at least 0. None if not computed.
     """
 
     scores_M: FloatArray
@@ -139,13 +140,13 @@ class CandidateScores(NamedTuple):
 
 @dataclass(frozen=True)
 class PairReader:
-    """A model with the texts that it is asked about.
+    """A loaded model, with the texts that it scores.
 
     Args:
-        data: has the queries.
-        corpus: has the passages.
-        split: of the queries.
-        scorer: the model, loaded.
+        data: data set of the queries.
+        corpus: passages.
+        split: split of the queries.
+        scorer: loaded model.
     """
 
     data: Dataset
@@ -154,7 +155,7 @@ class PairReader:
     scorer: PairScorer
 
     def scores(self, query_ids: list[str], passage_ids: list[str]) -> FloatArray:
-        """Scores, shape (P,), of the pairs (query_ids[i], passage_ids[i]).
+        """Return the scores of the pairs (query_ids[i], passage_ids[i]), shape (P,).
 
         Raises:
             DataError: a query is not in the split, or a passage not in the corpus.
@@ -162,18 +163,18 @@ class PairReader:
         queries, query_P = np.unique(np.asarray(query_ids, dtype=object), return_inverse=True)
         passages, passage_P = np.unique(np.asarray(passage_ids, dtype=object), return_inverse=True)
         texts = self.corpus.texts(self.corpus.rows_of(passages.tolist()))
-        asked = query_texts(self.data, self.split, queries.tolist())
-        return self.scorer.score(asked, texts, query_P.astype(np.int64), passage_P.astype(np.int64))
+        query_list = query_texts(self.data, self.split, queries.tolist())
+        return self.scorer.score(query_list, texts, query_P.astype(np.int64), passage_P.astype(np.int64))
 
     def candidates(
         self, candidates: Candidates, positives: Mapping[str, Sequence[str]], likeness: bool = False
     ) -> CandidateScores:
-        """Scores of candidates and of their queries' positives.
+        """Score candidates and the positives of their queries.
 
         Args:
-            candidates: of some queries.
-            positives: of each query; a query may have none.
-            likeness: whether candidates are compared with the positives too, which a retriever can.
+            candidates: candidates of some queries.
+            positives: positives by query; a query may have none.
+            likeness: whether to compare candidates with positives, which needs a retriever.
         """
         positive_ids = [positives.get(query_id, ()) for query_id in candidates.query_ids]
         ids = [
@@ -184,20 +185,20 @@ class PairReader:
         texts = self.corpus.texts(self.corpus.rows_of(passages.tolist()))
         of_positive = np.repeat(np.arange(len(positive_ids)), list(map(len, positive_ids)))
         query_P, passage_P = np.concatenate([candidates.query_M, of_positive]), passage_P.astype(np.int64)
-        asked = query_texts(self.data, self.split, candidates.query_ids)
+        query_list = query_texts(self.data, self.split, candidates.query_ids)
         num, likeness_M = len(candidates.table), None
         if likeness:
             retriever = cast("DualEncoderScorer", self.scorer)
-            # Each candidate beside each positive of its query.
+            # Every combination of candidate and positive of a query.
             blocks = [np.arange(candidates.offsets[at], candidates.offsets[at + 1]) for at in of_positive]
             candidate_L = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
             positive_L = np.repeat(passage_P[num:], list(map(len, blocks)))
             compared = positive_L, passage_P[candidate_L]
-            scores_P, like_L = retriever.score_and_compare(asked, texts, query_P, passage_P, *compared)
+            scores_P, like_L = retriever.score_and_compare(query_list, texts, query_P, passage_P, *compared)
             likeness_M = np.zeros(num)
             np.maximum.at(likeness_M, candidate_L, like_L)
         else:
-            scores_P = self.scorer.score(asked, texts, query_P, passage_P)
+            scores_P = self.scorer.score(query_list, texts, query_P, passage_P)
         best_Q = np.full(len(positive_ids), -np.inf)
         np.maximum.at(best_Q, of_positive, scores_P[num:])
         return CandidateScores(scores_P[:num], best_Q, likeness_M)

@@ -1,8 +1,8 @@
-"""Search an index for many queries: some hold the shards, another merges what they find and writes the run.
+"""Search of an index for many queries.
 
-On Ray these are actors. A batch of queries goes to every one that holds shards; what comes back stays in Ray's object
-store until it is merged and written as one part of the run. The driver sees counters only, and keeps a bounded number
-of batches on the way. In this process one holds all shards, and batches follow one another.
+On Ray, actors hold the shards, and each searches every batch of queries. Their results stay in Ray's object store until
+another actor merges them and writes a part of the run. The driver sees counters only, and bounds the number of batches
+in flight. Without Ray, this process holds all shards and searches batch by batch.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from raydr.indexing.shards import IndexShards
 from raydr.models.scores.base import ScoreFunction
 from raydr.store import Artifact, Building, Folder, Part
 
-#: Batches that are being searched or merged at a time, so that no actor waits for work.
+#: Batches that are searched or merged at a time, so that no actor waits for work.
 _BATCHES_IN_FLIGHT = 4
-#: Search actors whose results one merging actor keeps up with.
+#: Search actors for each merging actor.
 _SEARCHERS_PER_MERGER = 8
-#: Seconds until it is said what the first batch waits for.
+#: Seconds until a message tells why the first batch waits.
 _FIRST_BATCH_S = 120.0
-#: Dimensions of the index that is looked at for what its kind uses: many numbers of subquantizers divide them.
+#: Dimensions of a probe index; many numbers of subquantizers divide them.
 _ANY_DIM = 11_520
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """What everyone knows who takes part in a search; picklable."""
+    """Inputs and settings of a search; picklable."""
 
     shards: IndexShards
     queries: Embeddings
@@ -59,22 +59,21 @@ class SearchJob:
 
     @property
     def depth(self) -> int:
-        """Passages that are looked for: one of them may be the query's own."""
+        """Number of passages to search for; one may be the query's own, which is left out."""
         return self.top_k + self.skip_own_id
 
     def partitions(self, batch: RowRange) -> frozenset[str] | None:
-        """Those that the queries of a batch are confined to; None if to none."""
+        """Return the partitions that a batch may search; None without a restriction."""
         return within(self.scope, self.queries.partitions[batch.at], self.queries.partitions)
 
 
 def settings_in_use(settings: SearchConfig, factory: str, score: ScoreFunction) -> SearchConfig:
-    """The settings of a search, those that change nothing in an index of a kind at their defaults.
+    """Reset the settings that have no effect on this kind of index to their defaults.
 
     Args:
-        settings: all of them.
-        factory: the FAISS factory string; all settings count where it is ``auto``, or cannot be looked at without the
-            vectors' dimension.
-        score: of the model.
+        settings: settings of the search.
+        factory: FAISS factory string. If it is ``auto``, or depends on the dimension, all settings count.
+        score: score function of the model.
 
     >>> from raydr.models.scores.dual import Dual
     >>> settings_in_use(SearchConfig(nprobe=8, batch_queries=9), "Flat", Dual()).differing_settings()
@@ -90,53 +89,53 @@ def settings_in_use(settings: SearchConfig, factory: str, score: ScoreFunction) 
     if score.is_largest_of_tokens and factory not in EXACT:
         used |= of_tokens
     defaults, unused = SearchConfig(), (of_kinds | of_tokens) - used
-    # The depth is a parameter of its own: mining and judges have other depths.
+    # The depth is a parameter of the stage: mining and judges have other depths.
     return settings.model_copy(update={name: getattr(defaults, name) for name in (*sorted(unused), "top_k")})
 
 
 def of_model(context: Context, model: Node, name: str, split: str, top_k: int = 0, scope: Scope | None = None) -> Node:
-    """What a model finds for the queries of a split.
+    """Return the node of a model's run on a split.
 
     Args:
-        context: the config.
-        model: the model.
-        name: what it is called.
-        split: the split.
-        top_k: passages a query; ``search.top_k`` if 0.
-        scope: the partitions that a query is searched in; as the config says if None.
+        context: config and facts.
+        model: node of the model.
+        name: name of the system.
+        split: split of the queries.
+        top_k: passages per query; ``search.top_k`` if 0.
+        scope: partitions that a query may search; from the config if None.
     """
-    searched, asked = index.of_model(context, model, name), encode.queries(context, model, name, split)
-    return in_index(context, searched, asked, name, split, context.config.model.score, top_k, scope)
+    passages, queries = index.of_model(context, model, name), encode.queries(context, model, name, split)
+    return in_index(context, passages, queries, name, split, context.config.model.score, top_k, scope)
 
 
 def in_index(
     context: Context,
-    searched: Node,
-    asked: Node,
+    passages: Node,
+    queries: Node,
     name: str,
     split: str,
     score: ScoreFunction,
     top_k: int = 0,
     scope: Scope | None = None,
 ) -> Node:
-    """What is found in an index; arguments as of :func:`of_model`.
+    """Return the node of the run that searches an index.
 
     Args:
-        context: the config.
-        searched: the index.
-        asked: vectors of the queries.
-        name: what the run is called.
-        split: the split.
-        score: of the vectors.
-        top_k: see there.
-        scope: see there.
+        context: config and facts.
+        passages: node of the index.
+        queries: node of the vectors of the queries.
+        name: name of the system.
+        split: split of the queries.
+        score: score function of the vectors.
+        top_k: passages per query; ``search.top_k`` if 0.
+        scope: partitions that a query may search; from the config if None.
     """
     settings = context.config.search
     system, scope = f"{name}@{scope}" if scope else name, scope or context.config.scope(split)
     return search.node(
         context.label("search", system, split),
-        index=searched,
-        queries=asked,
+        index=passages,
+        queries=queries,
         settings=settings_in_use(settings, context.config.index.factory, score),
         top_k=top_k or settings.top_k,
         scope=scope,
@@ -147,11 +146,14 @@ def in_index(
 
 
 def _searchers(settings: SearchConfig) -> dict[str, float]:
-    """All search actors, which must fit at a time. Where their number or what they take is open they take all: two
-    searches that each held a part of the cluster would wait for the rest for ever."""
+    """Return the resources of all search actors, which must run at the same time.
+
+    If their number or size is open, they demand the whole cluster: two searches that each held a part would wait for
+    the other forever.
+    """
     cpus, actors = settings.cpus_per_actor, settings.max_actors
-    stated = settings.device != "auto" and cpus is not None and actors is not None
-    demand = {"CPU": float(cpus * actors) if stated and cpus and actors else math.inf}
+    is_fixed = settings.device != "auto" and cpus is not None and actors is not None
+    demand = {"CPU": float(cpus * actors) if is_fixed and cpus and actors else math.inf}
     return demand if settings.device != "cuda" else demand | {"GPU": float(actors or 1)}
 
 
@@ -171,19 +173,19 @@ def search(
     """Find the best passages for every query: a ``run`` artefact.
 
     Args:
-        making: the artefact.
-        pool: where the shards are held.
-        index: an index of passages.
-        queries: encoded queries, of the model that encoded the passages.
-        settings: how the index is searched.
-        top_k: passages a query.
-        scope: the partitions that a query is searched in.
-        skip_own_id: whether a passage that has the query's id is left out.
-        system: what the run is called in tables.
+        making: run to make.
+        pool: pool whose actors hold the shards.
+        index: index of passages.
+        queries: vectors of queries, by the model of the passages.
+        settings: settings of the search.
+        top_k: passages per query.
+        scope: partitions that a query may search.
+        skip_own_id: whether to leave out passages with the query's id.
+        system: name of the run in tables.
 
     Raises:
-        ConfigError: the cluster cannot hold one search actor, or has no GPU that is asked for.
-        DataError: the queries were encoded by another model.
+        ConfigError: the cluster cannot hold a search actor, or a demanded GPU is missing.
+        DataError: another model encoded the queries.
     """
     shards, encoded = IndexShards(index), Embeddings(queries)
     if shards.dim != encoded.dim or shards.model_fingerprint != encoded.model_fingerprint:
@@ -203,7 +205,7 @@ def search(
             ranked_parts = _search_on_ray(job, plan_layout(settings, shards, pool), todo)
         with worker_errors(), progress_bar("search", sum(batch.rows for batch in todo.values()), "queries") as bar:
             for name, part in ranked_parts:
-                # It is recorded on disk already.
+                # The part is already recorded on disk.
                 making.done[name] = part
                 bar.advance(todo[name].rows)
     return {
@@ -217,27 +219,27 @@ def search(
 
 
 class ShardHolder:
-    """Holds some shards, loaded and ready."""
+    """Holder of loaded shards."""
 
     def __init__(self, job: SearchJob, shards: Sequence[int], num_threads: int, device: str) -> None:
         self.job = job
         self.searcher = ShardSearcher(job.shards, shards, job.settings, num_threads, device)
 
     def search(self, batch: RowRange) -> TopRows:
-        """The best passages of these shards for the queries of one batch."""
+        """Return the best passages of these shards for a batch of queries."""
         vectors = self.job.queries.slice(batch.at, batch.start, batch.stop)
         return self.searcher.search(vectors, self.job.depth, self.job.partitions(batch))
 
 
 class Merger:
-    """Merges what was found for a batch and writes the part of the run."""
+    """Writer of the run: merges the results of all holders for a batch."""
 
     def __init__(self, job: SearchJob, niceness: int = 0) -> None:
         os.nice(niceness)
         self.job = job
 
     def write(self, name: str, batch: RowRange, *parts: TopRows) -> Part:
-        """Write and record one part."""
+        """Write and record a part of the run."""
         best = merge(parts, self.job.depth)
         query_ids = batch.of(self.job.queries.ids(batch.at)).combine_chunks()
         passage_ids = self.job.shards.passage_ids(best.rows[best.rows >= 0])
@@ -259,9 +261,9 @@ def _search_here(job: SearchJob, todo: Mapping[str, RowRange]) -> Iterator[tuple
 def _search_on_ray(job: SearchJob, layout: Layout, todo: Mapping[str, RowRange]) -> Iterator[tuple[str, Part]]:
     import ray
 
-    # An actor that dies is started again and asked again: what it does depends on its arguments only. A lost node is
-    # noticed late, and until then each attempt fails at once: a number of attempts would be used up in that time.
-    # Batches go in any order, since one that was lost on the way would keep the others waiting for half a minute.
+    # Calls depend on their arguments only, so that Ray may restart an actor and repeat its calls. Until Ray notices a
+    # lost node, each attempt fails at once: a limited number of retries would be used up. Batches run in any order: in
+    # order, a lost batch would block the others for half a minute.
     lasting = {
         "scheduling_strategy": "SPREAD",
         "max_restarts": 3,
@@ -271,8 +273,8 @@ def _search_on_ray(job: SearchJob, layout: Layout, todo: Mapping[str, RowRange])
     }
     hold = ray.remote(num_cpus=layout.cpus, num_gpus=layout.gpus, **lasting)(ShardHolder)
     holders = [hold.remote(job, group, layout.cpus, layout.device) for group in layout.groups]
-    # Merging is light, and must never wait for CPUs that the searchers hold. All threads of a search wait for its
-    # slowest one; merging takes the time that they leave.
+    # Merging is light and must not wait for CPUs that the searchers hold. It runs at a lower priority, since a search
+    # waits for its slowest thread.
     merging = ray.remote(num_cpus=0, **lasting)(Merger)
     mergers = [merging.remote(job, niceness=5) for _ in range(1 + len(holders) // _SEARCHERS_PER_MERGER)]
     waiting = list(todo.items())[::-1]

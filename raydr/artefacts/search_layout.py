@@ -1,4 +1,4 @@
-"""How the shards of an index are spread over actors: all of them fit the cluster at a time."""
+"""Layout of the shards of an index over actors, all of which fit the cluster at the same time."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from raydr.indexing.config import SearchConfig
 from raydr.indexing.faiss_backend import EXACT, has_cuda
 from raydr.indexing.shards import IndexShards
 
-#: Of a GPU's memory: vectors, beside what CUDA and PyTorch keep for themselves.
+#: Share of a GPU's memory for vectors; CUDA and PyTorch need the rest.
 _GPU_SHARE = 0.85
-#: For scores of a block, and what sorting them takes.
+#: Bytes for the scores of a block and their sorting.
 _SCORE_BYTES = 2 * 2**30
-#: CPUs of the smallest node that a cluster that grows is taken to have, before there is one.
+#: Assumed CPUs of the smallest node of a growing cluster without nodes.
 _SMALLEST_NODE = 8
 
 
 class GpuNode(NamedTuple):
-    """A GPU, and the FAISS beside it."""
+    """Properties of a GPU, and of FAISS on its node."""
 
     faiss_has_cuda: bool
     memory_bytes: int
@@ -33,7 +33,7 @@ class GpuNode(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """How the shards are spread: each actor holds the shards of one group."""
+    """Groups of shards; each actor holds a group."""
 
     groups: tuple[tuple[int, ...], ...]
     cpus: int
@@ -42,12 +42,12 @@ class Layout:
 
 
 def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layout:
-    """Group the shards so that all actors fit the cluster at once, and say how.
+    """Group the shards so that all actors fit the cluster at once, and print the layout.
 
     Args:
-        settings: of the search.
-        shards: the index.
-        pool: where a GPU is asked what it can and holds.
+        settings: settings of the search.
+        shards: shards of the index.
+        pool: pool on which a task inspects a GPU.
 
     Raises:
         ConfigError: the actors do not fit, or CUDA is asked for and missing.
@@ -65,7 +65,7 @@ def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layo
             f"{max((node['CPU'] for node in nodes), default=0):g} CPUs: set search.cpus_per_actor lower {IF_IT_GROWS}"
         )
     fewest = _fewest_gpus(shards.shard_bytes, gpu.memory_bytes) if gpu else 1
-    # A GPU more is quicker, and one that has to be started first is slower.
+    # More GPUs search faster, but a GPU that must start first costs more time.
     num_actors = min(num_shards, fit, settings.max_actors or (max(fewest, present) if gpu else num_shards))
     if num_actors < fewest:
         raise ConfigError(
@@ -83,7 +83,7 @@ def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layo
 
 
 def _fewest_gpus(shard_bytes: Sequence[int], memory_bytes: int) -> int:
-    """How many GPUs hold all shards, each as many as the others but for one."""
+    """Return the smallest number of GPUs whose memory holds all shards."""
     largest = max(shard_bytes)
     held = int((memory_bytes * _GPU_SHARE - _SCORE_BYTES) / max(1, largest))
     if held < 1:
@@ -95,7 +95,7 @@ def _fewest_gpus(shard_bytes: Sequence[int], memory_bytes: int) -> int:
 
 
 def num_places(nodes: Sequence[Mapping[str, float]], cpus: int, gpus: int) -> int:
-    """How many actors the nodes hold at a time; one is never spread over two nodes.
+    """Return how many actors the nodes hold at a time; an actor needs a single node.
 
     >>> num_places([{"CPU": 16, "GPU": 1}, {"CPU": 16, "GPU": 0}], cpus=5, gpus=0)
     6
@@ -106,7 +106,7 @@ def num_places(nodes: Sequence[Mapping[str, float]], cpus: int, gpus: int) -> in
 
 
 def largest_share(nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: int) -> int:
-    """The most CPUs that each of some actors can have, if all of them are to be held at a time; at least 1.
+    """Return the largest number of CPUs per actor with which all actors fit at a time; at least 1.
 
     >>> largest_share([{"CPU": 16, "GPU": 0}, {"CPU": 16, "GPU": 0}], num_actors=3, gpus=0)
     8
@@ -116,11 +116,10 @@ def largest_share(nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: i
 
 
 def share_of_growing(cpus: float, nodes: Sequence[Mapping[str, float]], num_actors: int, gpus: int) -> int:
-    """CPUs for each of some actors where nodes will be added whose size nobody knows.
+    """Return the CPUs per actor on a growing cluster, whose future nodes are of unknown size.
 
-    A power of two, as machines have: nodes that are no smaller than one share are then divided without a rest, so that
-    all actors find a place. No more than the smallest node that is there has (for each of its GPUs), or
-    :data:`_SMALLEST_NODE` while there is none.
+    The share is a power of two, as the CPUs of machines are. A node that is no smaller than a share is then divided
+    without a remainder. The smallest existing node (per GPU) bounds it, or :data:`_SMALLEST_NODE` without nodes.
 
     >>> share_of_growing(64, [{"CPU": 0, "GPU": 0}], num_actors=5, gpus=0)
     8
@@ -156,7 +155,7 @@ def _choose_device(
 
 
 def look_at_gpu() -> GpuNode:
-    """What the GPU of this process is, on a node of the cluster: the driver's node may have another FAISS."""
+    """Return the properties of the GPU of this process; the driver's node may have another FAISS."""
     import torch
 
     return GpuNode(has_cuda(), int(torch.cuda.get_device_properties(0).total_memory))

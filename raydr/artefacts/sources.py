@@ -1,9 +1,9 @@
-"""The sources that a reader finds: checksummed, and read into parts by one call each, or many where a file is large.
+"""Sources of a reader: their checksums, and their reading into parts.
 
-The driver sees counts and names of parts. After a kill, sources that were read to their end are not read again.
+A task reads a source, or a range of lines of a large file. The driver holds only counts and names of parts. After a
+kill, complete sources are not read again.
 
-Rows that cannot be used are left out and listed in ``quarantine.jsonl`` of the artefact they would have gone to, also
-when there are too many of them.
+Bad rows are left out. ``quarantine.jsonl`` of the artefact lists them, also when they are too many.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from raydr.store.filesystems import FileDetails
 from raydr.store.identity import fingerprint_of
 
 QUARANTINE = "quarantine.jsonl"
-#: Of a text row, roughly; several times smaller when compressed, which only makes Ray start later.
+#: Typical bytes of a text row; with compressed files the estimate of rows is too low, so that Ray starts later.
 _BYTES_PER_ROW = 300
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a reader reads, in its order.
+    """Sources of a reader, in its order.
 
     Args:
         files: the sources.
-        names: a short name of each, which goes into the column ``source``.
+        names: their short names, for the column ``source``.
     """
 
     files: tuple[Source, ...]
@@ -45,15 +45,15 @@ class Sources:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Full paths by short names."""
+        """Full paths by short name."""
         return {name: source.path for name, source in zip(self.names, self.files, strict=True)}
 
     def of(self, target: Target) -> list[int]:
-        """Places of the sources that have rows for an artefact."""
+        """Return the positions of the sources with rows for an artefact."""
         return [at for at, source in enumerate(self.files) if source.feeds(target)]
 
     def by_role(self, target: Target, checksums: Sequence[str]) -> dict[str, str]:
-        """Checksums of the sources of an artefact by what they hold; a number tells sources of the same kind apart."""
+        """Return the checksums of an artefact's sources by content; numbers distinguish sources of the same content."""
         by_role: dict[str, str] = {}
         for at in self.of(target):
             source = self.files[at]
@@ -63,11 +63,11 @@ class Sources:
         return by_role
 
     def versions(self) -> list[str]:
-        """Size and time of last change of each file, with its path: as long as they stay, so does its content."""
+        """Return path, size and time of change of each file; while they are the same, the content is."""
         return [f"{path}: {_version(path)}" for source in self.files for path in (source.path, *source.also)]
 
     def num_rows(self) -> int:
-        """About how many rows there are, judging by the size of the files."""
+        """Estimate the number of rows from the size of the files."""
         paths = {path for source in self.files for path in (source.path, *source.also)}
         return sum(details.size for path in paths if (details := _details(path)) is not None) // _BYTES_PER_ROW
 
@@ -79,12 +79,12 @@ def _details(path: str) -> FileDetails | None:
 
 def _version(path: str) -> str:
     details = _details(path)
-    # Readers without files name what they read, versions included.
+    # Readers without files state their versions in the source.
     return details.version if details is not None else ""
 
 
 def find_sources(reader: Reader) -> Sources:
-    """Look for the files of a reader; none is read.
+    """List the sources of a reader, without reading them.
 
     Raises:
         DataError: a file that must be there is missing.
@@ -94,7 +94,7 @@ def find_sources(reader: Reader) -> Sources:
 
 
 def source_checksums(pool: Pool, reader: Reader, sources: Sources) -> list[str]:
-    """What identifies the content of each source.
+    """Return the checksum of each source.
 
     Raises:
         DataError: a file cannot be read.
@@ -156,7 +156,7 @@ def read_sources(
 
 
 def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
-    """Divide large files that may be divided; their lines are counted first."""
+    """Count the lines of large files and divide them into ranges, where the format allows it."""
     files = [file for file in staged if file.source.divided]
     pieces = [(file, start) for file in files for start in piece_starts(file.source.path)]
     if not pieces:
@@ -165,7 +165,7 @@ def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
     counts: dict[int, list[int] | None] = {}
     for (file, _), of_piece in zip(pieces, pool.map(count_lines, calls, "count lines"), strict=True):
         before = counts.setdefault(file.index, [])
-        # A record that spans lines may span ranges too: the whole file is one.
+        # A record over several lines may span ranges too: the whole file is one range.
         counts[file.index] = None if before is None or of_piece is None else before + of_piece
     divided = []
     for file in staged:
@@ -176,18 +176,18 @@ def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
 
 
 def _read_source(staged: StagedSource) -> Iterator[int | str | None]:
-    """Yields numbers of rows, then None at the end of the source, or what is wrong with it."""
+    """Yield numbers of rows, then None at the end of the source, or the text of an error."""
     try:
         yield from stage_source(staged)
     except RaydrError as error:
-        # A result and not an exception: the other sources go on.
+        # Returned, not raised: the other sources continue.
         yield str(error)
     else:
         yield None
 
 
 def nothing_usable(what: str, records: Sequence[SourceRecord], reader: Reader) -> DataError:
-    """The error where no row is usable: most often the columns have other names."""
+    """Return the error for sources without a usable row; mostly their columns have other names."""
     num_bad = sum(record.num_refused for record in records)
     examples = [row for record in records for row in record.examples][:5]
     shown = "".join(f"\n  {row}" for row in examples)
@@ -203,7 +203,7 @@ def settle(
     max_bad_rows: int,
     corpus: Artifact | None = None,
 ) -> int:
-    """Take over the parts that the checks have written, and refuse too many bad rows, those of the corpus included."""
+    """Record the parts of the checks; raise an error if corpus and sources have too many bad rows."""
     making.done.clear()
     for check in checks:
         making.done.update(check.parts)
@@ -218,7 +218,7 @@ def settle(
 
 
 def _write_quarantine(folder: Folder) -> str:
-    """Gather the bad rows of all sources in one file; returns its path, empty if there are none."""
+    """Write the bad rows of all sources into a file; return its path, empty without bad rows."""
     names = [name for name in folder.files(STAGING) if name.endswith(".jsonl")]
     if not names:
         folder.remove(QUARANTINE)

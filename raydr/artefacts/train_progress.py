@@ -1,4 +1,4 @@
-"""What training shows while it runs: a bar on a terminal, one line an epoch everywhere."""
+"""Progress of a training: a bar on a terminal, and a line per epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raydr.training.reports import Watcher, epoch_line
 
 
 def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> None:
-    """Print the metrics of each epoch; one that a loss has only after its warm-up is left blank before."""
+    """Print the metrics of each epoch; a metric that begins after the warm-up is blank before."""
     names = sorted({name for row in history for name in row["metrics"]} - set(hidden))
     rows = (
         [row["epoch"] + 1, *(f"{row['metrics'][name]:.4f}" if name in row["metrics"] else "" for name in names)]
@@ -25,13 +25,13 @@ def show_history(title: str, history: Sequence[Mapping[str, Any]], hidden: Colle
 
 
 def _how_far(progress: Progress, num_steps: int) -> tuple[int, int]:
-    """Return the steps done, and those of an epoch; its end counts as a step, so that no bar is full before it."""
+    """Return the steps done and the steps of an epoch; its end counts as a step, so that no bar is full earlier."""
     return progress.epoch * (num_steps + 1) + progress.step, num_steps + 1
 
 
 @dataclass(frozen=True)
 class ConsoleWatcher:
-    """Shows a training of this process."""
+    """Watcher that shows a training of this process."""
 
     bar: ProgressBar
     num_epochs: int
@@ -55,7 +55,7 @@ def training_here(num_epochs: int) -> Iterator[Watcher]:
 
 
 class _Board:
-    """Ray actor that rank 0 writes to and the driver reads from."""
+    """Ray actor that receives the progress of rank 0 for the driver."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -74,7 +74,7 @@ class _Board:
 
 @dataclass(frozen=True)
 class BoardWatcher:
-    """Writes on the board that :func:`training_on_ray` shows."""
+    """Watcher that sends progress to the board of :func:`training_on_ray`."""
 
     board: Any
 
@@ -90,12 +90,12 @@ class BoardWatcher:
 
 @contextmanager
 def training_on_ray(num_epochs: int) -> Iterator[Watcher]:
-    """Yield a watcher for a group of Ray Train; a thread shows it, while the trainer blocks the driver."""
+    """Yield a watcher for a group of Ray Train; a thread shows the progress while the trainer blocks the driver."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     start_ray()
-    # Beside the driver: on another node it could be lost while the training goes on.
+    # On the driver's node, so that it is not lost while the training continues.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     board: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Board).remote()
     ended = threading.Event()

@@ -97,7 +97,8 @@ def _texts(path: str) -> Iterator[str]:
             text = decoder.decode(chunk)
             start = start or text.lstrip()[:1]
             if start and start != "[":
-                raise DataError(f"{path}: expected a JSON array, found {start!r}. Mend or fetch the file.")
+                lines = " Let its name end in .jsonl if each line holds an object." if start == "{" else ""
+                raise DataError(f"{path}: expected a JSON array, found {start!r}.{lines or ' Mend or fetch the file.'}")
             if text:
                 yield text
     if not start:

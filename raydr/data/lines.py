@@ -256,11 +256,14 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
     """Read records of a CSV file with a header, by column name; quoted fields may span lines.
 
     The number of a record is the line it starts on. Raises like :func:`read_lines`, and DataError if the header
-    names a column twice.
+    cannot be read or names a column twice.
     """
     header: list[str] | None = None
+    before = bad_rows.count
     for number, fields in _csv_records(path, delimiter, bad_rows):
         if header is None:
+            if bad_rows.count > before:
+                break
             header = fields
             if len(set(header)) != len(header):
                 raise DataError(f"{path}:{number}: the header names a column twice: {', '.join(header)}. Rename one.")
@@ -274,6 +277,12 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
             yield number, dict(zip(header, fields, strict=True))
         else:
             bad_rows.add(number, wrong_count(header, fields), fields)
+    if header is None and bad_rows.count > before:
+        # The row behind it would give the names of the columns.
+        raise DataError(
+            f"{bad_rows.kept[-1]}: the header, which names the columns. Write the file in UTF-8, with commas and the "
+            "end .csv, or with tabs and the end .tsv."
+        )
 
 
 def wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:

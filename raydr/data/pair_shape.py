@@ -88,7 +88,7 @@ def pair_shape(
     if set(names) >= _TEVATRON:
         return PairShape({"layout": "tevatron"}, "tevatron's records, passages with ids of their own")
     texts = [name for name in names if _holds(records, name, _is_text)]
-    lists = [name for name in names if _holds(records, name, _is_list_of_texts)]
+    lists = [name for name in names if name not in texts and _holds(records, name, _is_text_or_texts)]
     query = _first(texts, _QUERY)
     positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
     guess = ""
@@ -102,7 +102,14 @@ def pair_shape(
         query = query or next(name for name in texts if name != positive)
         positive = positive or next(name for name in texts if name != query)
     if query is None or positive is None:
-        lacking = "queries" if query is None else "positives"
+        lacking, known = ("queries", _QUERY) if query is None else ("positives", _POSITIVE)
+        named = _first([name for name in names if name not in (query, positive)], known)
+        other = next((record[named] for record in records if named and not _is_text(record.get(named))), None)
+        if named and other is not None:
+            raise DataError(
+                f"{where}: the column {named!r} holds {other!r:.60}, where the {lacking} are expected: a text"
+                f"{'' if query is None else ', or a list of texts'}. Write it so, or rename the column that holds them"
+            )
         config = (
             ", or write a config with reader: {name: pairs, files: {train: FILE}, columns: {query: ..., positive: "
             "...}} (docs/data.md)"
@@ -198,8 +205,8 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
+def _is_text_or_texts(value: Any) -> bool:
+    return all(map(_is_text, value)) if isinstance(value, list) else _is_text(value)
 
 
 def _first(names: Sequence[str], known: Sequence[str]) -> str | None:

@@ -162,7 +162,7 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
             pd.DataFrame({"query": ["a", "b"], "positive": ["c", float("nan")]}),
             "row 1, column 'positive': the text is empty",
         ),
-        (pd.DataFrame({"query": ["a"], "positive": [3]}), "columns 'query', 'positive', and none"),
+        (pd.DataFrame({"query": ["a"], "positive": [3]}), "the column 'positive' holds 3, where the positives"),
         (pd.DataFrame({"x": ["a"], "y": ["b"], "z": ["c"]}), "pairs has the columns 'x', 'y', 'z'"),
         ({"train": [("a", "b")], "more": [("c", "d")]}, "pairs has a split 'more'"),
         (7, "pairs is a int; expected a list of"),

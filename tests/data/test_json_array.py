@@ -45,7 +45,7 @@ def test_items_are_read_as_the_file_is(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         (" \n", "is empty"),
-        ('{"a": 1}', r"a\.json: expected a JSON array, found '\{'"),
+        ('{"a": 1}', r"a\.json: expected a JSON array, found '\{'\. Let its name end in \.jsonl"),
         (
             '[{"a": 1},\n {"a": },  {"a": 1}, {"a": 1}]',
             "record 2: broken JSON: parse error: unallowed token .*; the last good record is number 1",

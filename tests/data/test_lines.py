@@ -111,6 +111,15 @@ def test_csv_says_where_a_quote_was_opened_that_never_ends(tmp_path: Path) -> No
     assert [(row.line, row.content) for row in bad.kept] == [(3, '"b,y'), (4, "c,z")]
 
 
+@pytest.mark.parametrize(
+    ("header", "problem"), [("Frage für,Antwort".encode("latin-1"), "not valid UTF-8"), (b'"a";"b"', "broken quoting")]
+)
+def test_a_row_does_not_stand_in_for_a_header_that_cannot_be_read(tmp_path: Path, header: bytes, problem: str) -> None:
+    (tmp_path / "a.csv").write_bytes(header + b"\nfirst,row\nsecond,row\n")
+    with pytest.raises(DataError, match=rf"^a\.csv:1: {problem}.*: the header"):
+        list(read_csv(str(tmp_path / "a.csv"), ",", BadRows("a.csv")))
+
+
 def test_a_quoted_passage_may_be_long(tmp_path: Path) -> None:
     text = "long " * 40_000
     (tmp_path / "a.csv").write_text(f'q,p\na,"{text}"\n')

@@ -191,6 +191,9 @@ def test_logs_of_clicks_are_pairs_from_a_click_on(tmp_path, names, columns):
     [
         ('{"a": 1, "b": 2}', r"has the columns 'a', 'b', and none whose name says that it holds the queries"),
         ('{"query": "q", "b": 2}', "that it holds the positives"),
+        ('{"query": "q", "positive": {"text": "p"}}', r"'positive' holds \{'text': 'p'\}, where the positives are expected"),
+        ('{"query": "q", "positive": [["p"]]}', r"'positive' holds \[\['p'\]\], where the positives are expected"),
+        ('{"query": 7, "positive": "p"}', r"'query' holds 7, where the queries are expected"),
         ("{broken", r"holds no record: .*mine.jsonl:1: broken JSON"),
     ],
 )
@@ -199,6 +202,12 @@ def test_what_is_not_known_is_named(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(DataError, match=message):
         recognise(str(path))
+
+
+def test_a_positive_or_a_list_of_them(tmp_path):
+    records = [{"query": "a", "positive": "b"}, {"query": "c", "positive": ["d", "e"]}]
+    recognised = recognise(str(lines(tmp_path / "mine.jsonl", records)))
+    assert len([row for row in rows_of(recognised) if row.table == "qrels"]) == 3
 
 
 def test_a_folder_of_something_else_says_what_is_known(tmp_path):

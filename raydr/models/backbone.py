@@ -16,7 +16,8 @@ from raydr.models.training_config import LoraConfig, OptimizerConfig
 def without_pooler(backbone: Any) -> Any:
     """Return the encoder alone: its pooler's weights would get no gradient and break DDP."""
     if getattr(backbone, "pooler", None) is not None:
-        backbone.pooler = None
+        # Some architectures call it always.
+        backbone.pooler = nn.Identity()
     return backbone
 
 

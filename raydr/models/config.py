@@ -19,17 +19,13 @@ from raydr.models.checkpoint_settings import (
     packaged_folder,
     with_checkpoint,
 )
+from raydr.models.foreign_settings import positions_of
 from raydr.models.prompt import PromptConfig
 from raydr.models.scores.base import ScoreFunction, Vectors
 from raydr.models.scores.dual import Dual
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-#: Kinds of encoders that learn a position a token, and those of them that count from behind the padding's position.
-#: Of others :func:`raydr.models.backbone.check_length` knows, once they are loaded.
-_FROM_0 = ("albert", "bert", "distilbert", "electra", "ernie")
-_BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
 
 def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
@@ -42,12 +38,7 @@ def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
     # Loading its weights reports a missing package.
     files = CheckpointFiles(packaged_folder() or "./" if checkpoint == OFFLINE_CHECKPOINT else checkpoint)
     config: Any = None if files.on_hub and not ask_hub else files.read("config.json")
-    if not isinstance(config, dict) or config.get("position_embedding_type", "absolute") != "absolute":
-        return None
-    kind, positions = config.get("model_type"), config.get("max_position_embeddings")
-    if kind not in (*_FROM_0, *_BEHIND_PADDING) or not isinstance(positions, int):
-        return None
-    return positions - (int(config.get("pad_token_id") or 0) + 1 if kind in _BEHIND_PADDING else 0)
+    return positions_of(config) if isinstance(config, dict) else None
 
 
 def check_positions(checkpoint: str, max_length: int, setting: str, ask_hub: bool = True) -> None:

@@ -9,6 +9,7 @@ A key that raydr cannot obey is refused by its name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,16 +27,18 @@ _OLD_POOLING = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _POOLING_KEYS = ("pooling_mode", "word_embedding_dimension", "embedding_dimension", "include_prompt")
-#: Modules one after the other that make a vector as raydr makes it.
-_CHAINS = [
-    ["Transformer", "Pooling", *dense, *normalize] for dense in ([], ["Dense"]) for normalize in ([], ["Normalize"])
-]
+#: Modules one after the other that make a vector as raydr makes it: linear layers are one.
+_CHAIN = re.compile(r"Transformer → Pooling( → Dense)*( → Normalize)?")
 _DENSE_MODEL = "SentenceTransformer"
 #: What the file of the Transformer module is called; old models name the architecture in it.
 _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
+#: Kinds of encoders that learn a position a token, and those of them that count from behind the padding's position.
+#: Of others :func:`raydr.models.backbone.check_length` knows, once they are loaded.
+_FROM_0 = ("albert", "bert", "distilbert", "electra", "ernie")
+_BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
 #: Tokens that raydr keeps at most.
 _LONGEST = 8192
 #: Kinds of encoder-decoders of which sentence-transformers opens the encoder alone.
@@ -63,13 +66,14 @@ class CheckpointSettings:
     Args:
         settings: of the section ``model``, by dotted key.
         refused: settings of the checkpoint that raydr cannot follow, by the setting to replace them.
-        dense: the folder of the linear layer after pooling, below the checkpoint; empty if there is none.
+        dense: the linear layers after pooling, one after the other: the folder of each below the checkpoint, and its
+            width.
         unknown: whether it could not be looked at: a name on the hub that cannot be reached now.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    dense: str = ""
+    dense: list[tuple[str, int]] = field(default_factory=list)
     unknown: bool = False
 
 
@@ -87,19 +91,19 @@ def read_modules(read: Read, modules: Any, checkpoint: CheckpointSettings) -> No
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ValueError("modules.json holds no list of modules")
     kinds = [_kind(str(module.get("type", ""))) for module in modules]
-    paths = {kind: str(module.get("path") or "") for kind, module in zip(kinds, modules, strict=True)}
+    paths = [str(module.get("path") or "") for module in modules]
     _read_transformer(read, checkpoint)
     # Dropout is for training, and a setting of its own.
-    if [kind for kind in kinds if kind != "Dropout"] not in _CHAINS or paths["Transformer"]:
+    if not _CHAIN.fullmatch(" → ".join(kind for kind in kinds if kind != "Dropout")) or paths[0]:
         checkpoint.refused["pooling"] = (
-            f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, perhaps with one Dense and "
+            f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, perhaps with Dense and "
             "Normalize behind: set model.pooling to make them in another way"
         )
     else:
-        _read_pooling(_section(read, f"{paths['Pooling']}/config.json"), checkpoint)
-        if "Dense" in kinds:
-            checkpoint.dense = paths["Dense"]
-            _read_dense(_section(read, f"{checkpoint.dense}/config.json"), checkpoint)
+        folders = list(zip(kinds, paths, strict=True))
+        _read_pooling(_section(read, f"{dict(folders)['Pooling']}/config.json"), checkpoint)
+        for folder in (path for kind, path in folders if kind == "Dense"):
+            _read_dense(_section(read, f"{folder}/config.json"), folder, checkpoint)
         if "Normalize" in kinds:
             checkpoint.settings["similarity"] = "cosine"
     config = _section(read, "config_sentence_transformers.json")
@@ -145,6 +149,20 @@ def _whole_number(config: Mapping[str, Any], key: str) -> int | None:
     return value
 
 
+def positions_of(backbone: Mapping[str, Any]) -> int | None:
+    """Return the tokens of the longest text that an encoder reads by its ``config.json``; None if that says none.
+
+    >>> positions_of({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
+    512
+    """
+    if backbone.get("position_embedding_type", "absolute") != "absolute":
+        return None
+    kind, positions = backbone.get("model_type"), backbone.get("max_position_embeddings")
+    if kind not in (*_FROM_0, *_BEHIND_PADDING) or not isinstance(positions, int):
+        return None
+    return positions - (int(backbone.get("pad_token_id") or 0) + 1 if kind in _BEHIND_PADDING else 0)
+
+
 def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
     config = next((section for name in _TRANSFORMER_FILES if (section := _section(read, name))), {})
     tokenizer, backbone = _section(read, "tokenizer_config.json"), _section(read, "config.json")
@@ -159,7 +177,8 @@ def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
     for side, key in (("query", "query_length"), ("passage", "document_length")):
         length = _whole_number(config, key) or longest
         if length:
-            checkpoint.settings[f"{side}.max_length"] = min(length, _LONGEST)
+            # RoBERTa's own positions, of which some are the padding's, are often written as the length.
+            checkpoint.settings[f"{side}.max_length"] = min(length, positions_of(backbone) or length, _LONGEST)
     task = config.get("transformer_task", "feature-extraction")
     if task != "feature-extraction" or config.get("query_expansion"):
         checkpoint.refused["pooling"] = f"is made for {task}, with queries of its own kind: set model.pooling"
@@ -228,7 +247,7 @@ def _read_pooling(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> 
         )
 
 
-def _read_dense(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> None:
+def _read_dense(config: Mapping[str, Any], folder: str, checkpoint: CheckpointSettings) -> None:
     if problem := [
         f"{key} {config[key]}"
         for key in ("module_input_name", "module_output_name")
@@ -243,8 +262,11 @@ def _read_dense(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> No
             f"has a Dense layer with {what}, and raydr's projection is linear: set model.projection, null to leave it "
             "out"
         )
+    elif (width := _whole_number(config, "out_features")) is None:
+        raise ValueError(f"{folder}/config.json has no out_features")
     else:
-        checkpoint.settings["projection"] = _whole_number(config, "out_features")
+        checkpoint.settings["projection"] = width
+        checkpoint.dense.append((folder, width))
 
 
 def _read_vectors(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> None:

@@ -105,7 +105,9 @@ class Tokenizer:
         if self.tokenizer.pad_token_id is None and pads_by_end:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if self.tokenizer.pad_token_id is None:
-            raise ModelError(f"the tokenizer of {name} has no padding token; raydr needs one")
+            raise ModelError(
+                f"the tokenizer of {name} has no padding token: set pad_token in its tokenizer_config.json"
+            )
         with naming(f"the config of {name}"):
             shape = CheckpointFiles(str(name)).read("config.json") or {}
             size = shape.get("vocab_size")

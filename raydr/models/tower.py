@@ -204,23 +204,29 @@ class Tower(nn.Module):
 
 
 def _load_dense(projection: nn.Linear, resolved: str) -> None:
-    """Load the weights of the checkpoint's own linear layer, if it has one of this width.
+    """Load the weights of the checkpoint's own linear layers, if their last has this width: B₂(B₁x + b₁) + b₂ is one.
 
     Raises:
-        ModelError: the layer's weights are missing, damaged or of another shape.
+        ModelError: a layer's weights are missing, damaged or of another shape.
     """
     from transformers.utils import cached_file
 
-    dense = checkpoint_settings_of(resolved)
-    if not dense.dense or dense.settings.get("projection", projection.out_features) != projection.out_features:
+    checkpoint = checkpoint_settings_of(resolved)
+    if checkpoint.settings.get("projection", projection.out_features) != projection.out_features:
         return
-    what = f"the Dense layer of model.checkpoint {resolved} in {dense.dense}"
-    with naming(what):
-        files = (
-            cached_file(resolved, f"{dense.dense}/{name}", _raise_exceptions_for_missing_entries=False)
-            for name in ("model.safetensors", "pytorch_model.bin")
-        )
-        file = next(filter(None, files), None)
-    if file is None:
-        raise ModelError(f"{what} has no weights")
-    load_head(file, projection, what, optional=("bias",))
+    weight, bias = torch.eye(projection.in_features), torch.zeros(projection.in_features)
+    for folder, width in checkpoint.dense:
+        what = f"the Dense layer of model.checkpoint {resolved} in {folder}"
+        with naming(what):
+            files = (
+                cached_file(resolved, f"{folder}/{name}", _raise_exceptions_for_missing_entries=False)
+                for name in ("model.safetensors", "pytorch_model.bin")
+            )
+            file = next(filter(None, files), None)
+        if file is None:
+            raise ModelError(f"{what} has no weights")
+        layer = nn.utils.skip_init(nn.Linear, len(weight), width)  # type: ignore[no-untyped-call]
+        load_head(file, layer, what, optional=("bias",))
+        weight, bias = layer.weight.data @ weight, layer.weight.data @ bias + layer.bias.data
+    if checkpoint.dense:
+        projection.load_state_dict({"weight": weight, "bias": bias})

@@ -191,7 +191,10 @@ def test_logs_of_clicks_are_pairs_from_a_click_on(tmp_path, names, columns):
     [
         ('{"a": 1, "b": 2}', r"has the columns 'a', 'b', and none whose name says that it holds the queries"),
         ('{"query": "q", "b": 2}', "that it holds the positives"),
-        ('{"query": "q", "positive": {"text": "p"}}', r"'positive' holds \{'text': 'p'\}, where the positives are expected"),
+        (
+            '{"query": "q", "positive": {"text": "p"}}',
+            r"'positive' holds \{'text': 'p'\}, where the positives are expected",
+        ),
         ('{"query": "q", "positive": [["p"]]}', r"'positive' holds \[\['p'\]\], where the positives are expected"),
         ('{"query": 7, "positive": "p"}', r"'query' holds 7, where the queries are expected"),
         ("{broken", r"holds no record: .*mine.jsonl:1: broken JSON"),

@@ -13,7 +13,8 @@ import pytest
 import torch
 from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 
-from raydr.models.config import ModelConfig
+from raydr.models.config import CrossEncoderConfig, ModelConfig
+from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
@@ -31,6 +32,15 @@ def _modernbert(common: dict[str, Any]) -> torch.nn.Module:
     return ModernBertModel(ModernBertConfig(**common, **ends, global_attn_every_n_layers=2, local_attention=8))
 
 
+def _squeezebert(common: dict[str, Any]) -> torch.nn.Module:
+    from transformers import SqueezeBertConfig, SqueezeBertModel
+
+    groups = dict.fromkeys(["q", "k", "v", "post_attention", "intermediate", "output"], 1)
+    return SqueezeBertModel(
+        SqueezeBertConfig(**common, embedding_size=32, **{f"{name}_groups": num for name, num in groups.items()})
+    )
+
+
 def _qwen3(common: dict[str, Any]) -> torch.nn.Module:
     from transformers import Qwen3Config, Qwen3Model
 
@@ -44,6 +54,7 @@ MODELS: dict[str, tuple[Callable[[dict[str, Any]], torch.nn.Module], dict[str, A
     "BGE-M3": (_xlm_roberta, {"pooling": {"pooling_mode": "cls"}}),
     "GTE ModernBERT": (_modernbert, {"pooling": {"pooling_mode": "cls"}}),
     "Nomic's ModernBERT": (_modernbert, {"prompts": {"query": "search_query: ", "passage": "search_document: "}}),
+    "a pooler that is always called": (_squeezebert, {}),
     "Qwen3-Embedding": (_qwen3, {"pooling": {"pooling_mode": "lasttoken"}, "prompts": {"query": INSTRUCTION}}),
 }
 
@@ -76,3 +87,24 @@ def test_vectors_are_those_of_sentence_transformers(name: str, tmp_path: Path, t
         np.testing.assert_allclose(vectors_ND, expected[side], atol=2e-5)
     # Texts differ by what they say.
     assert np.abs(mine["query"][0] - mine["query"][1]).max() > 1e-3
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("padding", [None, 0, 7])
+def test_a_pair_has_one_score_whatever_pads_it(padding: int | None, tmp_path: Path, tiny_checkpoint: str) -> None:
+    from transformers import Qwen3Config, Qwen3ForSequenceClassification
+
+    def decoder(common: dict[str, Any]) -> torch.nn.Module:
+        config = Qwen3Config(**common | {"pad_token_id": padding}, num_key_value_heads=1, head_dim=16, num_labels=1)
+        return Qwen3ForSequenceClassification(config)
+
+    config = CrossEncoderConfig(checkpoint=checkpoint(tmp_path / "ranker", tiny_checkpoint, decoder), max_length=100)
+    model, tokenizer = CrossEncoder.from_config(config, must_be_trained=True).eval(), PairTokenizer(config)
+
+    def scores(texts: list[str]) -> list[float]:
+        tokens = tokenizer(["king"] * len(texts), [""] * len(texts), texts)
+        return list(log_odds(model, tokens, 4096, tokenizer.pad_id))
+
+    together, alone = scores(TEXTS), [scores([text])[0] for text in TEXTS]
+    np.testing.assert_allclose(together, alone, rtol=1e-4)
+    assert len(set(together)) == len(TEXTS)

@@ -28,7 +28,7 @@ def sentence_transformer(
     checkpoint: str,
     *,
     pooling: dict[str, Any] | None = None,
-    dense: dict[str, Any] | None = None,
+    dense: dict[str, Any] | list[dict[str, Any]] | None = None,
     normalize: bool = False,
     **changes: Any,
 ) -> str:
@@ -39,8 +39,10 @@ def sentence_transformer(
     torch.manual_seed(3)
     transformer = Transformer(checkpoint)
     modules: list[Any] = [transformer, Pooling(32, **(pooling or {}))]
-    if dense is not None:
-        modules.append(Dense(32, **dense))
+    width = 32
+    for layer in [dense] if isinstance(dense, dict) else dense or []:
+        modules.append(Dense(width, **layer))
+        width = layer["out_features"]
     if normalize:
         modules.append(Normalize())
     SentenceTransformer(modules=modules, device="cpu").save(str(folder))
@@ -93,6 +95,17 @@ BROUGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"dense": {"out_features": 8, "bias": False, "activation_function": None}, "similarity_fn_name": "dot"},
         {"projection": 8},
     ),
+    "EmbeddingGemma": (
+        {
+            "dense": [
+                {"out_features": 64, "activation_function": None},
+                {"out_features": 24, "bias": False, "activation_function": torch.nn.Identity()},
+            ],
+            "normalize": True,
+        },
+        {"projection": 24, "similarity": "cosine"},
+    ),
+    "more tokens than positions": ({"max_seq_length": 514, "similarity_fn_name": "dot"}, {"lengths": (128, 128)}),
     "prompt of both sides": (
         {"similarity_fn_name": "dot", "prompts": {"all": "x "}, "default_prompt_name": "all"},
         {"prefixes": ("x ", "x ")},
@@ -170,6 +183,11 @@ def test_a_raydr_model_brings_its_settings(tmp_path: Path, tiny_checkpoint: str)
         ({"pooling": {"include_prompt": False}}, r"leaves the prompt out of pooling", "pooling"),
         ({"similarity_fn_name": "euclidean"}, r"compares by euclidean, and raydr by cosine or dot", "similarity"),
         ({"dense": {"out_features": 8}}, r"has a Dense layer with the activation Tanh", "projection"),
+        (
+            {"dense": [{"out_features": 8}, {"out_features": 8, "activation_function": None}]},
+            r"has a Dense layer with the activation Tanh",
+            "projection",
+        ),
         (
             {"dense": {"out_features": 8, "activation_function": None, "module_output_name": "other"}},
             r"has a Dense layer with module_output_name other",

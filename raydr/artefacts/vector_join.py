@@ -33,6 +33,10 @@ from raydr.store.identity import Part
 _MOST_BYTES, _MOST_ROWS = 1 << 28, 200_000
 #: A row of a text, and a number of a vector, in a sorted block.
 _ROW, _NUMBER = np.dtype("<i8"), np.dtype("<f2")
+#: The share of a vector's length that may be lost where its numbers are stored; rounding loses less than 0.0005.
+_LOST = 0.01
+#: What helps where vectors are too large or too small.
+_SCALE = ". Multiply all vectors by one factor: the order of results stays"
 
 
 @dataclass(frozen=True)
@@ -203,20 +207,23 @@ def _stored(vectors: NDArray[np.floating], rows: NDArray[np.int64], join: Join) 
     """Return vectors as they are stored: of length 1 if the similarity is cosine, in float16.
 
     Raises:
-        DataError: one is zero, not finite or beyond float16.
+        DataError: one is zero, not finite, or so large or small that float16 would change it.
     """
-    vectors = np.asarray(vectors, dtype=np.float32)
-    if join.similarity == "cosine":
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors = np.divide(vectors, lengths, out=np.full_like(vectors, np.nan), where=lengths > 0)
-    wrong = ~(np.abs(vectors) <= np.finfo(_NUMBER).max).all(axis=1)
+    # The squares of its numbers may be beyond float32.
+    vectors = np.asarray(vectors, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        if join.similarity == "cosine":
+            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        stored = vectors.astype(_NUMBER)
+        lost, lengths = (np.linalg.norm(each, axis=1) for each in (vectors - stored, vectors))
+        wrong = ~(lost <= _LOST * lengths)
     if wrong.any():
         first = int(rows[np.flatnonzero(wrong)[0]])
         raise DataError(
             f"{join.file}: {wrong.sum():,} vectors are zero, not finite or beyond float16, the first is of "
-            f"{join.ids_of(first, first + 1)[0]!r}"
+            f"{join.ids_of(first, first + 1)[0]!r}{_SCALE if join.similarity == 'dot' else ''}"
         )
-    return vectors.astype(_NUMBER)
+    return stored
 
 
 def pieces_by_group(join: Join, blocks: Mapping[str, Part]) -> list[list[Piece]]:

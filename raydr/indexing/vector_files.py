@@ -31,7 +31,9 @@ _ID, _VECTOR = ("id", "_id", "passage_id", "query_id", "docid"), ("vector", "emb
 
 #: Kinds of columns in Parquet.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-_IDS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer)
+_IDS = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_dictionary, pa.types.is_integer,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

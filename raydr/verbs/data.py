@@ -16,6 +16,7 @@ from raydr.config.first_config import first_config
 from raydr.config.run import NAME, RunConfig, check_name, is_ranker
 from raydr.console import say, warn
 from raydr.data.corpus import Corpus
+from raydr.data.dataset import Dataset
 from raydr.data.inspection_report import InspectionReport
 from raydr.data.writers.base import Writer
 from raydr.distributed.choose_pool import choose_pool
@@ -147,25 +148,31 @@ def import_run(
         node = imported_run(file, split, system, config.data.skip_own_id)
         made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:
-            _warn_of_unknown_passages(session, made[0])
+            _warn_of_strangers(session, made[0], split)
         return made
 
 
-def _warn_of_unknown_passages(session: Session, run: Artifact) -> None:
-    """Warn of passages that are not in the corpus: measures near 0 would be the only sign."""
+def _warn_of_strangers(session: Session, run: Artifact, split: str) -> None:
+    """Warn of queries and passages that the data have not: measures near 0 would be the only sign."""
     import numpy as np
 
-    if session.places.pointer("corpus") is None:
-        return
-    corpus = Corpus(session.places.open("corpus", "corpus"))
-    passage_ids = Run(run).part(run.parts()[0])["passage_id"].unique().to_pylist()
-    strange = [passage_ids[at] for at in np.flatnonzero(corpus.find(passage_ids) < 0).tolist()]
-    if strange:
-        warn(
-            f"{len(strange):,} of the first {len(passage_ids):,} passages of the run are not in the corpus at "
-            f"{corpus.artifact.folder} (first: {strange[0]!r}) and count as wrong. Check that the run uses the ids of "
-            "this corpus."
-        )
+    first = Run(run).part(run.parts()[0])
+    queries, passages = (first[name].unique().to_pylist() for name in ("query_id", "passage_id"))
+    if session.places.pointer("dataset") is not None:
+        known = set(Dataset(session.places.open("dataset", "dataset")).queries(split)["query_id"].to_pylist())
+        if strange := [query_id for query_id in queries if query_id not in known]:
+            warn(
+                f"{len(strange):,} of the first {len(queries):,} queries of the run are not in split {split!r} (first: "
+                f"{strange[0]!r}) and are left out. Check the split, and that the run uses the ids of this data set."
+            )
+    if session.places.pointer("corpus") is not None:
+        corpus = Corpus(session.places.open("corpus", "corpus"))
+        if strange := [passages[at] for at in np.flatnonzero(corpus.find(passages) < 0).tolist()]:
+            warn(
+                f"{len(strange):,} of the first {len(passages):,} passages of the run are not in the corpus at "
+                f"{corpus.artifact.folder} (first: {strange[0]!r}) and count as wrong. Check that the run uses the ids "
+                "of this corpus."
+            )
 
 
 @takes_config

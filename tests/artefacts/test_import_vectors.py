@@ -124,6 +124,20 @@ def test_they_are_searched_mined_and_evaluated_like_a_models(config, ids, tmp_pa
     assert len(browser["queries"]) == browser["num_queries"]
 
 
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+def test_cosine_knows_no_length(config, ids, tmp_path, factor):
+    vectors = made(ids)
+    [artifact] = raydr.import_vectors(config, *write(tmp_path, "npz", ids, vectors * np.float32(factor)))
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(Embeddings(artifact).take(np.arange(len(ids))), expected, atol=1e-3)
+
+
+def test_ids_of_any_kind_of_text(tmp_path):
+    for ids in (pa.array(["a", "b"]).dictionary_encode(), pa.array(["a", "b"], pa.string_view())):
+        pq.write_table(pa.table({"id": ids, "emb": [[1.0, 2.0], [3.0, 4.0]]}), tmp_path / "v.parquet")
+        assert whole(str(tmp_path / "v.parquet")).ids.to_pylist() == ["a", "b"]
+
+
 def test_what_does_not_fit_is_named(config, ids, tmp_path):
     vectors, path = made(ids), tmp_path / "some.npy"
 
@@ -135,7 +149,10 @@ def test_what_does_not_fit_is_named(config, ids, tmp_path):
     refused(vectors[1:], "vectors without ids, and there are .* texts .*--ids")
     refused(vectors[0], r"holds float32 of shape \(8,\); expected .npy")
     refused(vectors * [[0.0]] * len(ids), "vectors are zero, not finite or beyond float16, the first is of")
-    refused(vectors * 1e6, "beyond float16", similarity="dot")
+    refused(vectors * 1e6, r"beyond float16, .*Multiply all vectors", similarity="dot")
+    refused(vectors * 1e-9, r"beyond float16, .*Multiply all vectors", similarity="dot")
+    for number in (np.nan, np.inf):
+        refused(np.where(np.arange(len(ids))[:, None] == 3, number, vectors), f"1 vectors .* of {ids[3]!r}")
     (tmp_path / "ids.txt").write_text("\n".join([ids[1], *ids[1:]]))
     refused(vectors, f"ids of 1 texts more than once, the first is {ids[1]!r}", ids=str(tmp_path / "ids.txt"))
     (tmp_path / "ids.txt").write_text("\n".join(ids[1:]))

@@ -56,6 +56,17 @@ def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Pat
     output = " ".join(capsys.readouterr().err.split())
     assert "1 of the first 2 passages of the run are not in the corpus" in output
     assert "first: 'lucene-7'" in output
+    assert "queries of the run" not in output
+
+
+def test_queries_of_another_split_are_noticed(config: RunConfig, tmp_path: Path, capsys: Any) -> None:
+    _, dataset = raydr.prepare(config)
+    row = Dataset(dataset).qrels("test").to_pylist()[0]
+    lines = [f"{query_id} Q0 {row['passage_id']} 1 2.5 x\n" for query_id in (row["query_id"], "stranger")]
+    (tmp_path / "a.trec").write_text("".join(lines))
+    raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene", split="test")
+    output = " ".join(capsys.readouterr().err.split())
+    assert "1 of the first 2 queries of the run are not in split 'test' (first: 'stranger') and are left out" in output
 
 
 def test_a_run_over_another_split_is_named_and_its_import_advised(config: RunConfig, tmp_path: Path) -> None:

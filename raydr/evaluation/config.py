@@ -14,7 +14,15 @@ from raydr.evaluation.metrics import MeasureName
 class EvaluateConfig(Config):
     """Measures and their uncertainty."""
 
-    measures: list[MeasureName] = ["R@1", "R@5", "R@20", "R@100", "RR@10", "nDCG@10", "AP"]
+    measures: Annotated[list[MeasureName], Field(min_length=1)] = [
+        "R@1",
+        "R@5",
+        "R@20",
+        "R@100",
+        "RR@10",
+        "nDCG@10",
+        "AP",
+    ]
     """Measures in ir-measures' notation, against the qrels."""
 
     answer_cutoffs: list[Annotated[int, Field(ge=1)]] = [1, 5, 20, 100]

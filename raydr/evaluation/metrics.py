@@ -8,6 +8,7 @@ the run's ranking, and trec_eval's on the exported file.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -78,6 +79,11 @@ def _parse(name: str) -> Any:
         raise ValueError(
             f"{name!r} is not a measure that ir-measures computes here ({error}); "
             "examples: R@20, RR@10, nDCG@10, AP, Success@5"
+        ) from None
+    except subprocess.SubprocessError:
+        raise ValueError(
+            f"{name!r} is computed by gdeval alone, which takes numbers as ids of queries and grades from 0 to 4; "
+            "examples of others: R@20, RR@10, nDCG@10, AP, Success@5"
         ) from None
     return measure
 

@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import pytrec_eval
+from pydantic import ValidationError
 
 from raydr.artefacts.run import by_query, rank_rows
 from raydr.errors import ConfigError, DataError
+from raydr.evaluation.config import EvaluateConfig
 from raydr.evaluation.metrics import check_measure, label, parse_measures, score_queries
 
 NAMES = ["R@1", "R@5", "R@20", "RR@10", "RR", "nDCG@10", "AP", "Success@5"]
@@ -113,10 +115,15 @@ def test_passage_ranked_twice_is_an_error() -> None:
         score_queries(parse_measures(["AP"]), {"q": {"a": 1}}, {"q": ["a", "b", "a"]})
 
 
-@pytest.mark.parametrize("name", ["R", "Recal@5", "R@five", "R@", "nDCG@10 +", "RBP(p=0.8)"])
+@pytest.mark.parametrize("name", ["R", "Recal@5", "R@five", "R@", "nDCG@10 +", "RBP(p=0.8)", "ERR@5"])
 def test_unknown_measure_names_itself(name: str) -> None:
     with pytest.raises(ConfigError, match=r"evaluate\.measures"):
         parse_measures([name])
+
+
+def test_an_evaluation_has_a_measure() -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        EvaluateConfig(measures=[])
 
 
 def test_labels_say_what_a_recall_is_of() -> None:

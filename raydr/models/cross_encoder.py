@@ -175,7 +175,7 @@ def _load_sequence_classifier(
             f"the cross-encoder {config.checkpoint!r} has {first!r} as its first class (id2label); expected two "
             "classes in the order irrelevant, relevant"
         )
-    if classifier.config.pad_token_id is None:
+    if classifier.config.pad_token_id in (None, -1):
         classifier.config.pad_token_id = Tokenizer(resolved, config.trust_remote_code).pad_id
     return classifier
 
@@ -213,8 +213,7 @@ class PairTokenizer(Tokenizer):
     @property
     def pad_id(self) -> int:
         """The id that the network takes for padding: decoders read the last token that has another."""
-        config = CheckpointFiles(self.name).read("config.json") or {}
-        return int(super().pad_id if config.get("pad_token_id") is None else config["pad_token_id"])
+        return super().pad_id if self.network_pad_id is None else self.network_pad_id
 
     def __call__(self, queries: list[str], titles: list[str], texts: list[str]) -> Tokens:
         """Tokenise pairs; the longer of the two texts of a pair is cut until both fit."""

@@ -110,8 +110,9 @@ class Tokenizer:
             )
         with naming(f"the config of {name}"):
             shape = CheckpointFiles(str(name)).read("config.json") or {}
-            size = shape.get("vocab_size")
+            size, padding = (shape.get(key) for key in ("vocab_size", "pad_token_id"))
         self.name, self.num_words = str(name), size if isinstance(size, int) else None
+        self.network_pad_id = padding if isinstance(padding, int) and padding >= 0 else None
 
     @property
     def pad_id(self) -> int:

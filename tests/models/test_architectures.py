@@ -90,7 +90,7 @@ def test_vectors_are_those_of_sentence_transformers(name: str, tmp_path: Path, t
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("padding", [None, 0, 7])
+@pytest.mark.parametrize("padding", [None, -1, 0, 7])
 def test_a_pair_has_one_score_whatever_pads_it(padding: int | None, tmp_path: Path, tiny_checkpoint: str) -> None:
     from transformers import Qwen3Config, Qwen3ForSequenceClassification
 

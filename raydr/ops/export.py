@@ -35,29 +35,29 @@ from raydr.store.identity import MANIFEST
 def export(
     making: Building, pool: Pool, corpus: Artifact, dataset: Artifact, negatives: Artifact | None, *, writer: Writer
 ) -> dict[str, Any]:
-    """Write the files of one format, each by a task of its own; ``manifest.json`` is put beside them.
+    """Write the files of a format, each in its own task, and ``manifest.json`` beside them.
 
-    What a format cannot hold is left out and counted in the summary, and in the artefact's info.
+    Rows that the format cannot hold are left out and counted in the summary and in the artefact's info.
 
     Args:
         making: the artefact.
-        pool: where files are written.
+        pool: runs the tasks.
         corpus: the passages.
         dataset: queries, judgments and the data set's own negatives.
-        negatives: mined or judged negatives, which go before the data set's own; may be None.
+        negatives: mined or judged negatives, which precede the data set's own; may be None.
         writer: of the format.
 
     Raises:
-        DataError: the inputs were not made for each other, the format cannot hold a text as it is, or no row of them.
+        DataError: the inputs do not belong together, or the format cannot hold a text or any row of them.
     """
     exported = Exported(Corpus(corpus), Dataset(dataset), negatives)
     exported.dataset.require_corpus(corpus)
-    # What judges have left of a data set goes with what was mined for the whole.
+    # A judged data set may be exported with negatives that were mined for the whole data set.
     fitting = (dataset.fingerprint, dataset.manifest.identity.inputs.get("dataset"))
     if negatives and negatives.manifest.identity.inputs.get("dataset", dataset.fingerprint) not in fitting:
         raise DataError(
-            f"the negatives at {negatives.folder} were not made for the data set at {dataset.folder}: give those that "
-            "were"
+            f"the negatives at {negatives.folder} were not made for the data set at {dataset.folder}: choose others "
+            "with --negatives NAME"
         )
     files = {file.name: (writer, file, exported) for file in writer.files(exported)}
     make_parts(making, pool, _write_file, files, f"export: {writer.name}")
@@ -66,8 +66,8 @@ def export(
     show_summary(f"exported as {writer.name}", {**facts, "files": ", ".join(sorted(files)), "at": str(making.folder)})
     if not any(making.done[name].bytes for name in files):
         raise DataError(
-            f"not one row could be written to {making.folder} as {writer.name}, see what was left out above: raydr "
-            "mine finds negatives where rows need some (then --negatives NAME), and --shape pairs needs none"
+            f"no row could be written to {making.folder} as {writer.name}; the counts above say why. If rows lack "
+            "negatives, run raydr mine and export with --negatives NAME, or export with --shape pairs"
         )
     return {"format": writer.name, **totals}
 
@@ -87,24 +87,24 @@ def _write_file(folder: Folder, name: str, writer: Writer, file: OutputFile, exp
 
 
 CARD = "README.md"
-#: What the training has kept beside the model.
+#: Parts of a model artefact that are not exported: the training keeps them beside the model.
 _LEFT_OUT = ("detection/", "optimizer.pt")
-#: On the hub, what the package of :data:`OFFLINE_CHECKPOINT` holds.
+#: The hub's name of :data:`OFFLINE_CHECKPOINT`.
 _OFFLINE_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def export_model(places: Places, name: str, target: Folder, again: bool = False) -> Artifact:
-    """Copy a model and add a model card, with its figures and the noise of its training data.
+    """Copy a model into a folder and write its model card there.
 
     Args:
         places: of the run.
         name: of the model in the run.
-        target: a folder, which then has the hub's layout.
-        again: whether an earlier export is replaced.
+        target: the folder, in the layout of the hub.
+        again: whether to replace an earlier export.
 
     Raises:
         ArtifactError: there is no such model.
-        FingerprintError: the folder has another model, or the model was evaluated since.
+        FingerprintError: the folder holds another model, or an export from before the model's last evaluation.
     """
     model = places.open(f"models/{name}", "model")
     evaluations = _evaluations(places, name, model)
@@ -129,7 +129,7 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
 
 
 def _evaluations(places: Places, name: str, model: Artifact) -> dict[str, Artifact]:
-    """Return the named evaluations of this very model, by split."""
+    """Return the named evaluations that include exactly this model, by split."""
     named = {name.partition("/")[2]: places.open(name, "evaluation") for name in places.names("evaluation")}
     return {
         split: evaluation
@@ -140,7 +140,7 @@ def _evaluations(places: Places, name: str, model: Artifact) -> dict[str, Artifa
 
 def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Artifact]) -> CardFacts:
     manifest = model.manifest
-    config, made_of = manifest.run_config, manifest.identity
+    config, identity = manifest.run_config, manifest.identity
     reader = config["data"]["reader"]
     settings = read_config(model.local_folder())
     return CardFacts(
@@ -149,7 +149,7 @@ def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Ar
         model=settings,
         base_model=_hub_name(settings.checkpoint),
         data_set=_hub_name(reader["path"]) if reader["name"] == "huggingface" else "",
-        settings={"settings": made_of.config, "made from": made_of.inputs},
+        settings={"settings": identity.config, "made from": identity.inputs},
         training=model.info,
         results=[load_result(evaluation) for evaluation in evaluations.values()],
         noise=_noise(places, model),
@@ -166,17 +166,17 @@ def _hub_name(name: str) -> str:
 
 
 def _noise(places: Places, model: Artifact) -> list[str]:
-    """Return sentences on noise in the data that a model was trained on, as far as its artefacts still exist."""
+    """Return sentences on noise in a model's training data, as far as its artefacts still exist."""
     lines = []
     if put_in := model.manifest.run_config.get("inject_noise"):
-        lines.append(f"Noise was put in on purpose: {put_in['share']:.0%}, {put_in['kind'].replace('_', ' ')}.")
+        lines.append(f"Noise was injected on purpose: {put_in['share']:.0%}, {put_in['kind'].replace('_', ' ')}.")
     if detections := model.info.get("detections"):
         detection = detections[-1]
         known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}
         quality = f" ({', '.join(f'{key} {value:.2f}' for key, value in known.items())})" if known else ""
         flagged = f"{detection['share_flagged']:.1%} of the training pairs were flagged as mismatched{quality}, by the"
         if detection["reason"]:
-            flagged = f"Whether training pairs are mismatched could not be told ({detection['reason']}), by the"
+            flagged = f"Mismatched training pairs could not be told from others ({detection['reason']}), by the"
         lines.append(f"{flagged} detection for epoch {detection['epoch'] + 1}.")
     inputs = {role: _input(places, model, role) for role in ("dataset", "negatives")}
     if (pairs := inputs["dataset"]) is not None and "judgments_after" in pairs.info:
@@ -184,7 +184,7 @@ def _noise(places: Places, model: Artifact) -> list[str]:
     if (mined := inputs["negatives"]) is not None and "judges" in mined.info:
         counts = ", ".join(f"{action.replace('_', ' ')} {mined.info[action]:,}" for action in STRENGTH)
         lines.append(f"Mined negatives as judged by {', '.join(mined.info['judges'])}: {counts}.")
-    return lines or ["No detection and no judge was at work: pairs and negatives were taken as they came."]
+    return lines or ["Pairs and negatives were used as they are: no detection ran, and no judge."]
 
 
 def _input(places: Places, model: Artifact, kind: str) -> Artifact | None:
@@ -201,14 +201,14 @@ class CardFacts:
     """The content of a model card.
 
     Args:
-        name: name of the model, with that of its run.
+        name: names of the run and of the model.
         system: the model's name in evaluations.
-        model: settings by which it turns texts into vectors.
-        base_model: its checkpoint on the hub; empty if that was a folder.
-        data_set: its training data on the hub; empty if they are not there.
+        model: settings of the model.
+        base_model: its checkpoint's name on the hub; empty if that is a folder.
+        data_set: its training data's name on the hub; empty if they are not there.
         settings: settings and inputs that decide the weights.
         training: counters of the training; empty for a checkpoint that was not trained.
-        results: the evaluations that the model took part in.
+        results: evaluations of the model.
         noise: sentences on noise in its training data.
         made_by: version of raydr, time and name in the run.
     """
@@ -230,7 +230,7 @@ class CardFacts:
 
 
 def model_card(facts: CardFacts) -> str:
-    """Return the README: a YAML block that the hub reads, and Markdown."""
+    """Return the model card: a YAML block that the hub reads, and Markdown."""
     from huggingface_hub import ModelCard
 
     card = ModelCard.from_template(

@@ -1,4 +1,4 @@
-"""The page of a run, collected from the artefacts that have a name in its working folder; needs no Ray."""
+"""``raydr report``: the page of a run, from the named artefacts in its working folder; needs no Ray."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ from raydr.store.identity import COMMANDS, MANIFEST
 
 #: The page, in the working folder.
 PAGE = "report.html"
-#: Queries on a page, those on which systems differ most; passages of each system, and characters of a passage.
+#: Queries on a page (those on which systems differ most), passages of each system, and characters of a passage.
 NUM_QUERIES, TOP, TEXT = 300, 5, 300
 
 
 def write_report(config: RunConfig, places: Places) -> str:
-    """Write the page of a run anew; returns its path.
+    """Write the page of a run and return its path.
 
     Args:
-        config: names the run.
-        places: of its working folder; the models, evaluations, audits and verdicts that have names are shown.
+        config: of the run.
+        places: of its working folder; named models, evaluations, audits and verdicts are shown.
     """
     root, complete = places.root, _complete(places)
 
     def named(under: str, kind: str) -> list[tuple[str, Artifact]]:
-        own = [(name, artifact) for name, artifact in complete.items() if artifact.kind == kind]
-        return [(name.removeprefix(f"{under}/"), artifact) for name, artifact in own if name.startswith(f"{under}/")]
+        of_kind = [(name, artifact) for name, artifact in complete.items() if artifact.kind == kind]
+        prefix = f"{under}/"
+        return [(name.removeprefix(prefix), artifact) for name, artifact in of_kind if name.startswith(prefix)]
 
     evaluations, audits = named("evaluation", "evaluation"), named("audits", "audit")
     browsers = {name: browser for name, artifact in evaluations if (browser := _browse(places, artifact)) is not None}
@@ -71,7 +72,7 @@ def write_report(config: RunConfig, places: Places) -> str:
 
 
 def _complete(places: Places) -> dict[str, Artifact]:
-    """Return the complete artefacts by name; warn of the others, which another command may be making."""
+    """Return the complete artefacts by name; warn of incomplete ones, which another command may be making."""
     opened, missing = {}, []
     for name in places.names():
         if (pointer := places.pointer(name)) is None:
@@ -81,7 +82,7 @@ def _complete(places: Places) -> dict[str, Artifact]:
         else:
             missing.append(name)
     if missing:
-        warn(f"not on the page: {', '.join(missing)}: removed, or being made anew by another command")
+        warn(f"not on the page: {', '.join(missing)}: removed, or another command is making it")
     return opened
 
 
@@ -97,7 +98,7 @@ def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:
 
 
 def _other_pages(places: Places) -> list[tuple[str, str]]:
-    """Return titles and addresses of the pages of the refresh, the searches and the diagnoses."""
+    """Return title and address of the pages of the refresh rounds, the searches and the diagnoses."""
     root = places.root
     refresh = [("refresh rounds", f"refresh/{PAGE}")] if root.exists(f"refresh/{PAGE}") else []
     searches = [
@@ -125,9 +126,9 @@ def _model_record(name: str, model: Artifact) -> ModelRecord:
 
 
 def _histogram(name: str, model: Artifact) -> bytes | None:
-    """Draw the margins of the last detection that a training has kept; None if there is none."""
+    """Draw the margins of the last detection that a training has stored; return None if there is none."""
     parts = set(model.parts())
-    # A training that was interrupted, begun with other settings and taken up again has not kept all of them.
+    # A training that was resumed after another with other settings lacks some of them.
     kept = [detection for detection in model.info.get("detections", []) if _detection_part(detection) in parts]
     if not kept:
         return None
@@ -141,7 +142,7 @@ def _detection_part(detection: Mapping[str, Any]) -> str:
 
 
 def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
-    """Return queries with the best passages of each system; None if an input of the evaluation was removed."""
+    """Return queries with the top passages of each system; None if an input of the evaluation was removed."""
     identity = evaluation.manifest.identity
     systems, split = list(identity.config["systems"]), str(identity.config["split"])
     roles = {"dataset": "dataset", "corpus": "corpus", **{f"runs/{system}": "run" for system in systems}}
@@ -173,7 +174,7 @@ def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
 
 
 def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:
-    """Return the best passages of some queries; none for queries without results."""
+    """Return the top passages of each query; an empty list for a query without results."""
     top: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
     for part in run.parts():
         rows = of_queries(part.filter(pc.less_equal(part["rank"], TOP)), query_ids)

@@ -67,7 +67,7 @@ def test_a_model_leaves_with_figures_noise_and_code_that_runs(config: RunConfig,
     detection = model.info["detections"][-1]
     assert f"{detection['share_flagged']:.1%} of the training pairs were flagged" in card.text
     assert f"precision {detection['precision']:.2f}" in card.text
-    assert "Noise was put in on purpose: 25%, mismatched." in card.text
+    assert "Noise was injected on purpose: 25%, mismatched." in card.text
     assert "Mined negatives as judged by margin: keep" in card.text
     assert model.fingerprint in card.text
     assert "num_random: 20" in card.text

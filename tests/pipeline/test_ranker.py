@@ -164,7 +164,7 @@ def test_a_run_is_reranked_evaluated_and_asked_by_a_text(
     manifest.unlink()
     capsys.readouterr()
     raydr.report(config)
-    assert "not on the page: models/ranker: removed, or being made anew" in " ".join(capsys.readouterr().err.split())
+    assert "not on the page: models/ranker: removed, or another" in " ".join(capsys.readouterr().err.split())
     assert "<p>ranker: " not in (Path(config.workdir) / "report.html").read_text()
     manifest.write_bytes(kept)
     # A text is answered as a query is.

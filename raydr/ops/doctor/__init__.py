@@ -1,1 +1,1 @@
-"""What ``raydr doctor`` looks at: software, machine, and the services that a run needs."""
+"""The checks of ``raydr doctor``: software, machine, and the services that a run needs."""

@@ -1,4 +1,4 @@
-"""This machine: Python, packages, FAISS, GPUs and their driver, shared memory, disks, open files."""
+"""Checks of this machine: Python, packages, FAISS, GPUs and their driver, shared memory, disks, open files."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from raydr.pipeline.session import asks_for_gpus
 from raydr.store.identity import flatten
 
 GIB = 2**30
-#: Shown by name; the other requirements only if they do not fit.
+#: Packages that are always listed; other requirements are listed only if they do not fit.
 MAIN = ("ray", "torch", "transformers", "mlflow")
 #: PyTorch's wheels are built for CUDA 13, which needs this driver.
 OLDEST_DRIVER = 580
-#: Free space below which a warning comes: artefacts of a small run, Ray's logs and spilled objects.
+#: Free space below which doctor warns: room for a small run, Ray's logs and spilled objects.
 LITTLE_DISK_GIB = 10.0
-#: Ray holds a socket or two for every worker and connection.
+#: Limit of open files below which doctor warns: Ray opens a socket or two for every worker and connection.
 FEW_OPEN_FILES = 8192
 
-#: ``warning``: a run works, slower or not as asked; ``broken``: it will fail.
+#: ``warning``: a run works, but slower or not as configured; ``broken``: it will fail.
 State = Literal["ok", "warning", "broken"]
 
 
@@ -48,7 +48,7 @@ class Finding:
 
 
 def installed(name: str) -> str:
-    """The version of a package; empty if it is not installed."""
+    """Return the version of a package; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -56,32 +56,32 @@ def installed(name: str) -> str:
 
 
 def check_packages(requirements: list[str] | None = None, find: Callable[[str], str] = installed) -> list[Finding]:
-    """Installed versions against what raydr asks for.
+    """Compare installed versions with raydr's requirements.
 
     Args:
-        requirements: in pip's notation; raydr's own, without its extras, by default.
-        find: gives the version of a package.
+        requirements: in pip's notation; by default raydr's own, without its extras.
+        find: returns the version of a package.
     """
     command = "pip install --constraint constraints.txt"
     if requirements is None and not installed("raydr"):
-        shown = "raydr runs from a folder and is not installed: what it needs cannot be compared"
+        shown = "raydr runs from a folder and is not installed: its requirements cannot be checked"
         return [Finding("packages", "warning", shown, f"{command} '.[cpu]' in the repository, or [gpu]")]
     findings = []
     for needed in map(Requirement, (requires("raydr") or []) if requirements is None else requirements):
         if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
             continue
-        there = find(needed.name)
-        # A local part (+cu130) says how it was built, not which version it is.
-        if not there or not needed.specifier.contains(re.sub(r"\+.*$", "", there), prereleases=True):
-            shown = f"{there}, raydr needs {needed.specifier}" if there else "not installed"
+        present = find(needed.name)
+        # A local part (+cu130) names the build, not the version.
+        if not present or not needed.specifier.contains(re.sub(r"\+.*$", "", present), prereleases=True):
+            shown = f"{present}, raydr needs {needed.specifier}" if present else "not installed"
             findings.append(Finding(needed.name, "broken", shown, f"{command} '{needed.name}{needed.specifier}'"))
         elif needed.name in MAIN:
-            findings.append(Finding(needed.name, "ok", there))
+            findings.append(Finding(needed.name, "ok", present))
     return findings
 
 
 def check_optional(config: RunConfig) -> list[Finding]:
-    """Packages that a setting needs beside raydr's own: a reader's, that of adapters, those of int8."""
+    """Check the optional packages that the config needs: for its reader, for adapters and for int8."""
     reader = config.data.reader
     needed = {reader.package_needed: f"data.reader {reader.name}"} if reader.package_needed else {}
     adapted = [key for key in flatten(config.model_dump()) if key.endswith("optimizer.lora.rank")]
@@ -89,7 +89,7 @@ def check_optional(config: RunConfig) -> list[Finding]:
     findings = [
         Finding(package, "broken", f"not installed, and {by} needs it", f"pip install {package}")
         if find_spec(package) is None
-        else Finding(package, "ok", f"is there, as {by} needs it")
+        else Finding(package, "ok", f"installed, as {by} needs it")
         for package, by in needed.items()
     ]
     if config.encode.dtype == "int8":
@@ -101,7 +101,7 @@ def check_optional(config: RunConfig) -> list[Finding]:
 
 
 def check_faiss(num_gpus: int = 0) -> Finding:
-    """Which FAISS there is; two distributions overwrite each other's files."""
+    """Check that exactly one distribution of FAISS is installed: two overwrite each other's files."""
     shown = ", ".join(f"{name} {installed(name)}" for name in backend.installed())
     try:
         backend.load_faiss()
@@ -115,7 +115,7 @@ def check_faiss(num_gpus: int = 0) -> Finding:
 
 
 def find_gpus() -> list[str]:
-    """Name and driver of the GPUs that NVIDIA's driver reports, such as ``NVIDIA A10G, 580.95.05``."""
+    """Return name and driver of each GPU that NVIDIA's driver reports, such as ``NVIDIA A10G, 580.95.05``."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
@@ -124,10 +124,10 @@ def find_gpus() -> list[str]:
 
 
 def check_gpus(config: RunConfig | None, gpus: list[str], usable: int, cuda: str | None) -> Finding:
-    """The driver's GPUs against PyTorch's.
+    """Compare the GPUs that the driver reports with those that PyTorch sees.
 
     Args:
-        config: of a run, which may ask this machine for GPUs; a cluster brings its own.
+        config: of a run, which may ask for GPUs of this machine; a cluster has its own.
         gpus: see :func:`find_gpus`.
         usable: GPUs that PyTorch sees.
         cuda: the CUDA that PyTorch was built for; None for a CPU build.
@@ -148,14 +148,14 @@ def check_gpus(config: RunConfig | None, gpus: list[str], usable: int, cuda: str
     if usable < len(gpus):
         old = int(driver.partition(".")[0]) < OLDEST_DRIVER
         advice = f"NVIDIA driver {OLDEST_DRIVER} or newer" if old else "check CUDA_VISIBLE_DEVICES and the container"
-        # Some of them, as on a shared machine: what it sees works.
+        # Some are hidden, as on a shared machine: those that PyTorch sees work.
         state: State = "warning" if usable else "broken"
         return Finding("gpu", state, f"{shown}; PyTorch (CUDA {cuda}) sees {usable}", advice)
     return Finding("gpu", "ok", f"{shown}, PyTorch for CUDA {cuda}")
 
 
 def check_shared_memory(object_store_gib: float, folder: str = "/dev/shm") -> Finding:
-    """Ray keeps objects in shared memory; where it does not fit they go to a disk."""
+    """Check that Ray's object store fits into shared memory; otherwise Ray puts objects on a disk."""
     if not Path(folder).is_dir():
         return Finding("shared memory", "ok", f"this system has no {folder}")
     size = shutil.disk_usage(folder)
@@ -168,13 +168,13 @@ def check_shared_memory(object_store_gib: float, folder: str = "/dev/shm") -> Fi
 
 
 def check_disk(what: str, folder: str, needed_gib: float = LITTLE_DISK_GIB, planned: str = "") -> Finding:
-    """Free space where something is written.
+    """Check the free space of a disk.
 
     Args:
-        what: is written.
-        folder: where; it need not be there yet.
-        needed_gib: less is a warning, or broken if it was planned.
-        planned: by which plan.
+        what: name of the check.
+        folder: a folder on the disk, which need not exist yet.
+        needed_gib: less is a warning, or broken if a plan needs it.
+        planned: the plan in words; empty without a plan.
     """
     existing = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.is_dir())
     free_gib = shutil.disk_usage(existing).free / GIB
@@ -194,7 +194,7 @@ def check_open_files() -> Finding:
 
 
 def check_machine(config: RunConfig | None = None) -> list[Finding]:
-    """All of it, with what a config asks of this machine."""
+    """Run all checks of this machine, also for the needs of a config."""
     import torch
 
     gpus, ray = find_gpus(), config.ray if config else RayConfig()

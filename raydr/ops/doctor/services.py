@@ -1,6 +1,6 @@
-"""What a run talks to and reads: Ray and its nodes, storage, MLflow, raw files, checkpoints.
+"""Checks of a run's services and inputs: Ray and its nodes, storage, MLflow, raw files, checkpoints.
 
-Services are tried out, not only looked at. Of files a few rows are read.
+Each service is used once. Of each file the first rows are read.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from raydr.store import Folder
 from raydr.tracking.mlflow_writer import probe_tracking
 from raydr.tracking.tracker import DATABASE, Store
 
-#: Seconds for a task on the cluster: a node that has to be started first is not waited for.
+#: Seconds for a task on the cluster; a node that must be started first may take longer, and counts as failed.
 TASK_TIMEOUT_S = 60.0
 
 
 def examine(config: RunConfig | None = None) -> list[Finding]:
-    """Look at this machine, and with a config at the services, the storage and the data that it names."""
+    """Check this machine, and the services, storage and data of a config."""
     if config is None:
         return [*check_machine(), *check_ray(RayConfig())]
     storage = check_storage(config.workdir)
@@ -40,7 +40,7 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
         *check_machine(config),
         *check_space(config.workdir),
         storage,
-        # A folder that cannot be written is not looked for on other nodes.
+        # Nodes are not asked for a folder that this machine cannot write.
         *check_ray(config.ray, config.workdir if storage.state == "ok" else ""),
         check_mlflow(config),
         *(check_inputs(config) if storage.state == "ok" else []),
@@ -48,12 +48,12 @@ def examine(config: RunConfig | None = None) -> list[Finding]:
 
 
 def any_broken(findings: Sequence[Finding]) -> bool:
-    """Whether something will fail."""
+    """Return whether a check is broken."""
     return any(finding.state == "broken" for finding in findings)
 
 
 def show(findings: Sequence[Finding]) -> None:
-    """Print the findings as a table, and what to do below it."""
+    """Print the findings as a table, and advice below it."""
     rows = ([finding.check, finding.state, finding.observation] for finding in findings)
     show_table("raydr doctor", ["check", "state", "detail"], rows)
     for finding in findings:
@@ -64,11 +64,11 @@ def show(findings: Sequence[Finding]) -> None:
 
 
 def check_ray(config: RayConfig, workdir: str = "") -> list[Finding]:
-    """Connect, run a task on every node, and see whether the nodes are like this machine and share the working folder.
+    """Connect to Ray and run a task on each node: it compares versions and looks for the working folder.
 
     Args:
-        config: which Ray.
-        workdir: the working folder; every node must see it.
+        config: the section ``ray``.
+        workdir: the working folder, which every node must see; empty to skip that check.
     """
     where, local_folder = address_of(config), workdir if "://" not in workdir else ""
     try:
@@ -90,7 +90,7 @@ def check_ray(config: RayConfig, workdir: str = "") -> list[Finding]:
 
 
 def _ask_nodes(node_ids: list[str], workdir: str) -> list[str]:
-    """What is wrong on each node, where a file in the working folder, if there is one, must be seen."""
+    """Return the problems of all nodes; with a working folder, each node must see a file written to it."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -100,34 +100,34 @@ def _ask_nodes(node_ids: list[str], workdir: str) -> list[str]:
     try:
         ask = ray.remote(num_cpus=0, max_retries=0)(problems_here)
         here = _versions(["python", *MAIN])
-        asked = [
+        tasks = [
             ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote(
                 here, workdir and folder.path(name)
             )
             for node_id in node_ids
         ]
-        done, late = ray.wait(asked, num_returns=len(asked), timeout=TASK_TIMEOUT_S)
+        done, late = ray.wait(tasks, num_returns=len(tasks), timeout=TASK_TIMEOUT_S)
         for task in late:
             ray.cancel(task, force=True)
-        unheard = f"{len(late)} of {len(asked)} did not run a task in {TASK_TIMEOUT_S:.0f} s: look at ray status"
-        return [*(problem for problems in ray.get(done) for problem in problems), *([unheard] if late else [])]
+        silent = f"{len(late)} of {len(tasks)} did not run a task in {TASK_TIMEOUT_S:.0f} s: look at ray status"
+        return [*(problem for problems in ray.get(done) for problem in problems), *([silent] if late else [])]
     finally:
         if workdir:
             folder.remove(name)
 
 
 def problems_here(versions: dict[str, str], probe: str) -> list[str]:
-    """What is wrong on a node; runs there.
+    """Return the problems of the node that runs this.
 
     Args:
-        versions: of Python and packages, that it should have.
-        probe: a file in the working folder, or empty.
+        versions: expected versions of Python and of packages.
+        probe: a file in the working folder; empty to skip that check.
     """
-    node, there = platform.node(), _versions(versions)
+    node, present = platform.node(), _versions(versions)
     problems = [
-        f"{node} has {name} {there[name] or 'missing'}, expected {version or 'none'}"
+        f"{node} has {name} {present[name] or 'missing'}, expected {version or 'none'}"
         for name, version in versions.items()
-        if there[name] != version
+        if present[name] != version
     ]
     blind = f"{os.path.dirname(probe)} is not the same folder on {node}"
     return problems + ([blind] if probe and not os.path.exists(probe) else [])
@@ -142,25 +142,25 @@ def _probe_name() -> str:
 
 
 def check_storage(workdir: str) -> Finding:
-    """Write, read and remove a small file in the working folder, wherever it is."""
+    """Write, read and remove a small file in the working folder, on a disk or in a bucket."""
     name, content = _probe_name(), {"written": "by raydr doctor"}
     try:
         folder = Folder(workdir).absolute()
         folder.write_json(name, content)
         read = folder.read_json(name)
         folder.remove(name)
-    # A file system's own errors have no common base.
+    # Errors of file systems have no common base class.
     except Exception as error:
         problem = str(error) if isinstance(error, RaydrError) else f"{workdir}: {first_line(error)}"
         advice = "check the path, the permissions and the credentials in the environment; set workdir elsewhere"
         return Finding("storage", "broken", problem, advice)
     if read != content:
-        return Finding("storage", "broken", f"{workdir}: what was written is not what is read", "use another workdir")
+        return Finding("storage", "broken", f"{workdir}: a file is read back changed", "use another workdir")
     return Finding("storage", "ok", f"{folder} can be written, read and removed from")
 
 
 def check_space(workdir: str) -> list[Finding]:
-    """Free space in a local working folder, against what the last plan writes if there is one."""
+    """Check the free space of a local working folder, against the disk space of the last plan if there is one."""
     folder = Folder(workdir).absolute()
     if not folder.is_local:
         return []
@@ -171,7 +171,7 @@ def check_space(workdir: str) -> list[Finding]:
 
 
 def check_mlflow(config: RunConfig) -> Finding:
-    """Ask the tracking server something."""
+    """Check that the tracking server answers."""
     if not config.tracking.enabled:
         return Finding("mlflow", "ok", "tracking is off (tracking.enabled: false)")
     try:
@@ -179,7 +179,7 @@ def check_mlflow(config: RunConfig) -> Finding:
     except RaydrError as error:
         return Finding("mlflow", "broken", str(error), "set tracking.uri, or tracking.enabled: false")
     if not store.uri and not store.workdir.exists(DATABASE):
-        return Finding("mlflow", "ok", f"{store.shown}, made at its first use")
+        return Finding("mlflow", "ok", f"{store.shown}, created on first use")
     if problem := probe_tracking(store):
         advice = (
             "check tracking.uri, that the server runs and lets this host in (--allowed-hosts), and "
@@ -194,10 +194,10 @@ _ROWS = 20
 
 
 def check_inputs(config: RunConfig) -> list[Finding]:
-    """What a run reads that it cannot make: raw files, unless they were prepared before, and checkpoints.
+    """Check the inputs that a run cannot make: raw files, unless they are prepared, and checkpoints.
 
     Raises:
-        ArtifactError: the working folder is of a kind that cannot be looked into.
+        ArtifactError: the working folder is on a storage that raydr cannot read.
     """
     places = Places.of(config.workdir)
     prepared = all(places.pointer(name) is not None for name in ("corpus", "dataset"))
@@ -221,7 +221,7 @@ def _checkpoints(config: RunConfig) -> list[Finding]:
 
 
 def _raw_inputs(config: DataConfig) -> list[Finding]:
-    """The reader's files, and whether their first rows can be read."""
+    """Check that the reader's files exist and that their first rows can be read."""
     problem, sources = "", list[Source]()
     with looking_for_inputs() as inputs:
         try:
@@ -240,7 +240,7 @@ def _raw_inputs(config: DataConfig) -> list[Finding]:
 
 
 def _wrong(config: DataConfig, looked_for: Input, source: Source | None) -> str:
-    """What is wrong with a file, looking at its first rows; one that only others need is read with those."""
+    """Return the problem of a file by its first rows; a file that is only read with another must exist."""
     if not looked_for.exists:
         return f"{looked_for.path} is missing, also as .gz"
     if source is None or not all(exists(path) for path in source.also):
@@ -256,7 +256,7 @@ def _wrong(config: DataConfig, looked_for: Input, source: Source | None) -> str:
 
 
 class _FirstBadRows(BadRows):
-    """Ends reading at so many bad rows: a file of another format is not read to its end."""
+    """Bad rows that end the reading when they are too many: a file of another format is not read to its end."""
 
     def __init__(self, file: str, at_most: int) -> None:
         super().__init__(file)

@@ -1,1 +1,1 @@
-"""What a run will take: sizes of its data, rates of its model, and from both time, memory, disk and money a stage."""
+"""The forecast of a run: from data sizes and measured rates, the time, memory, disk and cost of each stage."""

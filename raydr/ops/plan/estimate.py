@@ -1,6 +1,6 @@
-"""From sizes and measured rates to seconds, memory and disk of each node. Arithmetic; each formula is in words.
+"""Estimates of seconds, memory and disk of each node, computed from sizes and measured rates.
 
-Seconds of a stage are its start-up and its work divided by what the workers that fit do together.
+Seconds of a stage are its start-up plus its work divided by the joint rate of the workers that fit.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from raydr.ops.plan.trials import Rates, Reading, Trials
 from raydr.pipeline.forecast import StageEstimate
 from raydr.training.training import Training
 
-#: Seconds that Ray needs for the workers of a stage, beside what they load themselves.
+#: Seconds in which Ray starts the workers of a stage, without loading a model.
 START_SECONDS = 3.0
-#: Rounds of k-means in FAISS; bytes of an id with its offset in an Arrow file; of a scored pair or a row of a run.
+#: Rounds of k-means in FAISS; bytes of an id and its offset in an Arrow file; bytes of a scored pair or run row.
 _KMEANS_ROUNDS, _ID_BYTES, _PAIR_BYTES = 10, 16, 20
-#: Forward passes that a training step takes as long as: one, and the backward pass that costs two.
+#: Time of a training step in forward passes: the backward pass costs two.
 _PASSES = 3
 
 
 def is_ranker(node: Node) -> bool:
-    """Whether a node is the config's cross-encoder; judges have others."""
+    """Return whether a node is the config's ranker; judges use other cross-encoders."""
     return node.kind == "cross_encoder" and node.arguments.get("predicts", "log_odds") == "log_odds"
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates nodes.
+    """Estimator of the nodes of a run.
 
     Args:
-        config: the run.
-        num_passages: of the corpus, or of the one that is planned for.
-        num_queries: of each split, by its name.
+        config: of the run.
+        num_passages: of the corpus, or of the larger corpus to plan for.
+        num_queries: by split.
         capacity: CPUs and GPUs of the cluster.
-        rates: of one worker.
+        rates: measured rates of one worker.
     """
 
     config: RunConfig
@@ -56,14 +56,14 @@ class Estimator:
     rates: Trials
 
     def __call__(self, node: Node) -> StageEstimate | None:
-        """What a node takes; None for those that are not planned."""
-        asked = node.inputs.get("model", node)
+        """Estimate time, memory and disk of a node; return None for kinds that are not planned."""
+        model = node.inputs.get("model", node)
         estimate: Callable[[Node], StageEstimate] | None = None
         if node.kind == "model" and "training" in node.arguments:
             estimate = self._training
         elif is_ranker(node) and "workers" in node.arguments:
             estimate = self._ranker_training
-        elif node.kind in ("run", RANKER_SCORES) and is_ranker(asked):
+        elif node.kind in ("run", RANKER_SCORES) and is_ranker(model):
             estimate = self._pairs
         elif node.kind == MARGINS or (node.kind == "embeddings" and "model" in node.inputs):
             estimate = self._encoding
@@ -76,37 +76,37 @@ class Estimator:
         return None if estimate is None else estimate(node)
 
     def _model(self, node: Node) -> ModelConfig:
-        """The retriever of a node: the run's, that of its folds, or the guide."""
-        for made in (node, *node.inputs.values()):
-            if "training" in made.arguments:
-                return cast(ModelConfig, made.arguments["training"].model)
-            if isinstance(made.arguments.get("model"), ModelConfig):
-                return cast(ModelConfig, made.arguments["model"])
+        """Return the retriever of a node: of the run, of its folds, or the guide."""
+        for source in (node, *node.inputs.values()):
+            if "training" in source.arguments:
+                return cast(ModelConfig, source.arguments["training"].model)
+            if isinstance(source.arguments.get("model"), ModelConfig):
+                return cast(ModelConfig, source.arguments["model"])
         return self.config.model
 
-    def _reading(self, node: Node, num_texts: int, model: Rates, of: Reading, text_bytes: float) -> StageEstimate:
-        """Encoders and tokenising tasks work at the same time: what is slower counts, encoders or all the CPUs."""
+    def _reading(self, node: Node, num_texts: int, model: Rates, text: Reading, text_bytes: float) -> StageEstimate:
+        """Estimate the encoding of texts: tokenising overlaps it, so the slower of encoders and all CPUs counts."""
         settings, cpus = self.config.encode, self.capacity["CPU"]
         encoders = max(1, int(min(settings.max_actors, places_for_encoders(settings, self.capacity))))
-        # An encoder without a GPU computes with whole threads, also if it was given less than a CPU.
+        # An encoder without a GPU computes with at least one whole thread, even if it reserves less than a CPU.
         threads = 0 if settings.gpus_per_actor else max(1, int(settings.cpus_per_actor))
-        each = max(of.encode / encoders, (of.tokenize + threads * of.encode) / cpus)
-        seconds, held = model.load_seconds + START_SECONDS + num_texts * each, settings.cpus_per_actor
-        cpus = min(cpus, encoders * (held + settings.cpus_per_tokenizer))
+        text_seconds = max(text.encode / encoders, (text.tokenize + threads * text.encode) / cpus)
+        seconds = model.load_seconds + START_SECONDS + num_texts * text_seconds
+        cpus = min(cpus, encoders * (settings.cpus_per_actor + settings.cpus_per_tokenizer))
         gpus = encoders * settings.gpus_per_actor
         return _stage(node, seconds, cpus, gpus, model.peak_bytes, num_texts * text_bytes)
 
     def _encoding(self, node: Node) -> StageEstimate:
         model, split = self.rates.retriever(self._model(node)), node.arguments.get("split")
-        of = model.texts["passage" if not split or node.kind == MARGINS else "query"]
+        text = model.texts["passage" if not split or node.kind == MARGINS else "query"]
         num_texts = self.num_queries[split] if split else self.num_passages
         if node.kind == MARGINS:
-            # Each pair's passage, and those that random ones are drawn from.
+            # The passages of the pairs, and the pools from which random passages are drawn.
             num_texts += min(num_texts, self.config.cross_fit.num_folds * POOL_SIZE)
-        return self._reading(node, num_texts, model, of, 2 * model.dim * of.vectors + _ID_BYTES)
+        return self._reading(node, num_texts, model, text, 2 * model.dim * text.vectors + _ID_BYTES)
 
     def _pairs(self, node: Node) -> StageEstimate:
-        """What a ranker reads: candidates of the training queries, or the upper part of a run."""
+        """Estimate the ranker's scoring of the candidates of training queries, or of the top of a run."""
         negatives, num_pairs = self.config.negatives, self.num_queries[node.arguments["split"]]
         if node.kind == RANKER_SCORES:
             num_pairs *= 1 + (self.config.train.num_hard_negatives if negatives is None else negatives.depth)
@@ -118,14 +118,14 @@ class Estimator:
     def _learning(
         self, node: Node, seconds: float, model: Rates, peak_bytes: int, networks: int = 1, note: str = ""
     ) -> StageEstimate:
-        """A training: the model, and a checkpoint of what learns with both moments and the best weights."""
+        """Estimate a training; its disk holds the model, and learning weights with both moments and the best copy."""
         train, seconds = self.config.train, seconds + model.load_seconds + 2 * START_SECONDS
         cpus, gpus = train.fewest_workers * train.cpus_per_worker, float(train.fewest_workers * train.use_gpu)
         disk_bytes = networks * 4 * (model.num_parameters + 4 * model.num_learning)
         return _stage(node, seconds, cpus, gpus, peak_bytes, disk_bytes, note)
 
     def _training(self, node: Node) -> StageEstimate:
-        """Steps, and as forward passes the teacher's, detections and dev retrieval of all epochs."""
+        """Estimate a retriever's training: steps, and forward passes of teacher, detections and dev retrieval."""
         training: Training = node.arguments["training"]
         train, settings = training.train, self._model(node)
         model, step = self.rates.retriever(settings), self.rates.steps(settings, train)
@@ -134,7 +134,7 @@ class Estimator:
             num_queries = num_queries * (folds - 1) // folds
         steps = train.num_epochs * max(1, num_queries // train.batch_size)
         networks = 2 if train.coteaching is not None else 1
-        # What all workers take to read a text as they do in a step: as long, in proportion, as an encoder does.
+        # Forward pass of a text by all workers: an encoder's time, scaled by the measured step over its prediction.
         query, passage = (model.texts[side].encode for side in ("query", "passage"))
         slower = step.seconds / _PASSES / (train.batch_size * (query + train.passages_per_query * passage))
         query, passage = slower * query, slower * passage
@@ -143,13 +143,13 @@ class Estimator:
         seconds = steps * networks * step.seconds
         if train.loss.needs_teacher:
             seconds += steps * taught / train.num_epochs / train.loss.teacher_every * step.seconds / _PASSES
-        # Cross-fitted margins are a stage of their own.
+        # Cross-fitted margins have their own stage.
         if train.detection is not None and train.detection.margins == "model":
             times = min(1, taught) if train.detection.repeat == "once" else taught
             seconds += times * num_queries * (query + passage)
         if dev := min(self.num_queries.get(training.dev_split, 0), train.dev.max_queries):
             seconds += train.num_epochs * (dev * (query + passage) + train.dev.random_passages * passage)
-        # Gradients travel in a ring while the backward pass makes the others.
+        # Gradients travel in a ring while the backward pass computes further gradients.
         workers, plan, note = train.fewest_workers, self.config.plan, ""
         if workers > plan.workers_per_machine:
             num_bytes = networks * model.num_learning * (2 if train.gradients == "bfloat16" else 4)
@@ -160,10 +160,10 @@ class Estimator:
         return self._learning(node, seconds, model, step.peak_bytes, networks, note)
 
     def _ranker_training(self, node: Node) -> StageEstimate:
-        """Steps, and dev lists of each epoch."""
+        """Estimate the ranker's training: steps, and dev lists of each epoch."""
         settings, dev = node.arguments["settings"], getattr(node.arguments["settings"], "dev", None)
         model = self.rates.ranker()
-        # All workers together read as one encoder does with as many threads; lists are padded to their longest pair.
+        # All workers together are as fast as one encoder with their threads; lists are padded to the longest pair.
         train, encode, pair = self.config.train, self.config.encode, model.texts["pair"]
         workers = float(train.fewest_workers)
         if not (train.use_gpu or encode.gpus_per_actor):
@@ -175,7 +175,7 @@ class Estimator:
         return self._learning(node, seconds, model, 0)
 
     def _bm25(self, node: Node) -> StageEstimate:
-        """Cutting passages into terms, by all CPUs, and indexing; as many shards at a time as fit."""
+        """Estimate BM25: all CPUs cut passages into terms, and as many shards as fit are indexed at a time."""
         rates, rows, cpus = self.rates.terms(), self.num_passages, self.capacity["CPU"]
         num_shards = math.ceil(rows / SHARD_ROWS)
         at_a_time = min(num_shards, max(1.0, cpus))
@@ -185,45 +185,45 @@ class Estimator:
         return _stage(node, seconds, cpus, 0, worker_bytes, rows * rates.term_bytes, note)
 
     def _index_of(self, node: Node) -> tuple[str, int, Rates, float, int]:
-        """Factory string of an index, its vectors, the model that made them, bytes of one, and cells (0: none)."""
+        """Return an index's factory string, its number of vectors, their model, bytes of a vector, and cells or 0."""
         model, score = self.rates.retriever(self._model(node)), self.config.model.score
         rows = round(self.num_passages * model.texts["passage"].vectors)
         factory = resolve_factory(self.config.index, rows, model.dim, score)[0]
         if not score.passage_vectors.several:
             return factory, rows, model, *index_bytes(factory, model.dim)
-        # Vectors are scored exactly from half precision; another kind of index is beside them.
+        # Vectors are scored exactly from half precision; an approximate index is stored in addition.
         size, cells = (0.0, 0) if factory in EXACT else index_bytes(factory, model.dim)
         exact = 0.0 if cells and self.config.index.vectors == "codes" else 2.0 * model.dim
         return factory, rows, model, size + exact, cells
 
     def _index(self, node: Node) -> StageEstimate:
-        """k-means on the sample, the nearest cell of every vector, and writing; as many shards at a time as fit."""
+        """Estimate an index: k-means on a sample, assignment to cells, writing; shards that fit run together."""
         settings, cpus = self.config.index, self.capacity["CPU"]
         factory, rows, model, size, cells = self._index_of(node.inputs["embeddings"])
         rates, num_shards = self.rates.search(model.dim), max(1, math.ceil(rows / settings.shard_rows))
-        held = max(1, int(min(num_shards, cpus / settings.cpus_per_task))) * settings.cpus_per_task
+        used_cpus = max(1, int(min(num_shards, cpus / settings.cpus_per_task))) * settings.cpus_per_task
         threads = settings.train_cpus or int(min(MOST_TRAIN_CPUS, max(1, cpus)))
         products = cells * model.dim / rates.products
         train = min(rows, settings.train_rows) * products * _KMEANS_ROUNDS / threads
-        fill = rows * (products / held + model.dim * 4 / rates.fill_bytes * settings.cpus_per_task / held)
+        fill = rows * (products / used_cpus + model.dim * 4 / rates.fill_bytes * settings.cpus_per_task / used_cpus)
         worker_bytes = min(rows, settings.shard_rows) * size + self.config.data.part_rows * model.dim * 4
         disk_bytes = rows * size + self.num_passages * (_ID_BYTES + 8)
         note = factory + (f" in {num_shards:,} shards" if num_shards > 1 else "")
-        return _stage(node, START_SECONDS + train + fill, held, 0, worker_bytes, disk_bytes, note)
+        return _stage(node, START_SECONDS + train + fill, used_cpus, 0, worker_bytes, disk_bytes, note)
 
     def _search(self, node: Node) -> StageEstimate:
-        """Products of each query's vectors with those that are looked at, by the CPUs of the actors."""
+        """Estimate a search: products of query vectors with the compared vectors, by the CPUs of the actors."""
         settings, cpus, arguments = self.config.search, self.capacity["CPU"], node.inputs["queries"].arguments
         _, rows, model, size, cells = self._index_of(node.inputs["queries"])
-        looked_at = rows * min(1.0, settings.nprobe / cells) + cells if cells else rows
+        compared = rows * min(1.0, settings.nprobe / cells) + cells if cells else rows
         shard_rows, num_queries = self.config.index.shard_rows, self.num_queries[arguments["split"]]
-        num_shards, a_search = max(1, math.ceil(rows / shard_rows)), settings.cpus_per_actor or 1
-        actors = max(1, min(num_shards, settings.max_actors or num_shards, int(cpus / a_search)))
-        held = min(cpus, actors * settings.cpus_per_actor) if settings.cpus_per_actor else cpus
-        products = num_queries * model.texts["query"].vectors * looked_at * model.dim
-        seconds = START_SECONDS + products / (self.rates.search(model.dim).products * held)
+        num_shards, cpus_per_actor = max(1, math.ceil(rows / shard_rows)), settings.cpus_per_actor or 1
+        actors = max(1, min(num_shards, settings.max_actors or num_shards, int(cpus / cpus_per_actor)))
+        used_cpus = min(cpus, actors * settings.cpus_per_actor) if settings.cpus_per_actor else cpus
+        products = num_queries * model.texts["query"].vectors * compared * model.dim
+        seconds = START_SECONDS + products / (self.rates.search(model.dim).products * used_cpus)
         worker_bytes = min(rows, math.ceil(num_shards / actors) * shard_rows) * size
-        return _stage(node, seconds, held, 0, worker_bytes, num_queries * node.arguments["top_k"] * _PAIR_BYTES)
+        return _stage(node, seconds, used_cpus, 0, worker_bytes, num_queries * node.arguments["top_k"] * _PAIR_BYTES)
 
 
 def _stage(
@@ -236,14 +236,14 @@ def _stage(
 
 
 def index_bytes(factory: str, dim: int) -> tuple[float, int]:
-    """Bytes of a vector in an index, and the number of its cells (0 if it has none).
+    """Return the bytes of a vector in an index, and the number of its cells (0 if it has none).
 
     >>> index_bytes("Flat", 768), index_bytes("IVF1024,SQfp16", 768), index_bytes("IVF64,PQ32", 768)
     ((3072.0, 0), (1544.0, 1024), (40.0, 64))
     """
     faiss = load_faiss()
     whole = make_index(factory, dim)
-    # A new name: `whole` owns the object behind it.
+    # Keep `whole` alive: it owns the C++ object.
     index = faiss.downcast_index(whole)
     if isinstance(index, faiss.IndexPreTransform):
         index = faiss.downcast_index(index.index)
@@ -252,10 +252,10 @@ def index_bytes(factory: str, dim: int) -> tuple[float, int]:
         refined = float(faiss.downcast_index(index.refine_index).sa_code_size())
         index = faiss.downcast_index(index.base_index)
     if isinstance(index, faiss.IndexIVF):
-        # In a cell an id of 8 bytes stands beside each code.
+        # Each code in a cell has an id of 8 bytes.
         return float(index.code_size) + 8 + refined, int(index.nlist)
     if isinstance(index, faiss.IndexHNSW):
-        # Neighbours: 2 M on the ground, M on each level above, of which there is 1 / (M - 1) a vector.
+        # Neighbours: 2 M on the lowest level, M on each higher level; a vector has 1 / (M - 1) of these.
         neighbours = float(index.hnsw.nb_neighbors(0))
         return float(faiss.downcast_index(index.storage).sa_code_size()) + 4 * neighbours * 1.1 + refined, 0
     return float(index.sa_code_size()) + refined, 0

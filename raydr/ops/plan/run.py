@@ -1,4 +1,4 @@
-"""``raydr plan``: the nodes of a run or of its refresh rounds, each with what it will take, shown and kept."""
+"""``raydr plan``: estimate, show and store the cost of each node of a run or of its refresh rounds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from raydr.pipeline.session import Session
 
 
 def run_plan(session: Session, refresh: bool) -> Forecast:
-    """Try the model, estimate every node, show the plan and keep it in the working folder.
+    """Measure rates, estimate every node, print the forecast and store it in the working folder.
 
     Args:
-        session: the run; its data are prepared if they are not.
+        session: the run; its data are prepared first if necessary.
         refresh: plan the refresh rounds of the config instead of the run and its evaluation.
 
     Raises:
-        ConfigError: the data have no training split, or the cluster has not the resources of one worker.
+        ConfigError: the data have no training split, or the cluster lacks the resources of one worker.
     """
     config, recipe = session.config, session.recipe
     corpus, dataset = session.make(recipe.corpus(), recipe.dataset())
@@ -37,9 +37,11 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
     check_split(dataset, config.data.train_split, "plan")
     num_queries = {split: dataset.rows(f"queries/{split}") for split in data.splits}
     num_passages = config.plan.num_passages or corpus.rows("passages")
-    stated, rates = config.ray.capacity, Trials(config, Corpus(corpus), data)
-    # On this machine `ray.capacity` is that of a cluster elsewhere.
-    capacity = cluster_capacity() if stated is None else {"CPU": stated.get("CPU", 1.0), "GPU": stated.get("GPU", 0.0)}
+    planned, rates = config.ray.capacity, Trials(config, Corpus(corpus), data)
+    # A plan may be made on this machine for a cluster elsewhere.
+    capacity = (
+        cluster_capacity() if planned is None else {"CPU": planned.get("CPU", 1.0), "GPU": planned.get("GPU", 0.0)}
+    )
     estimate = Estimator(config, num_passages, num_queries, capacity, rates)
     nodes = {node.key: node for node in (_nodes_of_refresh(recipe) if refresh else _nodes_of_run(recipe))}
     stages = [(node, estimate(node)) for node in nodes.values()]
@@ -57,7 +59,7 @@ def run_plan(session: Session, refresh: bool) -> Forecast:
 
 
 def _nodes_of_run(recipe: Recipe) -> Iterable[Node]:
-    """All that leads to the evaluations of the test splits; to reranked runs too, where the config has a ranker."""
+    """Yield all ancestors of the evaluations of the test splits; with a ranker in the config also reranked runs."""
     config = recipe.config
     ranks = bool({"ranker", "rerank"} & config.model_fields_set)
     for split in config.data.test_splits:
@@ -67,12 +69,12 @@ def _nodes_of_run(recipe: Recipe) -> Iterable[Node]:
 
 
 def _nodes_of_refresh(recipe: Recipe) -> Iterable[Node]:
-    """All that leads to the rounds."""
-    return (node for arm in lay_out(recipe.context) for each in arm.rounds for node in each.nodes().values())
+    """Yield all nodes of the refresh rounds."""
+    return (node for arm in lay_out(recipe.context) for turn in arm.rounds for node in turn.nodes().values())
 
 
 def show(plan: Forecast, config: RunConfig) -> None:
-    """Print a line a stage, the sums, and what is not planned; long names are cut, numbers are not."""
+    """Print a line for each stage, the sums, and the nodes that are not planned; cut long names, never numbers."""
     prices = config.plan.prices
     columns: dict[str, list[str]] = {
         "stage": [stage.name for stage in plan.stages],
@@ -100,4 +102,4 @@ def show(plan: Forecast, config: RunConfig) -> None:
             prose(f"{stage.name}: {stage.note}")
     if plan.missing:
         prose(f"not planned: {plan.missing}")
-    prose("`raydr report` sets it beside what the run takes")
+    prose("`raydr report` compares it with the run")

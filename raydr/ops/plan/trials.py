@@ -1,7 +1,7 @@
-"""Trials of a plan: each runs once, in a Ray task with the resources of the worker that it stands for.
+"""Measurements of a plan; each runs once, in a Ray task with the resources of the worker whose rate it measures.
 
-A trial reads a sample with the ordinary encoder or scorer, takes steps with the ordinary trainer, or searches a small
-index. The start-up of its task and its peak of memory are those of such a worker.
+A measurement encodes or scores a sample, runs steps of the trainer, or searches a small index, with the same code as a
+run. It therefore has the start-up time and the peak memory of such a worker.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ from raydr.training.config import TrainConfig
 from raydr.training.run import TrainingInputs, build_trainer
 
 T = TypeVar("T")
-#: Steps before the clock starts, and rows of a first reading: kernels are chosen and memory is taken in them.
+#: Steps and rows before timing starts: they select kernels and allocate memory.
 _WARM_UP, _FEW = 2, 32
-#: Queries of a sample at most; steps before the queries repeat; vectors and queries of a search.
+#: Maximal number of sampled queries; steps before queries repeat; vectors and queries of the measured search.
 _QUERIES, _STEPS, _VECTORS, _SEARCHED = 1000, 8, 20_000, 256
 
 
 class Reading(NamedTuple):
-    """Seconds of one worker for a passage, a query or a pair of both, and the vectors that are stored of it."""
+    """Seconds of one worker for a text (a passage, a query, or a pair of both), and the text's stored vectors."""
 
     tokenize: float
     encode: float
     vectors: float = 1.0
-    #: Tokens of the longest over those of the mean: what padding to the longest costs.
+    #: Tokens of the longest text over those of the mean text: the cost of padding to the longest.
     longest: float = 1.0
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What one worker takes that reads with a model.
+    """Measured cost of one worker that encodes or scores with a model.
 
     Args:
         texts: by kind: ``passage`` and ``query`` of a retriever, ``pair`` of a ranker.
         dim: of a vector.
         num_parameters: of the model.
-        num_learning: of those, adapters included, that training changes.
-        device: what it ran on.
-        peak_bytes: memory of the worker at its peak.
-        load_seconds: until a worker has started and loaded the model.
+        num_learning: number of parameters that training changes, adapters included.
+        device: name of the device.
+        peak_bytes: peak memory of the worker.
+        load_seconds: time in which a worker starts and loads the model.
     """
 
     texts: dict[str, Reading]
@@ -85,14 +85,14 @@ class Rates:
 
 
 class Steps(NamedTuple):
-    """Seconds of a training step of one worker's share of a batch, by plain NCE, and its memory at its peak."""
+    """Seconds and peak memory of a training step with plain NCE on one worker's share of a batch."""
 
     seconds: float
     peak_bytes: int
 
 
 class SearchRates(NamedTuple):
-    """What one thread of FAISS does in a second: products of single numbers; bytes put into an index and written."""
+    """Rates of one FAISS thread: multiplications per second, and bytes per second added to an index and written."""
 
     products: float
     fill_bytes: float
@@ -107,10 +107,10 @@ class TermRates(NamedTuple):
 
 
 class Trials:
-    """The trials of a plan: each is run when it is first asked for, and once.
+    """Measurements of a plan; each runs on first use, once.
 
     Args:
-        config: the run; its section ``plan`` says how much is tried.
+        config: of the run; its section ``plan`` sets sample sizes and times.
         corpus: the prepared corpus, from which passages are sampled evenly.
         data: the prepared queries.
     """
@@ -120,17 +120,17 @@ class Trials:
         self._done: dict[str, Any] = {}
 
     def retriever(self, model: ModelConfig) -> Rates:
-        """Of a dual encoder: passages and queries."""
+        """Measure the encoding of passages and queries with a dual encoder."""
         return self._read(_read_texts, "texts are encoded", model)
 
     def ranker(self) -> Rates:
-        """Of the config's cross-encoder: pairs."""
-        return self._read(_read_pairs, "pairs are read by the ranker", self._inputs[0].ranker.model)
+        """Measure the scoring of pairs with the config's ranker."""
+        return self._read(_read_pairs, "pairs are scored by the ranker", self._inputs[0].ranker.model)
 
     def steps(self, model: ModelConfig, train: TrainConfig) -> Steps:
-        """Of a dual encoder's training."""
+        """Measure the training steps of a dual encoder."""
         share = max(2, train.batch_size // train.fewest_workers)
-        # As far as each micro-batch of this share keeps the two queries that it needs.
+        # A micro-batch needs at least two queries.
         fitting = (n for n in range(1, train.accumulation_steps + 1) if share % n == 0 and share // n >= 2)
         plain = {
             "loss": {"name": "nce"}, "pair_detection": None, "coteaching": None, "guide": None, "batch_size": share,
@@ -142,26 +142,27 @@ class Trials:
         return self._run(train.cpus_per_worker, int(train.use_gpu), what, _train, *self._inputs, model, settings)[0]
 
     def search(self, dim: int) -> SearchRates:
-        """Of an exact index."""
+        """Measure the exact search of FAISS."""
         return self._run(1, 0, "an index is filled and searched", _search, dim)[0]
 
     def terms(self) -> TermRates:
-        """Of BM25: passages."""
+        """Measure the indexing of passages by BM25."""
         return self._run(1, 0, "passages are indexed by BM25", _index_terms, *self._inputs[:2])[0]
 
     def _read(self, trial: Callable[..., Rates], what: str, model: ModelConfig | CrossEncoderConfig) -> Rates:
         encode = self._inputs[0].encode
         with worker_errors():
             start_ray()
-            how = resolve_arithmetic(encode, RayPool())
-        action = f"{what} with {encode.dtype if encode.dtype == 'int8' else how.dtype} on {how.device}"
+            arithmetic = resolve_arithmetic(encode, RayPool())
+        dtype = encode.dtype if encode.dtype == "int8" else arithmetic.dtype
+        action = f"{what} with {dtype} on {arithmetic.device}"
         rates, seconds = self._run(
-            encode.cpus_per_actor, encode.gpus_per_actor, action, trial, *self._inputs, model, how
+            encode.cpus_per_actor, encode.gpus_per_actor, action, trial, *self._inputs, model, arithmetic
         )
         return replace(rates, load_seconds=seconds)
 
     def _run(self, cpus: float, gpus: float, what: str, trial: Callable[..., T], *arguments: Any) -> tuple[T, float]:
-        """The result of a trial in a worker of its own, and the seconds that the worker needed to start."""
+        """Run a trial in its own worker; return its result and the seconds in which the worker started."""
         key = f"{trial.__name__} {arguments}"
         if key not in self._done:
             start_ray()
@@ -170,7 +171,7 @@ class Trials:
             say(f"plan: {what}")
             started = time.perf_counter()
             with worker_errors():
-                # One call a worker, so that each starts afresh and its peak of memory is its own.
+                # A new worker for each call: start-up and peak memory must be of this trial alone.
                 task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_calls=1, label_selector=stage_labels())(_timed)
                 result, seconds = ray.get(task.remote(trial, max(1, int(cpus)), *arguments))
             self._done[key] = result, max(0.0, time.perf_counter() - started - seconds)
@@ -185,7 +186,9 @@ def _timed(trial: Callable[..., T], num_threads: int, *arguments: Any) -> tuple[
     return trial(*arguments), time.perf_counter() - started
 
 
-def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: ModelConfig, how: Arithmetic) -> Rates:
+def _read_texts(
+    config: RunConfig, corpus: Corpus, data: Dataset, settings: ModelConfig, arithmetic: Arithmetic
+) -> Rates:
     """Tokenise and encode passages and queries of a sample."""
 
     encode, at_least = config.encode, config.plan.probe_seconds
@@ -199,7 +202,9 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
         if side == "passage" and encode.dtype == "int8":
             quantized, tower = f"{folder}/int8", load_tower(folder, side).ready("cpu", torch.float32)
             quantize(tower, tokenize(_FEW), tokenizer.pad_id, side, quantized)
-        encoder = InferenceEncoder(folder, side, how.dtype, how.device, how.token_budget, quantized=quantized)
+        encoder = InferenceEncoder(
+            folder, side, arithmetic.dtype, arithmetic.device, arithmetic.token_budget, quantized=quantized
+        )
         most = settings.vectors(side).most
         vectors = np.mean([most(int(length)) for length in tokenize(len(texts)).lengths])
         tokenizing = _seconds_a_row(tokenize, len(texts), at_least)
@@ -215,15 +220,15 @@ def _read_texts(config: RunConfig, corpus: Corpus, data: Dataset, settings: Mode
         model.save(folder, build_tokenizers(settings))
         choose_what_learns(model, config.train.optimizer, config.seed, "train.optimizer")
         learning = num_learning(model)
-        # An encoder holds no second model.
+        # Free the model: the peak memory must be that of an encoder alone.
         del model
         texts = {"passage": read(folder, "passage", passages.titles, passages.texts)}
         texts["query"] = read(folder, "query", None, queries)
-    return Rates(texts, dim, num_parameters, learning, *_device_and_peak(how.device))
+    return Rates(texts, dim, num_parameters, learning, *_device_and_peak(arithmetic.device))
 
 
 def _read_pairs(
-    config: RunConfig, corpus: Corpus, data: Dataset, settings: CrossEncoderConfig, how: Arithmetic
+    config: RunConfig, corpus: Corpus, data: Dataset, settings: CrossEncoderConfig, arithmetic: Arithmetic
 ) -> Rates:
     """Score pairs of queries with passages of a sample."""
 
@@ -235,7 +240,7 @@ def _read_pairs(
     with tempfile.TemporaryDirectory(prefix="raydr-") as folder:
         model.save(folder, PairTokenizer(settings))
         del model
-        scorer = CrossEncoderScorer(folder, how.dtype, how.device, how.token_budget)
+        scorer = CrossEncoderScorer(folder, arithmetic.dtype, arithmetic.device, arithmetic.token_budget)
 
     def score(num: int) -> None:
         scorer.score(queries, passages, rows[:num] % len(queries), rows[:num])
@@ -245,17 +250,17 @@ def _read_pairs(
     pair = Reading(
         0.0, _seconds_a_row(score, len(rows), config.plan.probe_seconds), 1.0, lengths.max() / lengths.mean()
     )
-    return Rates({"pair": pair}, 1, num_parameters, num_parameters, *_device_and_peak(how.device))
+    return Rates({"pair": pair}, 1, num_parameters, num_parameters, *_device_and_peak(arithmetic.device))
 
 
 def _sampled(config: RunConfig, corpus: Corpus) -> Any:
-    """Passages that are spread evenly over the corpus, in a drawn order, so that any first ones are a sample too."""
+    """Return passages spread evenly over the corpus, in random order, so that any prefix is a sample too."""
     rows = np.unique(np.linspace(0, len(corpus) - 1, config.plan.sample_passages).round().astype(np.int64))
     return corpus.texts(np.random.default_rng(config.seed).permutation(rows))
 
 
 def _seconds_a_row(work: Callable[[int], object], num_rows: int, at_least: float) -> float:
-    """Time work on the first rows, of which there are more until it takes so many seconds or there are no more."""
+    """Time work on the first rows; take more rows until it lasts about ``at_least`` seconds or all are taken."""
     num = min(_FEW, num_rows)
     work(num)
     while True:
@@ -268,12 +273,11 @@ def _seconds_a_row(work: Callable[[int], object], num_rows: int, at_least: float
 
 
 class _Enough(Exception):
-    """Enough steps were timed."""
+    """End of the training: enough steps were timed."""
 
 
 def _train(config: RunConfig, corpus: Corpus, data: Dataset, model: ModelConfig, train: TrainConfig) -> Steps:
-    """The median step of a training by plain NCE, so that one slow step does not count; hard negatives are drawn from
-    the corpus."""
+    """Measure the median training step with plain NCE, with hard negatives drawn from the corpus."""
 
     times: list[float] = []
 
@@ -326,7 +330,7 @@ def _search(dim: int) -> SearchRates:
 
 
 def _device_and_peak(device: str) -> tuple[str, int]:
-    """What the device is called, and memory at its peak: of the device on a GPU, of this process otherwise."""
+    """Return the device's name and the peak memory: of the GPU if there is one, of this process otherwise."""
     if device == "cuda":
         return torch.cuda.get_device_name(), int(torch.cuda.max_memory_allocated())
     return "this machine's CPU", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

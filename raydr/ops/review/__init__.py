@@ -1,1 +1,1 @@
-"""``raydr review``: people look at what judges doubt, on a page of this machine alone, and decide."""
+"""``raydr review``: a local web page on which people decide on the labels that judges doubt."""

@@ -1,4 +1,4 @@
-"""The state of a review: the next label of each reviewer, their decisions, and what these warrant."""
+"""The state of a review: the next label of each reviewer, the decisions, and the warranties that they support."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Review:
     """A file of decisions, and a list of labels to decide on.
 
     Args:
-        file: of the decisions, local.
+        file: local file of the decisions.
         split: the split of the decisions.
         verdicts: the verdicts that the labels come from.
-        read: returns the list, in the order in which all reviewers see it, from the number of warranted sets of each
-            judge; called again when these numbers change.
+        read: returns the labels in the order in which all reviewers see them. Its argument is the number of warranted
+            sets of each judge; it is called again when these numbers change.
     """
 
     file: Path
@@ -44,7 +44,7 @@ class Review:
             self._shown |= {shown.label.id: shown for shown in self.queue}
 
     def decisions(self) -> Decisions:
-        """Read the decisions again: another process may write to the file too."""
+        """Read the decisions anew, since another process may write to the file too."""
         return Decisions.read(str(self.file))
 
     def decide(self, reviewer: str, label_id: str, verdict: Verdict) -> None:
@@ -56,7 +56,7 @@ class Review:
         self._write(reviewer, self._shown[label_id].label, verdict)
 
     def undo(self, reviewer: str) -> Label | None:
-        """Take a reviewer's last verdict back; returns what it was about, None if there is none."""
+        """Take back a reviewer's last verdict; return its label, or None if there is no verdict."""
         standing = self.decisions().standing(reviewer)
         if not standing:
             return None
@@ -73,7 +73,7 @@ class Review:
         Args:
             reviewer: who sees the page; verdicts of others are hidden.
             kind: of the labels.
-            first: the next label in any case; the first undecided label if None.
+            first: the label to show next; by default the first undecided label.
         """
         decisions = self.decisions()
         warranties = self._warranties(decisions)
@@ -98,7 +98,7 @@ class Review:
         }
 
     def findings(self, decisions: Decisions) -> list[str]:
-        """Return sentences on what decisions warrant of each judge, and on the agreement of each two reviewers."""
+        """Return sentences on the warranty of each judge, and on the agreement of each pair of reviewers."""
         return self._findings(decisions, self._warranties(decisions))
 
     def _warranties(self, decisions: Decisions) -> list[Warranty]:

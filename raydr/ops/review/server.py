@@ -1,7 +1,7 @@
-"""The page of ``raydr review`` over HTTP, for this machine alone.
+"""The HTTP server of ``raydr review``, for this machine alone.
 
-A page of another site can neither read nor write: the address must name this machine, a post must come from the page
-itself, and the page runs no script but its own file.
+Pages of other sites can neither read nor write. The host must be this machine, a POST must come from the page itself,
+and the page runs only its own script.
 """
 
 from __future__ import annotations
@@ -38,41 +38,41 @@ _HEADERS = {
 }
 
 
-class Asked(Config):
-    """A reviewer, and the kind of labels that the page shows."""
+class StateRequest(Config):
+    """A request for the page's state: the reviewer, and the kind of labels to show."""
 
     reviewer: str = Field(min_length=1, max_length=80, pattern=r"\S")
     kind: Subject | Literal["all"] = "all"
 
 
-class Click(Asked):
-    """What a reviewer posts: a verdict on a label."""
+class Click(StateRequest):
+    """A reviewer's verdict on a label."""
 
     label: str
     verdict: Verdict
 
 
 def review_app(review: Review) -> Starlette:
-    """Return the application: the page, its requests and its posts."""
+    """Return the application that serves the page, its state and its posts."""
 
-    def shown(asked: Asked, first: Label | None = None) -> Response:
-        return JSONResponse(review.state(asked.reviewer, asked.kind, first))
+    def respond(query: StateRequest, first: Label | None = None) -> Response:
+        return JSONResponse(review.state(query.reviewer, query.kind, first))
 
-    # None of them waits: requests are answered one after the other, and no two of them write at a time.
+    # No handler awaits after it has read its request: decisions are written one after the other.
     async def state(request: Request) -> Response:
-        return shown(Asked.model_validate(dict(request.query_params)))
+        return respond(StateRequest.model_validate(dict(request.query_params)))
 
     async def decide(request: Request) -> Response:
         click = Click.model_validate_json(await request.body())
         try:
             review.decide(click.reviewer, click.label, click.verdict)
         except KeyError:
-            return JSONResponse({"error": "this is not in the list any more: load the page again"}, 409)
-        return shown(click)
+            return JSONResponse({"error": "this label is no longer in the list: load the page again"}, 409)
+        return respond(click)
 
     async def undo(request: Request) -> Response:
-        asked = Asked.model_validate_json(await request.body())
-        return shown(asked, review.undo(asked.reviewer))
+        query = StateRequest.model_validate_json(await request.body())
+        return respond(query, review.undo(query.reviewer))
 
     return Starlette(
         routes=[
@@ -109,10 +109,10 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def listen(port: int) -> socket.socket:
-    """Open a port of this machine that no other machine can reach; any free port for 0.
+    """Open a port of this machine that no other machine can reach; choose a free port for 0.
 
     Raises:
-        ConfigError: it is taken.
+        ConfigError: the port is taken.
     """
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -120,16 +120,16 @@ def listen(port: int) -> socket.socket:
         bound.bind((_HOST, port))
     except OSError as error:
         bound.close()
-        raise ConfigError(f"port {port} of {_HOST} cannot be used ({error.strerror}): give another --port") from None
+        raise ConfigError(f"port {port} of {_HOST} cannot be used ({error.strerror}): set another --port") from None
     bound.listen()
     return bound
 
 
 def serve(review: Review, bound: socket.socket) -> None:
-    """Answer until Ctrl-C."""
+    """Serve the page until Ctrl-C."""
     settings = uvicorn.Config(review_app(review), log_level="warning", access_log=False, lifespan="off", ws="none")
     try:
         uvicorn.Server(settings).run(sockets=[bound])
     except KeyboardInterrupt:
-        # How it is meant to end: all that was decided is on disk.
+        # The normal end: all decisions are on disk.
         return

@@ -1,4 +1,4 @@
-"""The labels of a review: verdicts of judges with their texts, in the order of a warranty or of suspicion."""
+"""The labels of a review: verdicts of judges with their texts, ordered for a warranty or by suspicion."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _Key = tuple[Subject, str, str]
 
 @dataclass(frozen=True)
 class JudgeVerdicts:
-    """All verdicts of one judge on one split, in memory.
+    """The verdicts of a judge on a split, in memory.
 
     Args:
         name: of the verdicts.
-        judge: whose they are.
-        subject: what they are on.
+        judge: class of the judge.
+        subject: the kind of the judged labels.
         table: query_id, passage_id, score, action.
-        probability_N: of each label being wrong; None if the judge gives none.
-        warrant: the bound of the warranty.
+        probability_N: that each label is wrong; None if the judge returns no probabilities.
+        warrant: the judge that sets the bound of the warranty.
         data, corpus: current texts of the labels.
     """
 
@@ -58,7 +58,7 @@ class JudgeVerdicts:
     data: Dataset
     corpus: Corpus
     _rows: dict[Label, int | None] = field(default_factory=dict, init=False)
-    """Rows of labels that were decided on; None if there is no such label, or its texts are others."""
+    """Rows of the decided labels; None if there is no such label, or its texts have changed."""
 
     @classmethod
     def read(
@@ -70,7 +70,7 @@ class JudgeVerdicts:
         data: Dataset,
         corpus: Corpus,
     ) -> JudgeVerdicts:
-        """Read the verdicts of a ``verdicts`` artefact, which has some."""
+        """Read the verdicts of a ``verdicts`` artefact, which must have some on the split."""
         tables, probability_N = read_verdicts(artifact, split)
         judge = judge_class(artifact.manifest.identity.config["judge"])
         subject: Subject = artifact.info["subject"]
@@ -91,7 +91,7 @@ class JudgeVerdicts:
         return SuspectSets(self.evidence_N, lots_N, self.warrant.max_right_dropped, self.warrant.confidence)
 
     def warranty(self, decisions: Decisions, split: str) -> Warranty:
-        """Return what decisions of people warrant of this judge."""
+        """Return the warranty of this judge that people's decisions support."""
         settled = self.warrant.settled(decisions, split)
         if new := settled.keys() - self._rows.keys():
             rows = current_rows(self.table, self.data, self.corpus, self.subject, split, new)
@@ -103,8 +103,8 @@ class JudgeVerdicts:
         """Return the rows in an order.
 
         Args:
-            order: ``sample``: that of the warranty; ``worst``: flagged rows from the surest to the least, then others;
-                ``informative``: nearest to even first.
+            order: ``sample``: the order of the warranty; ``worst``: flagged rows by decreasing evidence, then the
+                others; ``informative``: the least evidence in either direction first.
             stage: number of warranted sets.
         """
         if order == "sample":
@@ -123,12 +123,12 @@ class JudgeVerdicts:
 
 @dataclass(frozen=True)
 class ShownLabel:
-    """A label to look at.
+    """A label to decide on, as the page shows it.
 
     Args:
-        label: what is decided on.
-        facts: what the judge says of it.
-        texts: role, id, title and text of the query, of the passage, and of what helps to decide.
+        label: the label.
+        facts: the judge's verdict in words.
+        texts: role, id, title and text of the query, of the passage, and of passages to compare it with.
     """
 
     label: Label
@@ -142,9 +142,9 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
     Args:
         places: of the working folder.
         split: the judged split.
-        judges: judges in the order of preference, and the bounds of warranties; judges that give probabilities come
-            next, those that read decisions never.
-        only: names of judges, of which all verdicts are returned; of any judge if empty.
+        judges: judges in the order of preference, and the bounds of warranties. Other judges that return
+            probabilities come next; judges that read decisions are left out.
+        only: names of the judges whose verdicts are all returned; empty for a choice among all judges.
 
     Raises:
         ArtifactError: there are none.
@@ -165,9 +165,9 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
             f"there is nothing to look at in {places.root}: no verdicts of {' or '.join(only) or 'a judge'} on split "
             f"{split!r}; raydr judge CONFIG --judge npc makes some, and so does raydr audit"
         )
-    inorder = [verdicts for _, verdicts in sorted(candidates, key=lambda pair: pair[0])]
-    first = {verdicts.subject: verdicts for verdicts in reversed(inorder)}
-    return inorder if only else [verdicts for verdicts in inorder if first[verdicts.subject] is verdicts]
+    in_order = [verdicts for _, verdicts in sorted(candidates, key=lambda pair: pair[0])]
+    first = {verdicts.subject: verdicts for verdicts in reversed(in_order)}
+    return in_order if only else [verdicts for verdicts in in_order if first[verdicts.subject] is verdicts]
 
 
 def queue(
@@ -177,7 +177,7 @@ def queue(
 
     Args:
         places, verdicts, split, order: of the review.
-        limit: number of labels, at most.
+        limit: maximal number of labels.
         stages: number of warranted sets of each judge.
     """
     listed = [
@@ -212,7 +212,7 @@ def queue(
 
 
 def _others(places: Places, split: str, query_ids: list[str]) -> dict[str, list[tuple[str, str]]]:
-    """Role and id of other passages that may be right: what was mined, the best first."""
+    """Return role and id of other passages that may be right: the mined negatives, best first."""
     artifacts, _ = artifacts_of(places, dataset_of(places))
     others: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, artifact in artifacts["negatives"]:

@@ -1,1 +1,1 @@
-"""Sending a verb to a Ray cluster as a job, and following it there."""
+"""``raydr submit``: run a verb on a Ray cluster as a job, and follow it."""

@@ -1,4 +1,4 @@
-"""The Job API: sending a job, following its log, and its errors in the words of raydr."""
+"""A client of Ray's Job API: it sends a job, follows the log and explains errors."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from raydr.errors import ClusterError, ConfigError, first_line
 from raydr.ops.submit.request import JobRequest, refuse_secret
 
 T = TypeVar("T")
-#: Where Ray's dashboard listens on the machine of the head node, or behind a tunnel to it.
+#: Address of Ray's dashboard on the head node, or behind a tunnel to it.
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
-#: Times in a row that the cluster is asked again in vain before giving up.
+#: Failed requests in a row after which a job counts as lost.
 RETRIES = 5
-#: Seconds between two questions, until an answer is given up, and of silence after which a word is said.
+#: Seconds between two requests, until a request times out, and of silence after which a line is printed.
 POLL_S, ANSWER_S, HEARTBEAT_S = 2.0, 30.0, 60.0
 
-#: What Ray lets win over an address given in the program.
+#: Variables that Ray prefers to an address in the program.
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 
 
 @dataclass(frozen=True)
 class SubmittedJob:
-    """A job on a cluster, and how it ended if it was waited for."""
+    """A job on a cluster, with its last known state."""
 
     submission_id: str
     address: str
     status: str = "PENDING"
-    #: Of the job's process; None while it runs, or if it never did.
+    #: Exit code of the job's process; None before its end, or if it never ran.
     exit_code: int | None = None
     message: str = ""
 
     @property
     def commands(self) -> dict[str, str]:
-        """Where to look and what to type, by what it is for."""
+        """Commands and page for the job, by purpose."""
         at = f"{self.submission_id} --address {self.address}"
-        # The address may also be that of the scheduler, which Ray turns into the dashboard's itself.
+        # An address without a scheme is the scheduler's: Ray finds the dashboard itself.
         page = {"dashboard": f"{self.address}/#/jobs/{self.submission_id}"} if "://" in self.address else {}
         return page | {
             "status": f"ray job status {at}",
@@ -57,10 +57,10 @@ class SubmittedJob:
 
 
 def resolve_address(address: str, environ: Mapping[str, str]) -> str:
-    """The dashboard to talk to: the given one, else the environment's, else this machine's.
+    """Return the dashboard's address: ``address``, else the environment's, else this machine's.
 
     Raises:
-        ConfigError: the environment names another one, which Ray would take instead; or it holds a secret.
+        ConfigError: the environment names another address, which Ray would prefer; or the address holds a secret.
 
     >>> resolve_address("", {}), resolve_address("", {"RAY_API_SERVER_ADDRESS": "http://head:8265/"})
     ('http://127.0.0.1:8265', 'http://head:8265')
@@ -70,7 +70,7 @@ def resolve_address(address: str, environ: Mapping[str, str]) -> str:
         value = environ.get(name, "").rstrip("/")
         if value and address and value != address.rstrip("/"):
             raise ConfigError(
-                f"--address is {address}, but {name} is {value}, and Ray's Job API takes the variable: unset {name}"
+                f"--address is {address}, but {name} is {value}, and Ray's Job API prefers the variable: unset {name}"
             )
         if value:
             return value
@@ -83,7 +83,7 @@ def send(request: JobRequest, address: str, resources: Mapping[str, float] | Non
     Args:
         request: the job.
         address: of the dashboard; see :func:`resolve_address`.
-        resources: what Ray reserves for the job's own process: ``num_cpus``, ``num_gpus``, ``memory`` in bytes.
+        resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory`` in bytes.
 
     Raises:
         ClusterError: there is no cluster, it refuses the token, or it cannot take the job.
@@ -104,32 +104,31 @@ def send(request: JobRequest, address: str, resources: Mapping[str, float] | Non
 
 
 def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> SubmittedJob:
-    """Write the job's log until it is over (to standard output by default), say how it ended, and return that.
+    """Write the job's log until the job ends (to standard output by default), report the end, and return the job.
 
-    State and log are asked for again and again, each time in a request of its own, so that neither a connection that
-    breaks nor one that leads nowhere any more ends it.
+    State and log are polled in separate requests, so that a broken or stale connection does not end the log.
 
     Raises:
-        ClusterError: the cluster no longer answers; the job may go on without us.
+        ClusterError: the cluster no longer answers; the job may continue.
     """
     with explained(job.address):
         client = _connect(job.address)
     out, written, failures = write or _to_standard_output, 0, 0
     heard_at = reported_at = time.monotonic()
     while True:
-        asked_at = time.monotonic()
+        started_at = time.monotonic()
         try:
-            # The log after the state: when the job is over it is whole.
+            # Read the log after the state: the log of a finished job is then complete.
             info = _answer(client.get_job_info, job.submission_id)
             text = _answer(client.get_job_logs, job.submission_id)
-        except (RuntimeError, OSError) as broken:
+        except (RuntimeError, OSError) as error:
             failures += 1
             if failures > RETRIES:
-                reason = "it no longer answers" if isinstance(broken, TimeoutError) else first_line(broken)
+                reason = "it no longer answers" if isinstance(error, TimeoutError) else first_line(error)
                 commands = "\n".join(f"  {command}" for command in job.commands.values())
                 raise ClusterError(
                     f"lost job {job.submission_id} at {job.address}: {reason}. The job may go on:\n{commands}"
-                ) from broken
+                ) from error
             time.sleep(POLL_S)
             continue
         failures, now = 0, time.monotonic()
@@ -141,16 +140,16 @@ def follow(job: SubmittedJob, write: Callable[[str], Any] | None = None) -> Subm
             return _report_end(job)
         if now - max(heard_at, reported_at) >= HEARTBEAT_S:
             reported_at, silent = now, duration(now - heard_at)
-            say(f"job {job.submission_id} is {job.status.lower()}, without a word for {silent}")
-        # Each answer holds the whole log: a long one is asked for less often.
-        time.sleep(max(POLL_S, 10 * (now - asked_at)))
+            say(f"job {job.submission_id} is {job.status.lower()}, without a line in its log for {silent}")
+        # Each answer holds the whole log: poll a long log less often.
+        time.sleep(max(POLL_S, 10 * (now - started_at)))
 
 
 def _answer(ask: Callable[[str], T], submission_id: str) -> T:
-    """What the cluster answers, asked by a thread of its own: Ray's client would wait for ever.
+    """Return the cluster's answer, requested in its own thread: Ray's client would wait for ever.
 
     Raises:
-        TimeoutError: nothing within :data:`ANSWER_S`.
+        TimeoutError: no answer within :data:`ANSWER_S`.
     """
     answer: Future[T] = Future()
 
@@ -170,7 +169,7 @@ def _to_standard_output(text: str) -> None:
 
 
 def exit_status(job: SubmittedJob) -> int:
-    """What the command line ends with: the job's own exit status where there is one.
+    """Return the exit status of the command line: that of the job if it has one.
 
     >>> [exit_status(SubmittedJob("a", "b", status, code)) for status, code in
     ...  (("SUCCEEDED", 0), ("FAILED", 2), ("FAILED", None), ("FAILED", -9), ("STOPPED", None), ("PENDING", None))]
@@ -180,16 +179,16 @@ def exit_status(job: SubmittedJob) -> int:
         return 0
     if not job.exit_code:
         return 1
-    # A process that was killed by a signal has a negative code; shells write 128 + the signal.
+    # A process that was killed by a signal has a negative code; shells report 128 + the signal.
     return job.exit_code if job.exit_code > 0 else 128 - job.exit_code
 
 
 def _report_end(job: SubmittedJob) -> SubmittedJob:
-    """Say how a job ended."""
+    """Report the end of a job."""
     if job.status == "SUCCEEDED":
         say(f"job {job.submission_id} succeeded")
     elif job.status == "STOPPED":
-        warn(f"job {job.submission_id} was stopped; what is finished is kept, the same submission goes on from there")
+        warn(f"job {job.submission_id} was stopped; finished parts are kept, and the same submission resumes there")
     else:
         never = f"no exit status: its process never ran. {job.message}".strip()
         warn(f"job {job.submission_id} failed ({never if job.exit_code is None else f'exit status {job.exit_code}'})")
@@ -197,14 +196,14 @@ def _report_end(job: SubmittedJob) -> SubmittedJob:
 
 
 def _connect(address: str) -> Any:
-    """A client of the Job API that has reached the cluster."""
-    # Send the token if this machine has one, as Ray does where it starts a cluster; Ray reads the mode when imported.
+    """Return a client of the Job API that has reached the cluster."""
+    # Send this machine's token, as Ray does when it starts a cluster. Ray reads the mode when it is imported.
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
     if os.environ.get("RAY_AUTH_TOKEN") or file.is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     from ray.job_submission import JobSubmissionClient
 
-    # Ray logs each upload, each end of a log, and each folder that it leaves out; large files it should go on to name.
+    # Silence Ray's messages on uploads, ends of logs and left-out folders; its warnings on large files stay.
     for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private.runtime_env.packaging"):
         logging.getLogger(f"ray.{name}").setLevel(logging.WARNING)
     logging.getLogger("ray._private.runtime_env.working_dir").setLevel(logging.ERROR)
@@ -218,7 +217,7 @@ def _connect(address: str) -> Any:
 
 @contextmanager
 def explained(address: str) -> Iterator[None]:
-    """What goes wrong with a request, as a :class:`ClusterError` that says what to do."""
+    """Turn errors of a request into a :class:`ClusterError` with advice."""
     import requests
     from ray.exceptions import AuthenticationError
 
@@ -230,7 +229,7 @@ def explained(address: str) -> Iterator[None]:
             f"the cluster at {address} asks for a token, and "
             f"{'it is not the token that this machine sends' if wrong else 'this machine sends none'}. Put the "
             "cluster's token into ~/.ray/auth_token (or name its file in RAY_AUTH_TOKEN_PATH) and set "
-            "RAY_AUTH_MODE=token here and on the cluster; ray get-auth-token prints the one of a machine. "
+            "RAY_AUTH_MODE=token here and on the cluster; ray get-auth-token prints a machine's token. "
             "docs/cluster.md"
         ) from error
     except (RuntimeError, ValueError, requests.exceptions.RequestException) as error:
@@ -240,12 +239,12 @@ def explained(address: str) -> Iterator[None]:
 
 
 def _in_words(address: str, error: str) -> str:
-    # Of a traceback, what was raised; Ray ends its text with a full stop on a line of its own.
+    # Take the last line of a traceback; Ray's text ends with a full stop on a separate line.
     last_line = ([line.strip() for line in error.splitlines() if line.strip(" .")] or [error])[-1]
     if "No available agent" in error:
         return (
             f"the cluster at {address} has no agent that could start the job. If two Rays with dashboards run on one "
-            "machine, their agents want the same port: start the second with another "
+            "machine, their agents use the same port: start the second with another "
             "--dashboard-agent-listen-port. On a new cluster, wait a moment and try again"
         )
     if "exceeds the maximum" in error:

@@ -1,4 +1,4 @@
-"""What is sent to a cluster for one verb: the command, the files, the environment. Nothing here talks to Ray."""
+"""The request of a job: command, files and environment of a verb. Nothing here talks to Ray."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from raydr.errors import ConfigError
 
 #: The folder of raydr itself.
 _PACKAGE = Path(__file__).parents[2]
-#: Never sent: results, data, environments and caches. A leading slash means the working directory itself: a bare
-#: ``data`` would also leave out the package ``raydr/data``. Ray obeys .gitignore and .rayignore besides.
+#: Never sent: results, data, environments and caches. A leading slash means the working directory itself: without it,
+#: ``data`` would also leave out the package ``raydr/data``. Ray also obeys .gitignore and .rayignore.
 EXCLUDES = (
     *("/work", "/data", "/mlruns", "/mlflow.db", "/build", "/dist"),
     *(".git", ".venv", "venv", "__pycache__", "*.egg-info"),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis"),
 )
-#: Tells the job which variables its machine must have; names only.
+#: Variable that holds the names of the variables that the job's machine must have.
 REQUIRED_VARIABLES = "RAYDR_REQUIRED_ENV"
 
 _ELSEWHERE = (
-    "What a job needs in secret is set on the machines of the cluster, never sent: Ray shows a job's command and "
-    "variables to everyone who can ask it. docs/cluster.md says how; --require-env NAME checks it there"
+    "Secrets of a job are set on the machines of the cluster and never sent, since Ray shows a job's command and "
+    "variables to everyone who reaches it. docs/cluster.md says how; --require-env NAME checks it there"
 )
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """One job, ready to be sent."""
+    """A job in the terms of Ray's Job API."""
 
     submission_id: str
     entrypoint: str
@@ -43,12 +43,12 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class Sent:
-    """What goes with a job besides its command.
+    """Files and environment that are sent with a job's command.
 
     Args:
         working_dir: folder whose files are sent; the job runs in a copy of it.
         env: variables for the job, none of them secret.
-        require_env: names of variables that the job's machine must have; the job ends at once if one is not set.
+        require_env: names of variables that the job's machine must have; the job fails at once if any is not set.
         runtime_env: a YAML file with more of Ray's runtime environment, such as ``pip``.
         python: the interpreter on the cluster that has Ray and raydr's dependencies.
     """
@@ -68,7 +68,7 @@ def build_request(
     sent: Sent | None = None,
     submission_id: str = "",
 ) -> JobRequest:
-    """The job that runs ``raydr VERB CONFIG ...`` on a cluster.
+    """Return the job that runs ``raydr VERB CONFIG ...`` on a cluster.
 
     Raises:
         ConfigError: the config is wrong or would not mean the same on the cluster, or a secret would be sent.
@@ -93,25 +93,25 @@ def build_request(
 
 
 def refuse_secret(text: str, what: str) -> None:
-    """Refuse what would be sent, or shown, with credentials.
+    """Refuse to send or show a text with credentials.
 
     Raises:
-        ConfigError: it is a URL that holds some.
+        ConfigError: the text is a URL that holds credentials.
     """
     if holds_credentials(text):
         raise ConfigError(f"{what} is a URL that holds credentials. {_ELSEWHERE}")
 
 
 def check_places(config: RunConfig) -> None:
-    """Refuse places that mean something else in a job, whose folder is a copy that is deleted with the cluster.
+    """Refuse relative paths: a job runs in a copy of the working directory that is deleted with the cluster.
 
     Raises:
-        ConfigError: names the settings that are relative paths; or nothing can be tracked in a bucket.
+        ConfigError: settings are relative paths, which the message names; or a bucket cannot hold the tracking file.
     """
     if config.tracking.enabled and not config.tracking.uri and "://" in config.workdir:
         raise ConfigError(
-            f"tracking.uri is empty, and the working folder {config.workdir} cannot hold a SQLite file: set it to an "
-            "MLflow server that the cluster reaches, or tracking.enabled=false"
+            f"tracking.uri is empty, and the working folder {config.workdir} cannot hold a SQLite file: set "
+            "tracking.uri to an MLflow server that the cluster reaches, or tracking.enabled=false"
         )
     relative, reader = {}, config.data.reader
     for key, text in _texts(config.model_dump(mode="json")):
@@ -136,7 +136,7 @@ def check_places(config: RunConfig) -> None:
 
 
 def _inside(config_file: str, working_dir: Path) -> str:
-    """The config's path in the job's copy of the working directory."""
+    """Return the config's path in the job's copy of the working directory."""
     path = located(config_file, CONFIGS, "config file").expanduser().absolute()
     try:
         inside = path.resolve().relative_to(working_dir.resolve())
@@ -154,7 +154,7 @@ def _inside(config_file: str, working_dir: Path) -> str:
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in nested settings, with their keys; those of a list have the key of the list."""
+    """Yield all texts in nested settings with their keys; items of a list have the key of the list."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, Mapping):
@@ -166,10 +166,10 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
-    """Ray's runtime environment of a job.
+    """Return Ray's runtime environment of a job.
 
     Raises:
-        ConfigError: a secret would be in it, or the user's own is not readable.
+        ConfigError: it would hold a secret, or the user's file is not readable.
     """
     runtime_env: dict[str, Any] = {}
     if sent.runtime_env:
@@ -185,21 +185,21 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
             raise ConfigError(f"the variable {name} looks like a secret. {_ELSEWHERE}")
     if sent.require_env:
         variables[REQUIRED_VARIABLES] = ",".join(sent.require_env)
-    # Lines of the log come when they are written, and tables are not folded at 80 columns.
+    # Log lines arrive unbuffered, and tables are wider than 80 columns.
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": "140", **{key: str(value) for key, value in variables.items()}}
     excludes = [*EXCLUDES, *(runtime_env.get("excludes") or [])]
     runtime_env |= {"working_dir": str(working_dir), "excludes": excludes, "env_vars": variables}
     if not (working_dir / "raydr" / "__init__.py").is_file():
-        # The job runs this very raydr, whatever version the cluster's image has.
+        # The job runs this copy of raydr, whatever version the cluster's image has.
         runtime_env["py_modules"] = [*(runtime_env.get("py_modules") or []), str(_PACKAGE)]
     return runtime_env
 
 
 def check_required_variables(environ: Mapping[str, str]) -> None:
-    """In the job: are the variables there that the sender asked for?
+    """Check, in the job, that its machine has the variables of ``--require-env``.
 
     Raises:
-        ConfigError: names those that are not.
+        ConfigError: variables are not set, which the message names.
     """
     wanted = [name for name in environ.get(REQUIRED_VARIABLES, "").split(",") if name]
     missing = [name for name in wanted if not environ.get(name)]

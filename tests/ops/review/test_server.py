@@ -163,7 +163,7 @@ def test_the_page_runs_nothing_but_its_own_file(client: TestClient) -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    with listen(0) as bound, pytest.raises(ConfigError, match=rf"port {bound.getsockname()[1]} .*give another --port"):
+    with listen(0) as bound, pytest.raises(ConfigError, match=rf"port {bound.getsockname()[1]} .*set another --port"):
         listen(bound.getsockname()[1])
 
 

@@ -80,7 +80,7 @@ def test_a_silent_job_is_said_to_run(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr(client, "HEARTBEAT_S", 0.0)
     connect_to(monkeypatch, FakeClient(running=3))
     follow(JOB, lambda text: None)
-    assert "job j1 is running, without a word for" in capsys.readouterr().err
+    assert "job j1 is running, without a line in its log for" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("question", ["get_job_info", "get_job_logs"])

@@ -1,7 +1,7 @@
-"""The process that writes to MLflow what trackers hand over; the only module that imports mlflow.
+"""The process that writes the commands of trackers to MLflow; the only module that imports mlflow.
 
-While the server is away or its disk is full, commands wait in memory and are tried again; what MLflow refuses for its
-own sake is left out. Either leads to one warning.
+While the server is away or its disk is full, commands wait in memory and are retried. Commands that MLflow refuses are
+left out. Both cases lead to a single warning.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of
 from raydr.tracking.tracker import DATABASE, RunAddress, Store
 
-#: Tag of a run in MLflow by which a run or a stage of a working folder is taken up again.
+#: Tag that identifies the MLflow run of a run or a stage of a working folder, so that it can be resumed.
 _ADDRESS = "raydr.address"
-#: Without it MLflow's pages guess what an experiment is, and show runs of models as evaluations of language models.
+#: Without this tag MLflow guesses the kind of an experiment, and shows trainings as evaluations of language models.
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
-#: Seconds until a server that did not answer is asked again; between two tries of a command; to gather metrics.
+#: Seconds until a server that did not answer is tried again; between two tries of a command; to gather metrics.
 RETRY_AFTER_S, RETRY_S, GATHER_S = 300.0, 1.0, 0.2
-#: Commands that wait while the server is away; the oldest go first.
+#: Maximal number of waiting commands; beyond it the oldest are dropped.
 _KEPT = 100_000
-#: MLflow's limits of one call.
+#: MLflow's limits for a call.
 _METRICS_A_CALL, _PARAMS_A_CALL = 1000, 100
-#: Where MLflow's flavour looks for the files of sentence-transformers, beside MLmodel.
+#: Name of MLflow's flavour, and the folder in which it expects the files of sentence-transformers, beside MLmodel.
 _FLAVOUR, _FILES = "sentence_transformers", "model.sentence_transformer"
 
 _Command = tuple[str, RunAddress, tuple[Any, ...]]
 
 
 class Log:
-    """Writes to one store. The methods from :meth:`begin` on are the commands that a tracker sends."""
+    """Writer to a store. The methods from :meth:`begin` on are the commands that a tracker sends."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -57,15 +57,17 @@ class Log:
 
     @property
     def uri(self) -> str:
-        """For MLflow. A SQLite file is named from within its folder: no URI of its path would mean the same to all of
-        SQLAlchemy, alembic and MLflow where it has a question mark or a per cent sign."""
+        """The store's URI for MLflow.
+
+        A SQLite file has a relative path: SQLAlchemy, alembic and MLflow read ``?`` and ``%`` in a path differently.
+        """
         if self.store.uri:
             return self.store.uri
         os.chdir(self.store.workdir.root)
         return f"sqlite:///{DATABASE}"
 
     def client(self) -> Any:
-        """MLflow's client; the database of a working folder is there when it is returned."""
+        """Return MLflow's client, after creating the database of a working folder if there is none."""
         if self._client is None:
             # MLflow waits for 120 s, seven times, by default.
             for name, value in {"TIMEOUT": "10", "MAX_RETRIES": "1", "BACKOFF_FACTOR": "1"}.items():
@@ -73,7 +75,7 @@ class Log:
             from mlflow import MlflowClient
 
             for logger in ("mlflow", "alembic", "urllib3"):
-                # What goes wrong is raised, and told once; MLflow would print a traceback at each metric.
+                # Errors are raised and reported once; MLflow would print a traceback for each metric.
                 logging.getLogger(logger).setLevel(logging.CRITICAL)
             with self._alone():
                 if not self.store.uri and not os.path.exists(self.store.workdir.path(DATABASE)):
@@ -84,10 +86,10 @@ class Log:
         return self._client
 
     def _create_database(self) -> None:
-        """Create the database in memory, then publish it whole: on a disk, MLflow's migrations wait for it each."""
+        """Create the database in memory and publish it whole: on a disk, each of MLflow's migrations would wait."""
         from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-        # With a place for files that is a URI: MLflow writes a path as it is into an SQL command.
+        # The folder for files is a URI: MLflow writes a path unescaped into an SQL command.
         engine = SqlAlchemyStore("sqlite://", self._files).engine
         with self.store.workdir.publish(DATABASE) as path, closing(sqlite3.connect(path)) as database:
             engine.raw_connection().driver_connection.backup(database)
@@ -100,7 +102,7 @@ class Log:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Inside, no other process makes the database of a local working folder."""
+        """Lock the database of a local working folder against creation by another process."""
         folder = self.store.workdir
         if not folder.is_local:
             yield
@@ -111,16 +113,16 @@ class Log:
             yield
 
     def run_id(self, address: RunAddress) -> str:
-        """The MLflow run of an address: the one that was made before, or a new one."""
+        """Return the id of the MLflow run of an address: an existing run or a new one."""
         if address.key not in self._run_ids:
             client, experiment_id = self.client(), self._experiment_id()
             parent = {"mlflow.parentRunId": self.run_id(address.parent)} if address.parent is not None else {}
-            # A server has runs of several working folders.
+            # A server holds runs of several working folders.
             own = fingerprint_of([self.store.workdir.url if self.store.uri else "", address.key])
             with self._alone():
-                there = client.search_runs([experiment_id], f"tags.`{_ADDRESS}` = '{own}'", max_results=1)
+                existing = client.search_runs([experiment_id], f"tags.`{_ADDRESS}` = '{own}'", max_results=1)
                 tags = {"mlflow.runName": address.name, _ADDRESS: own, **address.tags, **parent}
-                run = there[0] if there else client.create_run(experiment_id, tags=tags)
+                run = existing[0] if existing else client.create_run(experiment_id, tags=tags)
             self._run_ids[address.key] = str(run.info.run_id)
         return self._run_ids[address.key]
 
@@ -154,11 +156,11 @@ class Log:
         from mlflow.entities import Param
 
         run_id = self.run_id(address)
-        there = self.client().get_run(run_id).data.params
-        changed = sorted(key for key, value in params.items() if there.get(key, value) != value)
+        logged = self.client().get_run(run_id).data.params
+        changed = sorted(key for key, value in params.items() if logged.get(key, value) != value)
         if changed:
             say(f"tracking: the resumed MLflow run keeps its first value of {', '.join(changed)}")
-        new = [Param(key, value) for key, value in params.items() if key not in there]
+        new = [Param(key, value) for key, value in params.items() if key not in logged]
         for start in range(0, len(new), _PARAMS_A_CALL):
             self.client().log_batch(run_id, params=new[start : start + _PARAMS_A_CALL])
 
@@ -184,8 +186,8 @@ class Log:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         source, tags = json.dumps({"uri": place}), [InputTag("mlflow.data.context", context)]
-        used = DatasetInput(Dataset(name, digest[:36], "local", source), tags)
-        self.client().log_inputs(self.run_id(address), [used])
+        logged = DatasetInput(Dataset(name, digest[:36], "local", source), tags)
+        self.client().log_inputs(self.run_id(address), [logged])
 
     def measures(self, address: RunAddress, key: str, values: dict[str, float]) -> None:
         from mlflow.entities import Metric
@@ -200,11 +202,11 @@ class Log:
     def model(self, address: RunAddress, url: str, name: str, registered: str) -> None:
         """Log the files of a model as a model of MLflow 3, an output of the run: ``models:/ID`` and ``runs:/RUN/NAME``.
 
-        MLflow's own function wants the model in memory, and opens sentence-transformers for it.
+        MLflow's own function would load the model into memory with sentence-transformers.
         """
         local = Path(Folder(url).localize_all())
         if not (local / "modules.json").is_file() or not (local / "1_Pooling").is_dir():
-            # Not one vector a text by one tower: sentence-transformers does not open it.
+            # sentence-transformers opens only models with a single tower and a single vector for each text.
             return
         import mlflow
         from mlflow.models import Model, ModelSignature
@@ -218,7 +220,7 @@ class Log:
             mlflow_model.save(f"{path}/MLmodel")
 
         run_id = self.run_id(address)
-        # These take the URI and the experiment of the process, and print what they have registered.
+        # Model.log reads URI and experiment from the process, and prints the registered model.
         mlflow.set_tracking_uri(self.uri)
         mlflow.set_experiment(experiment_id=self._experiment_id())
         with redirect_stderr(StringIO()):
@@ -229,7 +231,7 @@ class Log:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a server, or its disk, does not work now; other errors are of the command that met them."""
+    """Return whether an error comes from a server or disk that does not work now, and not from the command."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -239,13 +241,13 @@ def is_away(error: BaseException) -> bool:
 
 
 def write_all(commands: Queue[_Command | None], log: Log) -> None:
-    """Carry out commands until None comes; the rest is lost if the server is away then."""
+    """Run commands until None arrives; the rest is lost if the server is away then."""
     waiting, ended, warned, retry_at = deque[_Command](maxlen=_KEPT), False, False, 0.0
     while waiting or not ended:
         away_s = max(0.0, retry_at - time.monotonic())
         if ended and away_s:
             return
-        # What comes within a moment is written together.
+        # Commands that arrive within a moment are written together.
         seconds = away_s if waiting else None
         with suppress(Empty):
             while not ended:
@@ -259,23 +261,23 @@ def write_all(commands: Queue[_Command | None], log: Log) -> None:
         command = _next(waiting)
         if (error := _carry_out(command, log)) is None:
             continue
-        then = "this is left out"
+        consequence = "this entry is left out"
         if not log.connected or is_away(error):
             waiting.appendleft(command)
             retry_at = time.monotonic() + RETRY_AFTER_S
-            then = f"what is logged is kept, and sending it is tried again every {RETRY_AFTER_S:.0f} s"
+            consequence = f"entries are kept, and sending them is tried again every {RETRY_AFTER_S:.0f} s"
         if not warned:
             warned = True
-            # What SQLAlchemy says first may be its own detail, and not that a disk is full.
+            # The database's own error names the cause, such as a full disk; SQLAlchemy's first line may not.
             cause = first_line(getattr(error, "orig", None) or error)
             warn(
-                f"tracking at {log.store.shown} does not work ({cause}). The work goes on; {then}. Check tracking.uri, "
-                "or set tracking.enabled: false"
+                f"tracking at {log.store.shown} does not work ({cause}). The work goes on; {consequence}. Check "
+                "tracking.uri, or set tracking.enabled: false"
             )
 
 
 def _next(waiting: deque[_Command]) -> _Command:
-    """The first command, with the metrics of its run that follow it at once."""
+    """Take the first command, joined with the metrics of the same run that follow it directly."""
     name, address, details = waiting.popleft()
     rows = list(details[0]) if name == "metrics" else []
     while rows and waiting and waiting[0][:2] == (name, address):
@@ -284,14 +286,14 @@ def _next(waiting: deque[_Command]) -> _Command:
 
 
 def _carry_out(command: _Command, log: Log) -> Exception | None:
-    """Carry out a command, at the second try at the latest; returns why not."""
+    """Run a command, with a second try if necessary; return the error of a failed command."""
     name, address, details = command
     for is_last in (False, True):
         try:
             log.client()
             getattr(log, name)(address, *details)
             break
-        # MLflow's, SQLAlchemy's and alembic's have no common base, and none of them ends the work.
+        # Errors of MLflow, SQLAlchemy and alembic have no common base class, and none may end the work.
         except Exception as error:
             if is_last or (log.store.uri and not log.connected):
                 return error
@@ -301,27 +303,27 @@ def _carry_out(command: _Command, log: Log) -> Exception | None:
 
 
 def probe_tracking(store: Store) -> str:
-    """Why nothing can be tracked at a store now, in one line; empty if it answers."""
+    """Return the error of a store that cannot be used now, in one line; empty if it answers."""
     try:
         if store.uri:
             Log(store).client().search_experiments(max_results=1)
         else:
             with sqlite3.connect(store.workdir.path(DATABASE)) as database:
                 database.execute("SELECT COUNT(*) FROM experiments").fetchone()
-    # Those of MLflow, SQLAlchemy, alembic and the network have no common base.
+    # Errors of MLflow, SQLAlchemy, alembic and the network have no common base class.
     except Exception as error:
         return first_line(error)
     return ""
 
 
 def _address(store: Store, raw: Mapping[str, Any]) -> RunAddress:
-    """Return the address whose fields ``raw`` has, as :func:`dataclasses.asdict` writes them."""
+    """Return the address that :func:`dataclasses.asdict` turned into ``raw``."""
     parent = raw["parent"] and _address(store, raw["parent"])
     return RunAddress(store, raw["name"], raw["tags"], parent)
 
 
 def _receive(store: Store, commands: Queue[_Command | None]) -> None:
-    """Take what comes in at once: who sends it must not wait."""
+    """Read commands as soon as they arrive: the sender must not wait."""
     for line in sys.stdin.buffer:
         # A verb that was killed may have left the last line incomplete.
         with suppress(json.JSONDecodeError):
@@ -331,7 +333,7 @@ def _receive(store: Store, commands: Queue[_Command | None]) -> None:
 
 
 def main() -> None:
-    """Entry point of the process: its input is the store, then commands, each a line of JSON."""
+    """Run the process; its standard input is the store and then commands, each a line of JSON."""
     raw, commands = json.loads(sys.stdin.buffer.readline()), Queue[_Command | None]()
     store = Store(raw["uri"], raw["experiment"], Folder(**raw["workdir"]))
     threading.Thread(target=_receive, args=[store, commands], daemon=True).start()

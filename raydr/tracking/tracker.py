@@ -1,7 +1,7 @@
-"""Tracking with MLflow: one parent run, a nested run a stage.
+"""Tracking with MLflow: a parent run with a nested run for each stage.
 
-MLflow takes seconds to import and to answer, so a process of its own (:mod:`raydr.tracking.mlflow_writer`) writes
-beside the verb, which waits for it at its end. Tracking never stops the work: an error leads to a warning.
+MLflow takes seconds to import and to answer. A separate process (:mod:`raydr.tracking.mlflow_writer`) therefore writes
+to it, and the verb waits for that process only at its end. Errors of tracking are warnings and never stop the work.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from raydr.errors import ConfigError, first_line
 from raydr.store.folder import Folder
 from raydr.store.identity import fingerprint_of, flatten
 
-#: MLflow's limit of one setting's value.
+#: MLflow's limit for the value of a setting, in characters.
 _PARAM_LENGTH = 6000
 #: The SQLite file in a working folder.
 DATABASE = "mlflow.db"
 
-#: How a run may end, in MLflow's words.
+#: MLflow's status of a run at its end.
 EndStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 
@@ -47,11 +47,11 @@ class TrackingConfig(Config):
     """Name of the experiment in MLflow."""
 
     log_models: bool = True
-    """Log the models that ``raydr train`` makes, for ``mlflow models serve`` and others; rounds, trials and arms are
-    not. A model with two towers, or several vectors a text, is not either."""
+    """Log the models of ``raydr train``, for example for ``mlflow models serve``. Models of rounds, trials and arms are
+    not logged, nor models with two towers or several vectors per text."""
 
     registered_model: str = ""
-    """Name under which these models are registered, a version each; they are not if empty."""
+    """Name under which each of these models is registered as a new version; empty registers none."""
 
     system_metrics: bool = True
     """Sample CPU, memory and GPU use while stages run."""
@@ -59,12 +59,12 @@ class TrackingConfig(Config):
 
 @dataclass(frozen=True)
 class Store:
-    """Where runs are kept.
+    """The place where MLflow keeps the runs of a working folder.
 
     Args:
         uri: of MLflow; empty for a SQLite file in the working folder.
-        experiment: its name.
-        workdir: remembers the ids of runs; has the SQLite file and logged files where there is no ``uri``.
+        experiment: name of the experiment.
+        workdir: the working folder; without ``uri`` it holds the SQLite file and logged files.
     """
 
     uri: str
@@ -73,21 +73,21 @@ class Store:
 
     @classmethod
     def of(cls, config: TrackingConfig, workdir: Folder) -> Store:
-        """The configured one.
+        """Return the configured store.
 
         Raises:
             ConfigError: the working folder is not local, so it cannot hold a SQLite file.
         """
         if not config.uri and not workdir.is_local:
             raise ConfigError(
-                f"tracking.uri is empty and the working folder {workdir} is not local: a SQLite file cannot live "
-                "there. Set tracking.uri to an MLflow server, or tracking.enabled: false"
+                f"tracking.uri is empty and the working folder {workdir} is not local, so it cannot hold a SQLite "
+                "file. Set tracking.uri to an MLflow server, or tracking.enabled: false"
             )
         return cls(config.uri, config.experiment, workdir.absolute())
 
     @property
     def shown(self) -> str:
-        """For people, and for ``mlflow ui --backend-store-uri``.
+        """The URI for people and for ``mlflow ui --backend-store-uri``.
 
         >>> Store("", "raydr", Folder("/data/work")).shown
         'sqlite:////data/work/mlflow.db'
@@ -97,7 +97,7 @@ class Store:
 
 @dataclass(frozen=True)
 class RunAddress:
-    """Which MLflow run belongs to a run of raydr, or to a stage of one: its name and tags, and its parent's."""
+    """The identity of an MLflow run, which belongs to a run of raydr or to a stage: name, tags and parent."""
 
     store: Store
     name: str
@@ -106,13 +106,13 @@ class RunAddress:
 
     @property
     def key(self) -> str:
-        """Tells runs of the working folder apart."""
+        """A key that is unique in the working folder."""
         own = f"{self.name}@{fingerprint_of(dict(self.tags))[:12]}" if self.tags else self.name
         return f"{self.parent.key}/{own}" if self.parent else own
 
 
 def metric_name(name: str) -> str:
-    """A name that MLflow accepts, without spaces: it makes groups of what is before a slash.
+    """Return a name that MLflow accepts, without spaces; MLflow groups metrics by the part before a slash.
 
     >>> metric_name("test/bm25/recall@20"), metric_name("accuracy@5 (answer)"), metric_name("dev RR@10")
     ('test/bm25/recall_20', 'accuracy_5_answer', 'dev_RR_10')
@@ -121,9 +121,9 @@ def metric_name(name: str) -> str:
 
 
 class _Writer:
-    """The process that writes to a store, shared by all trackers of this process; it ends when the last one does."""
+    """The process that writes to a store, shared by all trackers of this process; it ends with the last of them."""
 
-    _there: ClassVar[dict[Store, _Writer]] = {}
+    _by_store: ClassVar[dict[Store, _Writer]] = {}
     _lock = threading.Lock()
 
     def __init__(self, store: Store) -> None:
@@ -134,9 +134,9 @@ class _Writer:
     @classmethod
     @contextmanager
     def using(cls, store: Store) -> Iterator[_Writer]:
-        """The writer of a store for the duration of the block."""
+        """Open the writer of a store for the duration of the block."""
         with cls._lock:
-            writer = cls._there.setdefault(store, cls(store))
+            writer = cls._by_store.setdefault(store, cls(store))
             writer.users += 1
         try:
             yield writer
@@ -144,18 +144,18 @@ class _Writer:
             with cls._lock:
                 writer.users -= 1
                 if not writer.users:
-                    del cls._there[store]
+                    del cls._by_store[store]
             if not writer.users:
                 writer.close()
 
     def send(self, command: str, address: RunAddress, *details: Any) -> None:
-        """Hand over what is to be written; commands are methods of :class:`raydr.tracking.mlflow_writer.Log`."""
+        """Send a command to the process; commands are methods of :class:`raydr.tracking.mlflow_writer.Log`."""
         with self.sending:
             try:
                 if self.process is None and not self.broken:
                     self._start()
                 self._write([command, asdict(address), *details])
-            # Whatever it is, the work goes on.
+            # No error of tracking may end the work.
             except Exception as error:
                 self.broken = True
                 warn(f"tracking at {self.store.shown} does not work ({first_line(error)}). The work goes on without it")
@@ -163,7 +163,7 @@ class _Writer:
     def _start(self) -> None:
         paths = [str(Path(path).absolute()) for path in sys.path]
         code = f"import sys; sys.path[:] = {paths!r}; from raydr.tracking.mlflow_writer import main; main()"
-        # Ctrl-C goes to a terminal's whole process group, and is for the verb, which says how its runs ended.
+        # A separate process group: Ctrl-C must reach only the verb, which then reports the end of its runs.
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, process_group=0
         )
@@ -176,7 +176,7 @@ class _Writer:
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Wait until all is written; a server that does not answer is not waited for."""
+        """Wait until all commands are written or given up."""
         if self.process is not None and self.process.stdin is not None:
             with suppress(OSError):
                 self.process.stdin.close()
@@ -187,13 +187,13 @@ class _Writer:
 def open_run(
     config: TrackingConfig, name: str, workdir: Folder, tags: Mapping[str, str] | None = None
 ) -> Iterator[Tracker]:
-    """The parent run for the duration of the block; FAILED if it ends with an exception, KILLED if by Ctrl-C.
+    """Open the parent run for the duration of the block; it is FAILED after an exception, KILLED after Ctrl-C.
 
     Args:
-        config: where to; a tracker that does nothing if tracking is switched off.
+        config: of tracking; if it is switched off, the tracker does nothing.
         name: of the run. The same name and tags in the same working folder resume the same MLflow run.
-        workdir: the working folder, which remembers the run's id.
-        tags: what identifies the run, for example the fingerprint of its config.
+        workdir: the working folder.
+        tags: identify the run, for example by the fingerprint of its config.
     """
     if not config.enabled:
         yield NullTracker()
@@ -208,14 +208,14 @@ def open_run(
 
 @dataclass(frozen=True)
 class TrackerHandle:
-    """A run by its address; ``open`` it in the worker that logs (rank 0 only)."""
+    """The address of a run for other processes; ``open`` it in the worker that logs (rank 0 only)."""
 
     address: RunAddress | None
     host: str = field(default_factory=socket.gethostname)
 
     @contextmanager
     def open(self) -> Iterator[Tracker]:
-        """The run, for logging from another process; its state stays with the process that started it."""
+        """Open the run for logging; only the process that started the run ends it."""
         here, address = socket.gethostname(), self.address
         if address is not None and self.host != here and address.store.shown.startswith("sqlite:"):
             warn(
@@ -231,11 +231,11 @@ class TrackerHandle:
 
 
 class Tracker:
-    """One MLflow run; see :func:`open_run`.
+    """An MLflow run; see :func:`open_run`.
 
     Args:
-        writer: of its store.
-        address: the run.
+        writer: of the run's store.
+        address: of the run.
         system_metrics: sample the machine while nested stages run.
     """
 
@@ -249,11 +249,11 @@ class Tracker:
             self._writer.send(command, self._address, *details)
 
     def log_params(self, params: Mapping[str, Any]) -> None:
-        """Log settings; nested mappings become dotted keys. MLflow never changes a setting that a run has."""
+        """Log settings; nested mappings become dotted keys. MLflow never changes a logged setting."""
         self._send("params", {key: str(value)[:_PARAM_LENGTH] for key, value in flatten(params).items() if key})
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Log numbers; they are sent in batches. Names go through :func:`metric_name`."""
+        """Log numbers under names from :func:`metric_name`; they are sent in batches."""
         now = int(time.time() * 1000)
         self._send("metrics", [(metric_name(name), float(value), now, int(step)) for name, value in metrics.items()])
 
@@ -270,40 +270,40 @@ class Tracker:
         self._send("text", text, name)
 
     def log_dataset(self, name: str, digest: str, place: str, context: str) -> None:
-        """Log what was worked on as an MLflow data set.
+        """Log an MLflow data set.
 
         Args:
             name: of the data.
-            digest: tells contents apart.
-            place: where they are.
-            context: what for, for example ``training``.
+            digest: of their content.
+            place: path or URL of the data.
+            context: their use, for example ``training``.
         """
         self._send("dataset", name, digest, place, context)
 
     def log_model(self, folder: Folder, name: str, registered: str = "") -> None:
-        """Log a model that sentence-transformers opens; nothing happens with another.
+        """Log a model that sentence-transformers can open; ignore other models.
 
         Args:
             folder: of the model.
-            name: what it is called.
-            registered: the registered model that it becomes a version of; none if empty.
+            name: of the model in MLflow.
+            registered: name of the registered model that gets a new version; none if empty.
         """
         self._send("model", folder.absolute().url, re.sub(r"[^\w-]+", "-", name), registered)
 
     def log_measures(self, key: str, values: Mapping[str, float]) -> None:
-        """Log measures of a model into the run that made it, so that runs of models are compared under one name.
+        """Log measures of a model into the run that made it, so that MLflow can compare such runs.
 
         Args:
-            key: of the model; nothing happens where no run of the experiment has it.
+            key: of the model; ignored if no run of the experiment has it.
             values: by name; names go through :func:`metric_name`.
         """
         self._send("measures", key, {metric_name(name): float(value) for name, value in values.items()})
 
     @contextmanager
     def stage(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[Tracker]:
-        """A nested run for the duration of the block; FAILED if it ends with an exception.
+        """Open a nested run for the duration of the block; it is FAILED after an exception.
 
-        The same name and tags (put fingerprints there) resume the same MLflow run.
+        The same name and tags (with fingerprints) resume the same MLflow run.
         """
         stage = self.child(name, tags)
         with stage.ending():
@@ -313,7 +313,7 @@ class Tracker:
             yield stage
 
     def child(self, name: str, tags: Mapping[str, str] | None = None) -> Tracker:
-        """A nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
+        """Begin a nested run that lasts until its :meth:`end`, for runs that overlap; resumed like a :meth:`stage`."""
         if self._address is None:
             return self
         address = RunAddress(self._address.store, name, dict(tags or {}), self._address)
@@ -322,12 +322,12 @@ class Tracker:
         return nested
 
     def handle(self) -> TrackerHandle:
-        """What a worker needs to log into the same run; picklable."""
+        """Return a picklable handle with which a worker logs into the same run."""
         return TrackerHandle(self._address)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Say at the end of the block how the run ended."""
+        """End the run with the block, with the status that fits."""
         status: EndStatus = "FAILED"
         try:
             yield
@@ -339,12 +339,12 @@ class Tracker:
             self.end(status)
 
     def end(self, status: EndStatus) -> None:
-        """Say how the run ended."""
+        """End the run with a status."""
         self._send("end", status, int(time.time() * 1000))
 
 
 class NullTracker(Tracker):
-    """Does nothing: tracking is switched off."""
+    """A tracker that does nothing, for tracking that is switched off."""
 
     def __init__(self) -> None:
         super().__init__(None, None, system_metrics=False)

@@ -1,4 +1,4 @@
-"""The plan of a search, checked before anything starts: its trials, when they may be stopped, what they need."""
+"""The plan of a search, checked before anything starts: the trials, their early stopping and their resources."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from raydr.tuning.space import SEARCHABLE, Space, build_space, with_values
 
 #: Sections that a space may fix, besides those that it may search.
 _FIXABLE = ("bm25", "search")
-#: Trials of a search that does not say how many, and combinations that a grid may have.
+#: Default number of trials; maximal number of combinations of a grid.
 _NUM_TRIALS, _MOST = 16, 10_000
 
 
 @dataclass(frozen=True)
 class TunePlan:
-    """What is searched, and when trials are stopped.
+    """A search space, with the limits of its trials.
 
     Args:
         space: bound to its config.
-        grace_epochs: epochs (rounds, of a refresh) before anything is stopped.
-        max_epochs: the longest trial of the space.
+        grace_epochs: epochs (rounds of a refresh) before a trial may be stopped.
+        max_epochs: epochs (rounds) of the longest trial of the space.
     """
 
     space: Space
@@ -41,12 +41,12 @@ class TunePlan:
 
     @property
     def refreshes(self) -> bool:
-        """Whether a trial is a refresh, and not a training."""
+        """Whether a trial is a refresh rather than a training."""
         return self.space.settings.objective == "refresh"
 
     @property
     def unit(self) -> str:
-        """What a trial is measured after: an epoch or a round."""
+        """The noun of the step after which a trial is measured: epoch or round."""
         return "round" if self.refreshes else "epoch"
 
     @property
@@ -56,7 +56,7 @@ class TunePlan:
 
     @property
     def measure(self) -> str:
-        """The measure on the dev split that trials are compared by."""
+        """The measure on the dev split by which trials are compared."""
         config = self.space.config
         return config.refresh.measure or config.evaluate.measures[0] if self.refreshes else config.train.dev.measure
 
@@ -66,13 +66,13 @@ class TunePlan:
         space = self.space
         if space.settings.search.algorithm != "grid":
             return []
-        if endless := [key for key, parameter in space.parameters.items() if parameter.values is None]:
+        if ranges := [key for key, parameter in space.parameters.items() if parameter.values is None]:
             raise ConfigError(
-                f"search.algorithm grid tries every combination, but {', '.join(endless)} is a range: give it steps, "
-                "or a grid of numbers"
+                f"search.algorithm grid tries every combination, but {', '.join(ranges)} is a range: set steps, or "
+                "list its values with grid"
             )
         if space.settings.search.num_trials is not None:
-            raise ConfigError("search.num_trials is given, but a grid has as many trials as combinations: leave it out")
+            raise ConfigError("search.num_trials is set, but a grid has as many trials as combinations: leave it out")
         lists = [parameter.values or [] for parameter in space.parameters.values()]
         if math.prod(map(len, lists)) > _MOST:
             raise ConfigError(f"the grid of {space.name} has more than {_MOST:,} combinations: leave some values out")
@@ -88,21 +88,21 @@ class TunePlan:
 
     @property
     def warmups(self) -> tuple[int, ...]:
-        """Warm-ups of the space, in epochs, which trials share."""
+        """Lengths of the warm-ups in the space, in epochs; trials share warm-ups."""
         numbers = {config.train.loss.num_warmup_epochs for _, config in self.space.corners}
         return tuple(sorted(numbers - {0}))
 
     def facts(self, concurrency: int) -> list[str]:
-        """Describe in sentences how it is searched with so many trials at a time."""
+        """Return sentences on the search with ``concurrency`` trials at a time."""
         settings, unit = self.space.settings, self.unit
-        which = f"the best {unit} so far" if self.refreshes or self.space.config.train.keep == "best" else "the last"
+        compared = f"the best {unit} so far" if self.refreshes or self.space.config.train.keep == "best" else "the last"
         stopping = "no trial is stopped early"
         if settings.scheduler.name != "none":
             first = f"the first {self.grace_epochs} of {self.max_epochs} {unit}s"
             stopping = f"no trial is stopped in {first}, and the default never"
         return [
             f"{self.total} trials ({settings.search.algorithm}), {concurrency} at a time; trial 0 is the default",
-            f"trials are compared by dev {self.measure} of {which}",
+            f"trials are compared by dev {self.measure} of {compared}",
             f"scheduler {settings.scheduler.name}: {stopping}",
         ]
 
@@ -113,14 +113,14 @@ def open_plan(
     """Plan the search of a space file, or of its content.
 
     Args:
-        config: the run; as it is, it is the first trial.
+        config: of the run; unchanged, it is the first trial.
         space: a YAML file, the name of a space that comes with raydr, such as ``npc``, or the content of a space file.
-        name: name of the search in the working folder; empty: that of the file.
+        name: name of the search in the working folder; by default that of the file.
         overrides: ``key.path=value`` for settings of the space.
 
     Raises:
-        ConfigError: the name is none of a folder, the space is missing or not valid, or cannot be searched with this
-            config.
+        ConfigError: the name is no valid folder name, the space is missing or not valid, or this config does not
+            support it.
     """
     if name:
         check_name(name, "search")
@@ -135,11 +135,11 @@ def open_plan(
 
 
 def plan_search(space: Space) -> TunePlan:
-    """Check what can be checked before anything starts.
+    """Check a space and plan its search, before anything starts.
 
     Raises:
-        ConfigError: the space, its grace period or the number of its trials make no sense, or trials need what the
-            config has not.
+        ConfigError: the space, its grace period or its number of trials is not valid, or the config lacks what trials
+            need.
     """
     settings = space.settings
     fixable = (*SEARCHABLE[settings.objective], *_FIXABLE)
@@ -151,7 +151,7 @@ def plan_search(space: Space) -> TunePlan:
     if settings.objective == "refresh":
         if space.config.refresh.arms:
             raise ConfigError(
-                "the space fixes refresh.arms: a trial is one refresh, search over what the arms differ in"
+                "the space fixes refresh.arms, but a trial is a single refresh: search the settings of the arms instead"
             )
         check_measure(space.config, space.config.refresh)
     return plan
@@ -185,21 +185,21 @@ def _plan_stopping(space: Space) -> TunePlan:
 
 
 def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
-    """Return how many trials run at a time: as many trainings as fit; a single refresh, whose nodes run side by side.
+    """Return the number of trials that run at a time: all trainings that fit, or a single refresh.
 
     Args:
         plan: of the search.
-        capacity: CPUs and GPUs by Ray's names, ``ray.capacity`` of a cluster that grows.
+        capacity: CPUs and GPUs by Ray's names; ``ray.capacity`` for a cluster that grows.
 
     Raises:
-        ConfigError: no trial fits, or fewer than the space wants.
+        ConfigError: no trial fits, or fewer fit than ``trials.concurrency``.
     """
     config, wanted = plan.space.config, plan.space.settings.trials.concurrency
     if plan.refreshes and wanted not in (None, 1):
         raise ConfigError(f"trials.concurrency is {wanted}: refreshes run one at a time, their artefacts side by side")
-    # What trials that are groups train on is made by the workers of encode.
+    # Encoders make the training data of trials with several workers.
     needs = {"train": trainers(config)} | ({"encode": encoders(config)} if plan.nested else {})
-    # 1e-6: ten times 0.1 CPU are one CPU.
+    # 1e-6: ten times 0.1 CPU must count as a whole CPU.
     fitting = {
         section: min(math.floor(capacity.get(kind, 0.0) / amount + 1e-6) for kind, amount in need.items() if amount)
         for section, need in needs.items()
@@ -208,8 +208,8 @@ def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
     if fitting[tightest] < (wanted or 1):
         raise ConfigError(
             f"a trial takes {_amounts(needs[tightest])} (section {tightest}), Ray has {_amounts(capacity)}: "
-            f"{fitting[tightest]} at a time fit{f', {wanted} are asked for' if wanted else ''}. Lower the section's "
-            f"resources or trials.concurrency {IF_IT_GROWS}"
+            f"{fitting[tightest]} at a time fit{f', trials.concurrency is {wanted}' if wanted else ''}. Lower the "
+            f"section's resources or trials.concurrency {IF_IT_GROWS}"
         )
     return min(wanted or (1 if plan.refreshes else fitting[tightest]), plan.total)
 

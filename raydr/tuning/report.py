@@ -1,4 +1,4 @@
-"""What a search came to: its trials, the best of them, and the page with a table and a picture."""
+"""The result of a search: its trials, the best trial, and the page with a table and a picture."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from raydr.tuning.settings import Parameter, as_text, is_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: ``finished``: trained to its end; ``stopped``: by the scheduler; ``failed``: after all its tries.
+#: ``finished``: trained to the end; ``stopped``: ended early by the scheduler; ``failed``: all its tries failed.
 Status = Literal["running", "finished", "stopped", "failed"]
 #: Characters of a value on an axis; longer ones are cut.
 _LABEL = 18
-#: Listed numbers that an axis shows one by one.
+#: Maximal number of listed values that an axis shows as categories.
 _MOST_TICKS = 10
-#: An axis of positive numbers is logarithmic if the largest is so many times the smallest.
+#: Ratio of the largest to the smallest value above which an axis is logarithmic.
 _WIDE = 20
 
 
 class Row(Config):
-    """A trial after one epoch."""
+    """The state of a trial after an epoch."""
 
     epoch: int
-    """Epochs finished, from 1."""
+    """Number of finished epochs."""
 
     score: float
-    """What trials are compared by: the dev measure of the state that this training would keep now."""
+    """The score by which trials are compared: the dev measure of the weights that the training would keep now."""
 
     metrics: dict[str, float]
 
 
 class Trial(Config):
-    """One trial of a search; number 0 is the default."""
+    """A trial of a search; number 0 is the default."""
 
     number: int
     values: dict[str, Any]
     status: Status = "running"
     rows: list[Row] = []
     error: str = ""
-    """Why it failed."""
+    """The reason of a failure."""
 
     seconds: float = 0.0
-    """That its last attempt took."""
+    """Duration of the last attempt."""
 
     @property
     def score(self) -> float:
-        """The last score; -inf before the first epoch is over."""
+        """The last score; -inf before the end of the first epoch."""
         return self.rows[-1].score if self.rows else -math.inf
 
     @property
@@ -69,9 +69,9 @@ def rows_of(figures: Iterable[Mapping[str, float]], measure: str, keep: Literal[
     """Return the rows of a trial.
 
     Args:
-        figures: metrics of each epoch, or round; those of the dev split begin with ``dev``.
+        figures: metrics of each epoch or round; names of dev measures begin with ``dev``.
         measure: the dev measure, as configured.
-        keep: ``train.keep``: with ``best`` the score is the best measure so far.
+        keep: ``train.keep``; with ``best`` the score is the best measure so far.
 
     >>> figures = [{"dev RR@10": value} for value in [0.1, 0.3, 0.2]]
     >>> [(row.epoch, row.score) for row in rows_of(figures, "RR@10", "best")]
@@ -86,7 +86,7 @@ def rows_of(figures: Iterable[Mapping[str, float]], measure: str, keep: Literal[
 
 
 def best_trial(trials: Iterable[Trial]) -> Trial | None:
-    """Return the trial with the highest score among those trained to their end; the first of equal trials."""
+    """Return the finished trial with the highest score; the first of equal trials."""
     finished = (trial for trial in trials if trial.status == "finished")
     return max(finished, key=lambda trial: (trial.score, -trial.number), default=None)
 
@@ -96,7 +96,7 @@ class TuneOutcome:
     """A finished search.
 
     Args:
-        plan: what was searched.
+        plan: of the search.
         study: the artefact with the trials and the best config.
         trials: all trials by number; 0 is the default.
     """
@@ -104,12 +104,12 @@ class TuneOutcome:
     plan: TunePlan
     study: Artifact
     trials: Sequence[Trial]
-    #: The best against the default, by split; empty if that was not asked for.
+    #: Comparisons of the best trial with the default on each split; empty without ``confirm.num_seeds``.
     confirmations: list[Compared] = field(default_factory=list)
 
     @property
     def measure(self) -> str:
-        """What trials were compared by."""
+        """The measure by which trials were compared."""
         return f"dev {self.plan.measure}"
 
     @property
@@ -123,11 +123,11 @@ class TuneOutcome:
         return best
 
     def summary(self) -> str:
-        """Return a sentence: which trial is the best, and how it compares with the default on dev."""
+        """Return a sentence that compares the best trial with the default on dev."""
         best, default = self.best, self.default
         line = f"The best is trial {best.number} with {self.measure} {best.score:.4f}"
         if best is default:
-            return f"{line}, the default itself: nothing that was tried is better."
+            return f"{line}, the default itself: no other trial is better."
         if not default.rows:
             return f"{line}; the default failed: {default.error}"
         return f"{line}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
@@ -136,7 +136,7 @@ class TuneOutcome:
         """Return columns and rows: finished trials by score, then stopped and failed trials; always the default.
 
         Args:
-            most: trials that are shown; all if None.
+            most: maximal number of trials; None for all.
         """
         names = short_names(list(self.plan.space.parameters))
         order = {"finished": 0, "stopped": 1, "failed": 2}
@@ -152,7 +152,7 @@ class TuneOutcome:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Shorten each key to its last step, unless another key ends in the same.
+    """Shorten each key to its last part, unless another key ends in the same part.
 
     >>> short_names(["train.optimizer.learning_rate", "judge.sieve.optimizer.learning_rate", "model.scale"])
     {'train.optimizer.learning_rate': 'train.optimizer.learning_rate',
@@ -163,21 +163,21 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def tuning_page(outcome: TuneOutcome, picture: bytes, best_config: str) -> str:
-    """Make the self-contained HTML page.
+    """Return the self-contained HTML page of a search.
 
     Args:
         outcome: the search.
         picture: the score against each setting.
-        best_config: YAML of the best config, with where it comes from.
+        best_config: YAML of the best config, with a comment on its origin.
     """
     space = outcome.plan.space
-    left = (
+    confirmation = (
         "Below, both are trained with other seeds and compared on test."
         if outcome.confirmations
         else "Next: confirm.num_seeds trains both with other seeds, and compares them on test."
     )
-    sure = f"The best of many trials looks better on dev than it is, since it was chosen there. {left}"
-    page = Page(f"Search {space.name}", outcome.summary(), sure)
+    caution = f"The best of many trials looks better on dev than it is, since it was chosen there. {confirmation}"
+    page = Page(f"Search {space.name}", outcome.summary(), caution)
     if space.settings.description:
         page.paragraph(f"Searched: {space.settings.description}.")
     for fact in outcome.study.info["facts"]:
@@ -185,39 +185,35 @@ def tuning_page(outcome: TuneOutcome, picture: bytes, best_config: str) -> str:
     for compared in outcome.confirmations:
         page.heading(f"Best against default on {compared.split}")
         seeds = ", ".join(map(str, compared.seeds))
-        page.table(f"trained anew with the seeds {seeds}; paired randomisation test (two-sided)", *compared.rows())
+        page.table(f"trained again with the seeds {seeds}; paired randomisation test (two-sided)", *compared.rows())
         page.note(
             "Each query's value is its mean over the seeds. Intervals: bootstrap over queries; p is not corrected for "
             "the number of measures. Neither covers the choice of the seeds."
         )
-    page.heading("What was searched")
-    page.table("settings, their defaults, and what was tried", *space.rows())
+    page.heading("Search space")
+    page.table("settings, their defaults, and the values that were tried", *space.rows())
     page.heading("Trials")
-    page.table("trained to the end first, the best on top", *outcome.table())
+    page.table("finished trials first, the best on top", *outcome.table())
     if failed := [[f"{trial.number}", trial.error] for trial in outcome.trials if trial.status == "failed"]:
-        page.table("failed trials", ["trial", "why"], failed)
+        page.table("failed trials", ["trial", "reason"], failed)
     page.picture(picture, f"{outcome.measure} against each setting; hollow: stopped early; the default is ringed")
     page.heading("The best config").preformatted("best.yaml, beside this page", best_config)
     return page.render()
 
 
 def score_by_setting(outcome: TuneOutcome) -> bytes:
-    """Draw the score of all trials against each setting, one panel each.
-
-    Returns:
-        A PNG.
-    """
+    """Draw the score of all trials against each setting in a panel of its own; return a PNG."""
     styles = {"finished": ("trained to the end", COLORS[0]), "stopped": ("stopped early", "none")}
 
     def panel(key: str, parameter: Parameter) -> Draw:
         listed, tried = parameter.values or (), [trial.values[key] for trial in outcome.trials]
         texts = list(dict.fromkeys(map(as_text, [*listed, *tried])))
-        # Numbers of a range, or more than can be listed.
-        on_axis = not 0 < len(listed) <= _MOST_TICKS and all(map(is_number, [*parameter.ends, *tried]))
+        # A numeric axis for numbers of a range, or for too many numbers to list.
+        numeric = not 0 < len(listed) <= _MOST_TICKS and all(map(is_number, [*parameter.ends, *tried]))
 
         def place(trial: Trial) -> float:
             value = trial.values[key]
-            return float(value) if on_axis else texts.index(as_text(value))
+            return float(value) if numeric else texts.index(as_text(value))
 
         def draw(axes: Axes) -> None:
             for status, (label, color) in styles.items():
@@ -228,7 +224,7 @@ def score_by_setting(outcome: TuneOutcome) -> bytes:
             if outcome.default.rows:
                 ring: Any = {"s": 120, "facecolors": "none", "edgecolors": COLORS[1], "linewidths": 1.5}
                 axes.scatter([place(outcome.default)], [outcome.default.score], label="default", **ring)
-            if not on_axis:
+            if not numeric:
                 labels = [shorten(text, _LABEL, placeholder="…") for text in texts]
                 axes.set_xticks(range(len(labels)), labels, rotation=35)
             elif parameter.log or (min(parameter.ends) > 0 and max(parameter.ends) > _WIDE * min(parameter.ends)):

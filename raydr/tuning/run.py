@@ -1,4 +1,4 @@
-"""Searching over settings: the data are made, then the trials run, then the best is confirmed."""
+"""``raydr tune``: make the data, run the trials of a search, and confirm the best."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from raydr.tuning.search import BEST, TRIALS, search
 from raydr.tuning.space import with_values
 from raydr.tuning.trial import Objective, nodes_of, trained
 
-#: The page and its picture, beside the artefact's parts: they are written anew by every command.
+#: The page and its picture, beside the artefact's parts: every command writes them again.
 PAGE, PICTURE = "report.html", "settings.png"
-#: Trials that the console's table shows.
+#: Maximal number of trials in the console's table.
 _SHOWN = 20
 
 
 def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
-    """Run a search, or go on with it; then report it, and confirm its best if the space asks for that.
+    """Run or resume a search, report it, and confirm its best trial if the space has ``confirm.num_seeds``.
 
     Args:
-        session: session of the run.
-        plan: what is searched.
+        session: of the run.
+        plan: of the search.
 
     Returns:
-        None in a dry run, which says what is searched and what would be made before the trials.
+        None in a dry run, which prints the search and the artefacts that would be made before the trials.
 
     Raises:
         ConfigError: a trial does not fit into Ray's resources, or the data have no dev split.
@@ -55,12 +55,12 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
     objective = Objective(config, plan.refreshes, space.settings.trials.max_failures)
     node = study(session, plan, objective, concurrency)
     if not session.dry_run:
-        # The data are what trials start from: only the search is done anew.
+        # The user's "anew" concerns the search, not its data.
         _, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
         for split in _splits(plan):
             check_split(dataset, split, node.label)
     if not plan.refreshes:
-        # Most trials train on what the default trains on.
+        # Most trials share the inputs of the default trial.
         session.make(*trained(objective.config).inputs.values(), anew=[])
     made = session.make(recipe.named(f"tune/{space.name}", node))
     if session.dry_run:
@@ -77,7 +77,7 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
 
 
 def trial_config(plan: TunePlan, config: RunConfig, dtype: str) -> RunConfig:
-    """Return a config of the space as trials run it: with one arithmetic, shared warm-ups, evaluated on dev only."""
+    """Return a config of the space as trials run it: with the same dtype, shared warm-ups, evaluated only on dev."""
     warmups = None if plan.refreshes else plan.warmups or None
     train = config.train.model_copy(update={"dtype": dtype, "share_warmup": warmups})
     refresh = config.refresh.model_copy(update={"evaluate_splits": [config.data.dev_split]})
@@ -85,19 +85,19 @@ def trial_config(plan: TunePlan, config: RunConfig, dtype: str) -> RunConfig:
 
 
 def study(session: Session, plan: TunePlan, objective: Objective, concurrency: int) -> Node:
-    """Declare the search: it depends on the space, and on the nodes of its default and of its corners.
+    """Declare the artefact of the search; its key depends on the space and on the nodes of the default and the corners.
 
-    Which trials are stopped also depends on the order in which they end, which nobody knows.
+    The choice of stopped trials also depends on the order in which trials end, which is not known beforehand.
 
     Raises:
-        ConfigError: a setting is searched that changes nothing.
+        ConfigError: a searched setting changes nothing.
     """
     settings, dtype = plan.space.settings, objective.config.train.dtype
     nodes = [nodes_of(trial_config(plan, corner, dtype), plan.refreshes) for _, corner in plan.space.corners]
     corners = zip(plan.space.corners, nodes, strict=True)
     changing = {key for (values, _), own in corners if own.keys() != nodes[0].keys() for key in values}
     if idle := [key for key in plan.space.parameters if key not in changing]:
-        raise ConfigError(f"{idle[0]} cannot be searched: with this config no value of it changes what a trial makes")
+        raise ConfigError(f"{idle[0]} cannot be searched: with this config none of its values changes a trial's model")
     content = {
         **settings.model_dump(mode="json", include={"space"}, exclude_unset=True, by_alias=True),
         "search": settings.search.model_dump(mode="json") | {"num_trials": plan.total},
@@ -114,7 +114,7 @@ def study(session: Session, plan: TunePlan, objective: Objective, concurrency: i
 
 
 def _name_best(session: Session, outcome: TuneOutcome, objective: Objective) -> Artifact:
-    """Name the best trial's model, so that every verb finds it; vectors of its refresh go."""
+    """Name the best trial's model, so that every verb finds it, and remove the vectors of its refresh."""
     config = with_values(objective.config, outcome.best.values)
     context = session.recipe.context.of(config)
     node = finish_rounds(session, context).best.model if objective.refreshes else trained(config)
@@ -125,14 +125,14 @@ def _name_best(session: Session, outcome: TuneOutcome, objective: Objective) -> 
 
 
 def _confirm(session: Session, outcome: TuneOutcome) -> list[Compared]:
-    """Train the best config and the default anew, if the space asks for it and the two differ, and compare them."""
+    """Train the best config and the default with other seeds and compare them, if configured and if they differ."""
     plan, space = outcome.plan, outcome.plan.space
     num_seeds = space.settings.confirm.num_seeds
     if num_seeds and outcome.best is outcome.default:
         say("the best trial is the default itself: there is no gain to confirm")
     if not num_seeds or outcome.best is outcome.default:
         return []
-    seeds = [space.config.seed + 1 + at for at in range(num_seeds)]
+    seeds = [space.config.seed + 1 + number for number in range(num_seeds)]
     context = session.recipe.context.of(space.config)
     systems = {"default": context, "best": context.of(with_values(space.config, outcome.best.values))}
     models = {
@@ -141,16 +141,16 @@ def _confirm(session: Session, outcome: TuneOutcome) -> list[Compared]:
     }
     compared = compare_models(session, context, models, seeds, _splits(plan), f"confirm-{space.name}")
     for evaluation in compared:
-        title = f"{evaluation.split}: trained anew with {num_seeds} seeds, means over queries and seeds"
+        title = f"{evaluation.split}: trained again with {num_seeds} seeds, means over queries and seeds"
         show_table(title, *evaluation.rows())
     return compared
 
 
 def train_anew(session: Session, context: Context, name: str, seed: int, refreshes: bool) -> Node:
-    """Declare a config's training with another seed, on the data that its judges keep; run a refresh with it.
+    """Declare a config's training with another seed, on the data that its judges keep; or run its refresh.
 
     Returns:
-        The model; of a refresh that of the best round, whose vectors stay while those of the others go.
+        The model; for a refresh the model of the best round. Vectors of its other rounds are removed.
     """
     if not refreshes:
         recipe, settings = Recipe(context), context.training().model_copy(update={"seed": seed})
@@ -166,12 +166,12 @@ def train_anew(session: Session, context: Context, name: str, seed: int, refresh
 
 
 def report(outcome: TuneOutcome, place: Folder, model: Artifact, tracker: Tracker) -> None:
-    """Write the page and its picture, log everything, and say where it is.
+    """Write the page and its picture, log them with numbers and model, and print their places.
 
     Args:
         outcome: the search.
-        place: where its name leads to.
-        model: model of the best trial.
+        place: folder of the search in the working folder.
+        model: of the best trial.
         tracker: MLflow run of the search.
     """
     folder = outcome.study.folder
@@ -194,6 +194,6 @@ def report(outcome: TuneOutcome, place: Folder, model: Artifact, tracker: Tracke
 
 
 def _splits(plan: TunePlan) -> list[str]:
-    """Return the splits that are evaluated: dev, and the test splits if the best is confirmed."""
+    """Return the splits to evaluate: dev, and the test splits if the best is confirmed."""
     data, confirms = plan.space.config.data, plan.space.settings.confirm.num_seeds > 0
     return list(dict.fromkeys([data.dev_split, *(data.test_splits if confirms else ())]))

@@ -5,8 +5,8 @@ Artefact ``study``::
     trials.json    values, status and the rows of every epoch of all trials
     best.yaml      the best trial's config, ready to run
 
-While it is not over, what Ray Tune restores it from and how far running trials are lie beside it. What trials make lies
-under the keys of the graph.
+Until the search ends, the state of Ray Tune and of running trials lies beside these files. Artefacts of trials lie
+under their own keys, as those of any node.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from raydr.tuning.space import with_values
 from raydr.tuning.trial import Objective, TrialProcess
 
 BEST, TRIALS = "best.yaml", "trials.json"
-#: Rows of a search: so many that it is made on Ray, which Ray Tune needs.
+#: Rows of a search: enough to run it on Ray, which Ray Tune needs.
 _MANY = 10**9
-#: What Ray books for a trial's own process: memory, and a place on the head, which no cloud takes back and which has no
-#: GPU that would be kept from going home. Its work books CPUs and GPUs for itself.
+#: Resources of a trial's own process, which only starts tasks: memory, and a place on the head node. A cloud does not
+#: reclaim the head, and the process keeps no GPU node from being released. The tasks reserve CPUs and GPUs.
 TRIAL_SHELL = {"memory": 256 * 2**20, "node:__internal_head__": 0.001}
-#: Without Tune's own loggers and reporters: :class:`Reporter` says what happens. A trial that has failed has no score.
+#: Turn off Tune's loggers and reporters, which :class:`Reporter` replaces, and allow results without a score.
 _TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    # Ctrl-C is a kill from which the same command goes on.
+    # Ctrl-C kills the search; the same command resumes it.
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
 }
 
 
-@artefact("study", rows=lambda of: _MANY, content=lambda of: of.content)
+@artefact("study", rows=lambda settings: _MANY, content=lambda settings: settings.content)
 def search(
     making: Building,
     tracker: Tracker,
@@ -68,20 +68,20 @@ def search(
     objective: Objective,
     concurrency: int,
 ) -> dict[str, Any]:
-    """Run the trials that are not over, and put their results into the artefact.
+    """Run the remaining trials and write the results of all trials into the artefact.
 
     Args:
         making: the ``study``.
         tracker: its MLflow run; each trial is nested in it.
-        corpus, dataset: the data, which the trials read by themselves.
-        content: what the result depends on.
-        plan: the space and how it is searched.
-        objective: what a trial does.
-        concurrency: trials at a time.
+        corpus, dataset: the data; the trials open them themselves.
+        content: everything that the result depends on.
+        plan: of the search.
+        objective: the work of a trial.
+        concurrency: number of trials at a time.
 
     Raises:
         TuningError: no trial was trained to its end.
-        KeyboardInterrupt: Ctrl-C; the same command goes on.
+        KeyboardInterrupt: Ctrl-C; the same command resumes the search.
     """
     tracker.log_params(plan.space.settings.model_dump(mode="json"))
     states = checkpoint_folder(making.folder)
@@ -98,7 +98,7 @@ def search(
         reason = next((trial.error for trial in trials if trial.error), "no error was recorded")
         raise TuningError(
             f"none of the {len(trials)} trials was trained to its end; the first reason: {reason}. Correct the config "
-            "or the space and search anew"
+            "or the space and search again"
         )
     kept = {node.key for node in objective.nodes(best.values) if node.kind == "model"}
     objective.forget([trial.values for trial in trials], ("model", "warmup"), kept)
@@ -113,7 +113,7 @@ def search(
 def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrency: int) -> tune.Tuner:
     os.environ |= _TUNE_SETTINGS
     for logger in ("ray.tune", "ray.air"):
-        # Nor stack traces of trials that fail.
+        # No stack traces of failed trials either.
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     process = tune.with_resources(
@@ -123,7 +123,7 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
     states = states.absolute()
     place, name = states.root if states.is_local else states.url, plan.space.name
     if tune.Tuner.can_restore(f"{place}/{name}"):
-        say("going on with a search that was interrupted")
+        say("resuming a search that was interrupted")
         return tune.Tuner.restore(f"{place}/{name}", process, resume_unfinished=True)
     return tune.Tuner(
         process,
@@ -137,9 +137,9 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
         run_config=tune.RunConfig(
             name=name,
             storage_path=place,
-            # Of the trial's own process: what works for it is tried again by itself.
+            # For failures of the trial's own process: its tasks have their own retries.
             failure_config=tune.FailureConfig(max_failures=objective.max_failures),
-            # What works keeps its own state.
+            # Tasks store their own state.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             callbacks=[Reporter.current],
             verbose=0,
@@ -149,12 +149,12 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
 
 @dataclass(frozen=True)
 class Suggestions:
-    """Gives Optuna's search the ``number`` and the ``values`` of each trial.
+    """The function from which Optuna's search takes ``number`` and ``values`` of each trial.
 
     Args:
         parameters: of the space.
         defaults: values of the first trial.
-        inside: whether the defaults lie in the space; else Optuna learns nothing from them.
+        inside: whether the defaults lie in the space; otherwise Optuna learns nothing from them.
     """
 
     parameters: Mapping[str, Parameter]
@@ -169,7 +169,7 @@ class Suggestions:
 
 
 def make_searcher(plan: TunePlan) -> OptunaSearch:
-    """Make Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
+    """Return Optuna's search, whose first trial is the default; a grid is a list of points to evaluate."""
     space, settings = plan.space, plan.space.settings.search
     points = [
         {key: parameter.encode(values[key]) for key, parameter in space.parameters.items()}
@@ -186,9 +186,9 @@ def make_searcher(plan: TunePlan) -> OptunaSearch:
 
 
 class SparingASHA(ASHAScheduler):  # type: ignore[misc]  # Ray is not typed
-    """ASHA that never stops the default, since the others are compared with it.
+    """ASHA that never stops the default, since the other trials are compared with it.
 
-    Tune restores trials and not what its scheduler has seen: this one learns it from the trials.
+    Tune restores trials but not the state of its scheduler, so this scheduler rebuilds its state from the trials.
     """
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
@@ -207,11 +207,11 @@ class SparingASHA(ASHAScheduler):  # type: ignore[misc]  # Ray is not typed
 
 
 def make_scheduler(plan: TunePlan) -> TrialScheduler:
-    """Make the scheduler that the space asks for."""
+    """Return the scheduler of a plan."""
     settings = plan.space.settings.scheduler
     if settings.name == "none":
         return FIFOScheduler()
-    # A trial that reaches the last epoch ends by itself, when its model is saved.
+    # A trial that reaches the last epoch ends without the scheduler, once its model is saved.
     return SparingASHA(
         time_attr="epoch", metric="score", mode="max", grace_period=plan.grace_epochs, max_t=plan.max_epochs,
         reduction_factor=settings.reduction_factor, stop_last_trials=False,
@@ -219,25 +219,25 @@ def make_scheduler(plan: TunePlan) -> TrialScheduler:
 
 
 class Reporter(Callback):  # type: ignore[misc]
-    """Says what happens, logs trials, and removes large artefacts of trials that are over.
+    """A callback of Tune that prints progress, logs trials, and removes large artefacts of ended trials.
 
-    Ray's MLflow callback writes flat runs; here a search is one run, with its trials below it.
+    Ray's MLflow callback writes flat runs; here the trials are nested in the run of the search.
 
     Args:
         tracker: MLflow run of the search.
-        plan: what is searched.
-        objective: removes what trials have left.
+        plan: of the search.
+        objective: removes artefacts of ended trials.
         bar: progress in trials.
     """
 
-    #: That of this process: Tune pickles it with the search and restores it in another process.
+    #: The reporter of this process: Tune pickles its callbacks and restores them in another process.
     current: ClassVar[Reporter]
 
     def __init__(self, tracker: Tracker, plan: TunePlan, objective: Objective, bar: ProgressBar) -> None:
         self.tracker, self.plan, self.objective, self.bar = tracker, plan, objective, bar
-        #: All trials, when the search is over.
+        #: All trials, after the end of the search.
         self.trials: list[Trial] = []
-        #: By number: MLflow runs of running trials, and epochs that were reported.
+        #: By number: MLflow runs of running trials, and their reported epochs.
         self._trackers: dict[int, Tracker] = {}
         self._reported: dict[int, int] = {}
         Reporter.current = self
@@ -246,7 +246,7 @@ class Reporter(Callback):  # type: ignore[misc]
         return _current_reporter, ()
 
     def close(self) -> None:
-        """End the search; MLflow runs of trials that are not over stay resumable."""
+        """End the MLflow runs of running trials, which stay resumable."""
         for tracker in self._trackers.values():
             tracker.end("KILLED")
 
@@ -257,7 +257,7 @@ class Reporter(Callback):  # type: ignore[misc]
         tracker = self.tracker.child(f"trial-{started.number:03d}", {"raydr.trial": str(started.number)})
         tracker.log_params(started.values)
         self._trackers[started.number] = tracker
-        # A trial that resumes reports its rows again.
+        # A resumed trial reports its rows again.
         self._reported[started.number] = started.epochs
 
     def on_trial_result(
@@ -276,15 +276,15 @@ class Reporter(Callback):  # type: ignore[misc]
             tracker.set_tags({"raydr.status": ended.status} | ({"raydr.error": ended.error} if ended.error else {}))
             tracker.end("FAILED" if ended.status == "failed" else "FINISHED")
         over = [other for other in known if other.status != "running"]
-        # The work of the trial that has just ended may not be down yet.
+        # Tasks of the trial that has just ended may still be stopping.
         busy = [ended.values, *(other.values for other in known if other.status == "running")]
         self.objective.forget([other.values for other in over if other.values not in busy])
         best = best_trial(over)
         self.bar.set(len(over), self.plan.total)
         score = f", dev {ended.score:.4f}" if ended.rows else ""
-        what = {"stopped": f"stopped after {self.plan.unit} {ended.epochs}{score}", "failed": f"failed: {ended.error}"}
+        texts = {"stopped": f"stopped after {self.plan.unit} {ended.epochs}{score}", "failed": f"failed: {ended.error}"}
         leader = f"; best so far trial {best.number} with {best.score:.4f}" if best is not None else ""
-        text = what.get(ended.status, ended.status + score)
+        text = texts.get(ended.status, ended.status + score)
         say(f"trial {ended.number} {text} ({len(over)} of {self.plan.total} over{leader})")
 
     on_trial_error = on_trial_complete
@@ -313,7 +313,7 @@ def trial_of(trial: Any) -> Trial:
 
 
 def best_config(plan: TunePlan, best: Trial, default: Trial) -> str:
-    """Write the best trial's config as YAML that says where it comes from."""
+    """Return the best trial's config as YAML, with a comment on its origin."""
     config = with_values(plan.space.config, best.values)
     verb = "refresh" if plan.refreshes else "train"
     line = f"Trial {best.number} of the search {plan.space.name}, for raydr {verb}: dev {plan.measure} {best.score:.4f}"

@@ -1,6 +1,6 @@
-"""A space file: what may vary, and how a search goes over it.
+"""Space files: the distributions of searched settings, and the settings of the search.
 
-What a setting may be is a mapping with one key, the name of a distribution::
+A distribution is a mapping whose key is its name::
 
     model.scale: {uniform: [10, 50]}
     train.optimizer.learning_rate: {loguniform: [1.0e-5, 1.0e-3], steps: 5}
@@ -9,9 +9,9 @@ What a setting may be is a mapping with one key, the name of a distribution::
     train.sampler: {choice: [top, {name: simans, a: 0.5}]}
     train.optimizer.learning_rate: {times: [0.3, 1, 3]}
 
-``uniform``, ``loguniform`` and ``int`` are ranges, both ends included; with ``steps`` only so many evenly spread values
-of them are tried. ``grid`` is a list of numbers in order, ``choice`` a list of anything, ``times`` a grid of multiples
-of what the config says.
+``uniform``, ``loguniform`` and ``int`` are ranges, both ends included; ``steps`` restricts them to that many evenly
+spread values. ``grid`` is an ascending list of numbers, ``choice`` a list of any values, ``times`` a grid of multiples
+of the config's value.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ RANGES = ("uniform", "loguniform", "int")
 LISTS = ("grid", "choice", "times")
 Objective = Literal["training", "refresh"]
 
-#: Digits of a sampled number: more would say nothing and be hard to read.
+#: Significant digits of a sampled number, so that it is easy to read.
 _DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """What one setting may be.
+    """The distribution of a searched setting.
 
     Args:
-        ends: what has to be valid for every other value to be: the ends of a range, or all of a list.
-        values: that can be listed, JSON values that are all different; None for all numbers of a range.
-        ordered: listed values are numbers, ascending; near ones are alike.
-        log: a range is even on a logarithmic scale.
+        ends: values to validate, which stand for all others: the ends of a range, or all values of a list.
+        values: the listed values, all different JSON values; None for all numbers of a range.
+        ordered: listed values are ascending numbers, and neighbours have similar effects.
+        log: a range is sampled on a logarithmic scale.
     """
 
     ends: Sequence[Any]
@@ -53,7 +53,7 @@ class Parameter:
     log: bool = False
 
     def suggest(self, trial: Trial, key: str) -> Any:
-        """Ask Optuna's sampler for the value of a trial; a number of a range has few digits."""
+        """Return the value that Optuna's sampler suggests for a trial; numbers of a range are rounded."""
         if self.values is None:
             return self.rounded(trial.suggest_float(key, *self.ends, log=self.log))
         places = range(len(self.values))
@@ -62,14 +62,14 @@ class Parameter:
         ]
 
     def encode(self, value: Any) -> int | float | None:
-        """Convert a value to Optuna's terms; None if it lies outside, as a default may."""
+        """Convert a value to Optuna's number or index; return None if it lies outside, as a default may."""
         if self.values is not None:
             text = as_text(value)
-            return next((at for at, listed in enumerate(self.values) if as_text(listed) == text), None)
+            return next((index for index, listed in enumerate(self.values) if as_text(listed) == text), None)
         return value if is_number(value) and self.ends[0] <= value <= self.ends[1] else None
 
     def rounded(self, value: float) -> float:
-        """Round a number of a range to few digits, and not beyond the ends."""
+        """Round a number of a range to few digits, within the ends."""
         low, high = self.ends
         return float(min(max(round_digits(value), low), high))
 
@@ -103,27 +103,27 @@ class Entry(Config):
         return raw
 
     def parameter(self, current: Any) -> Parameter:
-        """Return what a setting may be.
+        """Return the distribution of a setting.
 
         Args:
             current: the setting's value in the config, which ``times`` multiplies.
 
         Raises:
-            ValueError: its numbers make no sense, here or to Optuna.
+            ValueError: raydr or Optuna does not accept the numbers.
         """
         if self.choice is not None:
             if len({as_text(value) for value in self.choice}) < len(self.choice):
                 raise ValueError("choice names a value twice")
             return Parameter(self.choice, self.choice)
         if self.times is not None and (not is_number(current) or current == 0):
-            raise ValueError(f"times multiplies what the config says, which is {current!r} and no number to multiply")
+            raise ValueError(f"times multiplies the config's value, which is {current!r}: set a number other than 0")
         if numbers := self.grid or [round_digits(factor * current) for factor in self.times or []]:
             whole = all(number.is_integer() for number in numbers) and not isinstance(current, float)
             listed = [int(number) if whole else number for number in numbers]
             return Parameter(listed, listed, ordered=True)
         low, high = self.whole or self.uniform or self.loguniform or (0, 0)
         log = self.loguniform is not None
-        # Optuna says what is wrong with the ends.
+        # Optuna checks the ends.
         FloatDistribution(low, high, log)
         full = Parameter((low, high), range(int(low), int(high) + 1) if self.whole else None, bool(self.whole), log)
         if self.steps is None:
@@ -136,64 +136,64 @@ class Entry(Config):
 
 
 class SearchConfig(Config):
-    """Which trials are made. The first is always the default: the config as it is."""
+    """The choice of trials. The first trial is always the default: the unchanged config."""
 
     algorithm: Literal["tpe", "random", "grid"] = "tpe"
     """``tpe``: Optuna's tree-structured Parzen estimator, which learns from earlier trials; ``random``; ``grid``: every
     combination of listed values."""
 
     num_trials: int | None = Field(default=None, ge=2)
-    """Trials, the default among them; for a grid it is the number of combinations and must be left out."""
+    """Number of trials with the default; must be left out for a grid, which has a trial for each combination."""
 
     num_random: int = Field(default=8, ge=1)
-    """Trials that ``tpe`` draws at random before it learns."""
+    """Number of trials that ``tpe`` draws at random before it learns."""
 
 
 class SchedulerConfig(Config):
-    """Which trials are stopped early, by the dev measure after each epoch; each round, where refreshes are searched."""
+    """The early stopping of trials, by the dev measure after each epoch (of refreshes: after each round)."""
 
     name: Literal["asha", "none"] = "asha"
-    """``asha``: at epochs grace, grace · factor, ... only the best 1/factor go on; ``none``: all trials are trained
+    """``asha``: at epochs grace, grace · factor, ... only the best 1/factor continue; ``none``: all trials are trained
     to their end."""
 
     grace_epochs: int | None = Field(default=None, ge=1)
-    """Epochs before anything is stopped; one more than the longest warm-up of the space if null."""
+    """Epochs before a trial may be stopped; the longest warm-up of the space plus 1 if null."""
 
     reduction_factor: float = Field(default=2, gt=1)
-    """Of the trials that reach a rung, one in so many goes on."""
+    """The factor of ``asha``: 2 lets half of the trials continue at each of its epochs."""
 
 
 class TrialsConfig(Config):
-    """How trials are run; does not change what they find."""
+    """The execution of trials; it does not change their results."""
 
     concurrency: int | None = Field(default=None, ge=1)
-    """Trials at a time; as many as the machine or the cluster holds if null."""
+    """Number of trials at a time; as many as the machine or the cluster can hold if null."""
 
     max_failures: int = Field(default=1, ge=0)
-    """Further tries of a trial that died, before it is recorded as failed; the loss of a node does not count."""
+    """Number of retries of a trial before it counts as failed; the loss of a node does not count as a try."""
 
 
 class ConfirmConfig(Config):
-    """Whether the gain is real: the best config and the default trained anew, evaluated on dev and once on test."""
+    """The confirmation of a gain: the best config and the default with other seeds, evaluated on dev and test."""
 
     num_seeds: int = Field(default=0, ge=0)
-    """Trainings of each, with different seeds; 0 leaves it out."""
+    """Number of seeds with which each of the two is trained; 0 for no confirmation."""
 
 
 class TuneConfig(Config):
-    """One space file."""
+    """The content of a space file."""
 
     description: str = ""
-    """What is searched, in a sentence."""
+    """The searched settings, in a sentence."""
 
     objective: Objective = "training"
-    """What a trial is: one training, or all rounds of the config's section ``refresh``."""
+    """A trial is a training, or all rounds of the config's section ``refresh``."""
 
     requires: dict[str, Any] = {}
-    """Settings that the config must have for the space to make sense, by dotted key."""
+    """Settings that the config must have, by dotted key."""
 
     fixed: dict[str, Any] = {}
-    """Settings that every trial has, the default one too; they change the config as ``variants`` do."""
+    """Settings of all trials, also of the default; they change the config as ``variants`` do."""
 
     space: dict[str, Entry]
     """Distributions by dotted key."""
@@ -205,7 +205,7 @@ class TuneConfig(Config):
 
 
 def round_digits(value: float) -> float:
-    """Round a number to few digits.
+    """Round a number to few significant digits.
 
     >>> round_digits(0.00012345678), round_digits(3.0), round_digits(0.0)
     (0.0001235, 3.0, 0.0)
@@ -223,7 +223,7 @@ def is_number(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Format a value as a short line, equal for equal values.
+    """Format a value as a short text; equal values have equal texts.
 
     >>> as_text({"name": "rcl", "beta": 0.5}), as_text("top"), as_text(0.25), as_text([])
     ('rcl(beta=0.5)', 'top', '0.25', 'none')

@@ -1,4 +1,4 @@
-"""A search space bound to a config: every setting is there, and every value of it is valid before anything starts."""
+"""A search space bound to a config: all settings and values are checked before anything starts."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SEARCHABLE: dict[Objective, tuple[str, ...]] = {
     "training": ("model", "train", "negatives", "judge"),
     "refresh": ("model", "train", "negatives", "judge", "refresh"),
 }
-#: Settings of these that trials are compared by, or that name what is compared.
+#: Settings of these sections that must be equal in all trials, so that their scores can be compared.
 _SAME_FOR_ALL = ("train.dev", "train.dtype", "refresh.arms", "refresh.evaluate_splits", "refresh.measure")
 
-#: Values that are listed for people; of more only the ends are shown.
+#: Maximal number of values that a table lists; of more it shows the ends.
 _LISTED = 12
 
 
@@ -33,12 +33,12 @@ class Space:
     """A search space bound to a config.
 
     Args:
-        name: name of the search, for folders and titles: that of the space file unless the user gives another.
+        name: name of the search, for folders and titles; by default that of the space file.
         settings: of the space file.
-        config: the run with what the space fixes: the config of the default trial.
+        config: of the default trial: the run's config with the settings that the space fixes.
         parameters: by dotted key.
-        defaults: what ``config`` says for these keys.
-        corners: the default, and every end (or listed value) of every parameter, one changed at a time; with configs.
+        defaults: values of these keys in ``config``.
+        corners: values and configs: of the default, and of each end (or listed value) of each parameter alone.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Space:
     corners: Sequence[tuple[dict[str, Any], RunConfig]]
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Return columns and rows of a table: each setting, its default, and what is tried."""
+        """Return columns and rows of a table: each setting, its default, and its tried values."""
         rows = []
         for key, parameter in self.parameters.items():
             texts = [as_text(value) for value in parameter.values or parameter.ends]
@@ -64,12 +64,12 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
 
     Args:
         raw: content of a space file.
-        config: the run.
+        config: of the run.
         name: name of the search.
-        where: the space in messages.
+        where: name of the space in messages.
 
     Raises:
-        ConfigError: a key is not in the config, or a value of it is not valid.
+        ConfigError: the config lacks a key, or a value of a key is not valid.
     """
     try:
         settings = TuneConfig.model_validate(raw)
@@ -80,8 +80,8 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
     for key, wanted in settings.requires.items():
         value = value_at(config, key)
         if value != wanted:
-            raise ConfigError(f"{where} is made for {key} {wanted!r}, the config has {value!r}: take another space")
-    # Variants are further trainings, and arms further refreshes, which have no part in a search.
+            raise ConfigError(f"{where} is made for {key} {wanted!r}, the config has {value!r}: choose another space")
+    # Variants and arms are further trainings and refreshes, and not part of a search.
     alone = config.model_copy(update={"variants": {}, "refresh": config.refresh.model_copy(update={"arms": {}})})
     raw_fixed = merged(alone.model_dump(mode="json"), settings.fixed)
     fixed = RunConfig.parse(raw_fixed, f"{where}: the config with the section fixed")
@@ -97,7 +97,7 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
     for key in parameters:
         if within := [other for other in parameters if other.startswith(f"{key}.")]:
             raise ConfigError(
-                f"{where}: {within[0]} lies within {key}, which is searched as a whole: search one of them"
+                f"{where}: {within[0]} lies within {key}, which is searched as a whole: leave one of the two out"
             )
     return Space(name, settings, fixed, parameters, defaults, _corners(fixed, parameters, name))
 
@@ -110,14 +110,14 @@ def _corners(
         try:
             corners.append(({key: value}, with_values(config, {key: value})))
         except ConfigError as error:
-            # Without the repetition of the whole config.
+            # Without the config's text, which the first lines repeat.
             reason = " ".join((str(error).partition(":\n")[2] or str(error)).split())
             raise ConfigError(f"the space {name} cannot have {key} = {as_text(value)}: {reason}") from None
     return corners
 
 
 def _as_listed(config: RunConfig, key: str, default: Any, parameter: Parameter) -> Any:
-    """Return the default as the space writes it, if the space lists it with fewer words: ``{name: nce}``."""
+    """Return the default in the shorter form in which the space lists it, such as ``{name: nce}``."""
     for value in parameter.values or ():
         with contextlib.suppress(ConfigError):
             if value_at(with_values(config, {key: value}), key) == default:
@@ -129,7 +129,7 @@ def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """Return the config of a trial.
 
     Raises:
-        ConfigError: the values, by dotted key, make no valid config, alone or together.
+        ConfigError: the config with these values, by dotted key, is not valid.
     """
     raw = config.model_dump(mode="json")
     for key, value in values.items():
@@ -143,12 +143,12 @@ def value_at(config: RunConfig, key: str) -> Any:
     """Return the value of a dotted key in a config.
 
     Raises:
-        ConfigError: there is no such setting; the message has the ones that are there.
+        ConfigError: there is no such setting; the message lists the settings of its section.
     """
     value: Any = config.model_dump(mode="json")
     steps = key.split(".")
-    for at, step in enumerate(steps):
-        path = ".".join(steps[:at]) or "the config"
+    for depth, step in enumerate(steps):
+        path = ".".join(steps[:depth]) or "the config"
         if not isinstance(value, dict):
             raise ConfigError(
                 f"{key}: {path} is {as_text(value)} and has no settings; change it in the config, or in the space's "

@@ -1,8 +1,8 @@
 """A trial makes the model of its config, or the rounds of its refresh, and reports the dev measures.
 
-A trial is a target of the pipeline: what it agrees in with another trial, a verb or a killed search is there under its
-key. Its own process holds no CPU and no GPU; what works for it is a task of Ray that asks for its own, so that no two
-trials wait for each other.
+A trial makes nodes of the graph, so it reuses those that another trial, a verb or a killed search has made. Its own
+process reserves no CPU and no GPU; a Ray task with its own resources does the work. Trials therefore never wait for
+each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: Metrics of the epochs of a training, in its trial's folder.
 HISTORY = "history.json"
-#: Seconds between two looks at work, and until work that was ended is gone.
+#: Seconds between two polls of a task, and until an interrupted task is given up.
 _LOOK_S, _GONE_S = 0.5, 120.0
 
 #: All rows of a trial so far, and whether the trial is finished.
@@ -52,12 +52,12 @@ News = Generator[tuple[list[Row], bool], None, None]
 
 @dataclass(frozen=True)
 class Objective:
-    """What trials do; goes to their processes, so it holds settings and no data.
+    """The work of trials; sent to their processes, so it holds settings and no data.
 
     Args:
         config: of the default trial.
-        refreshes: trials are refreshes.
-        max_failures: further tries of a trial that died.
+        refreshes: whether trials are refreshes.
+        max_failures: number of retries of a failed trial.
     """
 
     config: RunConfig
@@ -65,7 +65,7 @@ class Objective:
     max_failures: int = 0
 
     def follow(self, values: Mapping[str, Any], place: Folder) -> News:
-        """Run a trial, or go on with it; its work ends when the generator is closed.
+        """Run or resume a trial; its task ends when the generator is closed.
 
         Args:
             values: of the trial, by dotted key.
@@ -75,25 +75,23 @@ class Objective:
         return follow_refresh(config) if self.refreshes else follow_training(config, place)
 
     def nodes(self, values: Mapping[str, Any]) -> list[Node]:
-        """Return what only trials make: what a training reads, apart from its warm-ups, may belong to a verb."""
+        """Return the nodes of a trial that no verb makes: of a training only its warm-ups and its model."""
         try:
             nodes = list(nodes_of(with_values(self.config, values), self.refreshes).values())
         except RaydrError:
-            # Such a trial has failed, and said why; it has made nothing.
+            # The trial has failed with this error, and has made nothing.
             return []
         return nodes if self.refreshes else [*(node for node in nodes if node.kind == "warmup"), nodes[-1]]
 
     def forget(
         self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str] = (), kept: Collection[str] = ()
     ) -> None:
-        """Remove vectors and indexes that trials have made, and the states of trainings that were stopped.
-
-        Artefacts with a name stay.
+        """Remove vectors and indexes of trials, and checkpoints of stopped trainings; keep named artefacts.
 
         Args:
-            ended: values of trials that are over; no other trial is at work with the same values.
-            kinds: further kinds that are removed.
-            kept: keys of artefacts that stay.
+            ended: values of ended trials; no running trial has the same values.
+            kinds: further kinds to remove.
+            kept: keys of further artefacts to keep.
         """
         places = Places.of(self.config.workdir)
         needed = places.named_keys() | set(kept)
@@ -106,10 +104,10 @@ class Objective:
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
-    """What Ray Tune runs for a trial: each of its steps is an epoch, or a round.
+    """The process that Ray Tune runs for a trial; each of its steps is an epoch or a round.
 
-    A class and no function: Tune waits for its ``cleanup``, which ends what works. A group of Ray Train outlives the
-    process that asked for it.
+    Tune waits for ``cleanup`` of a class, not of a function. It ends the trial's task, since workers of Ray Train
+    outlive the process that started them.
     """
 
     def setup(self, config: dict[str, Any], objective: Objective, places: Folder) -> None:
@@ -117,8 +115,8 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
 
         Args:
             config: the ``number`` and the ``values`` of the trial.
-            objective: what to do.
-            places: where trials have folders of their own.
+            objective: the work.
+            places: parent of the trials' folders.
         """
         self.results = _results(config["values"], objective, places / f"trial-{config['number']:03d}")
 
@@ -130,7 +128,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
 
 
 def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> Generator[dict[str, Any], None, None]:
-    """Yield the results for Tune: every row once, and in the end why the trial failed."""
+    """Yield the results for Tune: each row once, and at the end the error of a failed trial."""
     reported: list[Row] = []
     num_failures = 0
 
@@ -144,11 +142,11 @@ def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> 
                 for row in rows[len(reported) :]:
                     reported.append(row)
                     done = finished and row is rows[-1]
-                    # Tune says of a trial that a scheduler stops that it is done, too.
+                    # Besides done, which Tune also sets for trials that the scheduler stops.
                     yield result(finished=done, done=done)
             return
         except NodeLostError:
-            # A cloud's doing, and no failure of the trial.
+            # The loss of a node is no failure of the trial.
             continue
         except Exception as error:
             num_failures += 1
@@ -159,26 +157,26 @@ def _results(values: Mapping[str, Any], objective: Objective, place: Folder) -> 
 
 @contextmanager
 def outside(task: Callable[..., Any], *arguments: Any, **resources: Any) -> Iterator[Any]:
-    """Run a Ray task outside the trial's placement group, and never again.
+    """Run a Ray task outside the trial's placement group, without retries.
 
-    When the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. That is how Ray Train
-    takes its workers down and gives back what they hold: if its caller is killed, it leaves that to an actor that asks
-    the dashboard.
+    If the block ends before the task, the task is interrupted, as by Ctrl-C, and waited for. Ray Train then stops its
+    workers and releases their resources. If its caller were killed, it would leave that to an actor that polls the
+    dashboard.
     """
     options = {
         "num_cpus": 0,
         "max_retries": 0,
-        # The process ends with its work: what it held of memory and GPU is free for the next trial.
+        # The process ends with the task, so that its memory and GPU are free for the next trial.
         "max_calls": 1,
         "scheduling_strategy": "DEFAULT",
-        # Without it that actor finds no dashboard where several Rays run on one machine, and dies of it.
+        # Without the address, that actor fails on a machine with several Rays: it does not find its dashboard.
         "runtime_env": {"env_vars": {"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}},
     }
     reference = ray.remote(**options | resources)(task).remote(*arguments)
     try:
         yield reference
     finally:
-        # Not what the task has called as well: Ray Train's controller is asked to stop, and must not be broken off.
+        # Not recursively: Ray Train's controller must stop in order, and not be interrupted.
         interrupt([reference], recursive=False)
         ray.wait([reference], timeout=_GONE_S)
 
@@ -190,7 +188,7 @@ def _result_of(work: Any) -> Any:
 
 @dataclass(frozen=True)
 class HistoryWatcher:
-    """Writes the metrics of all epochs after each epoch but the last, which is over when the model is saved.
+    """A watcher that writes the metrics of all epochs after each epoch but the last, which ends with the saved model.
 
     Args:
         place: folder of the trial.
@@ -199,10 +197,10 @@ class HistoryWatcher:
     place: Folder
 
     def tell(self, message: str) -> None:
-        """Show nothing: nobody reads the lines of single trials."""
+        """Ignore the lines of a single trial."""
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        """Show nothing: only epochs count."""
+        """Ignore steps: only epochs count."""
 
     def epoch(self, progress: Progress) -> None:
         if not progress.finished:
@@ -210,9 +208,9 @@ class HistoryWatcher:
 
 
 def follow_training(config: RunConfig, place: Folder) -> News:
-    """Train, and yield the rows so far again and again."""
+    """Train, and yield the rows so far repeatedly."""
     settings = config.train
-    # A group of Ray Train books its own.
+    # Workers of Ray Train reserve their own resources.
     alone = {
         "num_cpus": settings.cpus_per_worker,
         "num_gpus": float(settings.use_gpu),
@@ -229,7 +227,7 @@ def follow_training(config: RunConfig, place: Folder) -> News:
 def train(config: RunConfig, place: Folder) -> list[dict[str, float]]:
     """Train in the main thread, where Ray Train can be interrupted, and return the metrics of each epoch.
 
-    A trial that is one process also makes in it what it trains on, with the CPUs and GPUs that it holds.
+    A training with a single worker also makes its inputs in this process, with its CPUs and GPUs.
     """
     node = trained(config, HistoryWatcher(place))
     pool = ThisProcess(config.train.cpus_per_worker) if config.train.num_workers == 1 else RayPool()
@@ -237,7 +235,7 @@ def train(config: RunConfig, place: Folder) -> list[dict[str, float]]:
 
 
 def follow_refresh(config: RunConfig) -> News:
-    """Run the rounds of a refresh; the next round begins when the caller comes back."""
+    """Run the rounds of a refresh and yield rows after each; the next round begins when the caller continues."""
     [finished] = map(FinishedRounds, lay_out(declare(config)))
 
     def rows() -> list[Row]:
@@ -253,7 +251,7 @@ def follow_refresh(config: RunConfig) -> News:
 
 
 def make_round(config: RunConfig, number: int) -> None:
-    """Make a round of a refresh, from 1, in a task."""
+    """Make a round of a refresh, numbered from 1, in a task."""
     [arm] = lay_out(declare(config))
     make(config, arm.rounds[number - 1].targets())
 
@@ -265,12 +263,12 @@ def declare(config: RunConfig) -> Context:
 
 @lru_cache(maxsize=4)
 def _facts(workdir: str) -> Facts:
-    # Once a process: checkpoints are hashed for each.
+    # Cached, since each Facts hashes checkpoints.
     return Facts(Places.of(workdir))
 
 
 def trained(config: RunConfig, watcher: Watcher | None = None) -> Node:
-    """Declare the model of a trial that is a training; the watcher receives its progress."""
+    """Declare the model of a training trial; the watcher receives its progress."""
     return Recipe(declare(config)).trained(watcher=watcher)
 
 
@@ -278,7 +276,7 @@ def nodes_of(config: RunConfig, refreshes: bool) -> dict[str, Node]:
     """Return all nodes of a trial by key; the model of a training is the last.
 
     Raises:
-        RaydrError: its config has none.
+        RaydrError: the config of the trial is not valid.
     """
     if not refreshes:
         model = trained(config)
@@ -292,8 +290,8 @@ def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -
 
     Args:
         config: of the trial.
-        targets: what is asked for; what they need is made as well.
-        pool: where all of them are made; chosen for each if None.
+        targets: the nodes; their inputs are made as well.
+        pool: for all nodes; chosen for each node if None.
     """
     targets = list(targets)
     inventory = Inventory(Places.of(config.workdir))

@@ -87,7 +87,7 @@ def test_a_search_is_killed_goes_on_and_is_confirmed(files):
 
     resumed = finish(tune)
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on with a search that was interrupted" in resumed.stderr
+    assert "resuming a search that was interrupted" in resumed.stderr
     study = Artifact.open(str(files / "work/tune/mine"), "study")
     study.verify()
     trials = json.loads(Path(study.local("trials.json")).read_text())

@@ -238,7 +238,7 @@ def test_a_full_disk_is_told_as_such_and_what_was_logged_meanwhile_is_sent_later
     FULL.add_detail("raised as a result of Query-invoked autoflush")
     assert written(FakeLog(None, *[FULL] * 5), monkeypatch) == ["a", "b", "c"]
     log = capsys.readouterr().err
-    assert "mlflow:5000 does not work (database or disk is full). The work goes on; what is logged is kept" in log
+    assert "mlflow:5000 does not work (database or disk is full). The work goes on; entries are kept" in log
     assert log.count("warning") == 1
 
 
@@ -250,7 +250,7 @@ def test_what_mlflow_refuses_for_its_own_sake_is_left_out(
 ) -> None:
     """Whatever its class; what met another process once is tried a second time."""
     assert written(FakeLog(None, error, None, error, error), monkeypatch) == ["a", "b"]
-    assert "this is left out" in capsys.readouterr().err
+    assert "this entry is left out" in capsys.readouterr().err
 
 
 def test_a_database_that_cannot_be_opened_loses_what_is_logged_and_nothing_else(

@@ -68,6 +68,6 @@ def test_a_setting_that_changes_nothing_is_not_searched(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, train: dict[str, Any], key: str, values: list[Any]
 ) -> None:
     raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 2} | train)
-    with pytest.raises(ConfigError, match=f"{key} cannot be searched: with this config no value of it changes"):
+    with pytest.raises(ConfigError, match=f"{key} cannot be searched: with this config none of its values changes"):
         raydr.tune(raydr.RunConfig.parse(raw), {"space": {key: {"choice": values}}}, name="mine")
     assert not (tmp_path / "work" / "store").exists()

@@ -59,7 +59,7 @@ def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
         ({"model.scale": {"grid": [1, 2], "steps": 3}}, "steps is for"),
         ({"model.scale": {"uniform": [1, 2], "steps": 1}}, "steps: Input should be greater than or equal to 2"),
         ({"train.sampler": {"choice": ["top", "top"]}}, "twice"),
-        ({"model.similarity": {"times": [1, 2]}}, "no number to multiply"),
+        ({"model.similarity": {"times": [1, 2]}}, "set a number other than 0"),
         ({"model.scale": {"uniform": [0, 2]}}, r"model.scale = 0: model.scale: Input should be greater than 0"),
         ({"train.sampler": {"choice": ["top", "bottom"]}}, "unknown sampler 'bottom'"),
         ({"train.loss": {"choice": ["nce"]}, "train.loss.warmup_epochs": {"int": [1, 2]}}, "lies within train.loss"),
@@ -177,7 +177,7 @@ def test_a_grid_is_every_combination_after_the_default():
     assert [tuple(values.values()) for values in plan.combinations] == [(10, 1), (10, 2), (20, 1)]
     with pytest.raises(ConfigError, match="leave it out"):
         plan_search(make_space(grid, search={"algorithm": "grid", "num_trials": 4}))
-    with pytest.raises(ConfigError, match=r"train.optimizer.learning_rate is a range: give it steps"):
+    with pytest.raises(ConfigError, match=r"train.optimizer.learning_rate is a range: set steps"):
         plan_search(make_space(search={"algorithm": "grid"}))
 
 
@@ -194,7 +194,7 @@ def test_as_many_trials_run_as_fit():
     assert fitting(1, cpus_per_worker=0.1) == 10
     with pytest.raises(ConfigError, match=r"a trial takes 4 CPU .* Ray has 2 CPU: 0 at a time fit. Lower"):
         fitting(2, num_workers=4)
-    with pytest.raises(ConfigError, match=r"2 at a time fit, 3 are asked for. Lower .* or trials.concurrency"):
+    with pytest.raises(ConfigError, match=r"2 at a time fit, trials.concurrency is 3. Lower .* or trials.concurrency"):
         fitting(2, concurrency=3)
     with pytest.raises(ConfigError, match=r"takes 1 CPU and 1 GPU .* Ray has 2 CPU: 0 at a time fit"):
         fitting(2, use_gpu=True)

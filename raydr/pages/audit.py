@@ -1,4 +1,4 @@
-"""The tables of an audit, for a terminal and for its page, and the picture of a detection."""
+"""The page and tables of an audit, and the picture of a detection."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MAX_TEXT = 3000
 
 PAIRS_CAPTION = "estimated share of mismatched pairs, by judge"
 PAIRS_LEGEND = (
-    "mean probability: of a mismatch, over all pairs; it estimates the share without a threshold. estimated share: the "
-    "detector's, from the weight of the higher of two groups of margins, or from the likeness to random pairs."
+    "mean probability: of a mismatch, over all pairs; it estimates the share without a threshold. estimated share: by "
+    "the detector, from the weight of the higher of two groups of margins, or from similarity to random pairs."
 )
 NEGATIVES_CAPTION = "estimated share of false negatives, by judge"
 NEGATIVES_LEGEND = (
-    "flags in top 10: share of the flagged candidates that the miner ranks 10 or better. A sieve's share is no "
-    "estimate of how many false negatives there are."
+    "flags in top 10: share of the flagged candidates that the miner ranks 10 or better. A sieve's share does not "
+    "estimate the number of false negatives."
 )
 KNOWN_LEGEND = (
-    "Candidates that are not known to be false negatives count as wrongly flagged, which some of them are not: the "
-    "precision is a lower bound."
+    "Flagged candidates that are not known to be false negatives count as errors, although some are false negatives: "
+    "the precision is a lower bound."
 )
 _NO_FAULTS = (
     "None: every judgment has its passage and its query, every copy is judged, and no query is leaked, empty, repeated "
@@ -44,7 +44,7 @@ _NO_FAULTS = (
 
 @dataclass(frozen=True)
 class ShownText:
-    """A passage or query, with what it is."""
+    """A passage or query, with its role."""
 
     role: str
     text_id: str
@@ -53,7 +53,7 @@ class ShownText:
 
     @property
     def whole(self) -> str:
-        """Title and text, cut where it is long."""
+        """Title and text, cut if they are long."""
         text = f"{self.title}\n{self.text}".strip()
         return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]} [...]"
 
@@ -64,8 +64,8 @@ class ShownVerdict:
 
     Args:
         query_id: of the query.
-        facts: how suspicious it is, who else flags it, and where the passage comes from.
-        texts: query, annotated passage, suspicious passage, and whatever helps to judge them.
+        facts: score of the pair, other judges that flag it, and origin of the passage.
+        texts: query, annotated passage, suspicious passage, and passages to compare them with.
     """
 
     query_id: str
@@ -104,7 +104,7 @@ def negative_rows(result: AuditResult) -> tuple[list[str], list[list[str]]]:
 
 
 def quality_rows(findings: Sequence[Findings]) -> tuple[list[str], list[list[str]]]:
-    """Return columns and rows: quality of the judges whose verdicts have a known truth."""
+    """Return columns and rows: the quality of judges on labels whose truth is known."""
     names = {
         "precision": "precision", "recall": "recall", "f1": "F1", "auroc": "AUROC",
         "average_precision": "average precision", "calibration_error": "calibration error",
@@ -160,7 +160,7 @@ def audit_page(
     )
     for fault in result.faults or [_NO_FAULTS]:
         page.paragraph(fault)
-    page.heading("How it was judged").note(
+    page.heading("Method").note(
         "A mismatched pair is a query whose annotated passage does not answer it; a false negative is a candidate that "
         f"answers the query and is not annotated. Judges that need a model use {result.model}."
     )
@@ -204,11 +204,11 @@ AXIS_LABELS: dict[Axis, str] = {
 
 @dataclass(frozen=True)
 class DetectedPairs:
-    """One detection of mismatched pairs.
+    """A detection of mismatched pairs.
 
     Args:
-        margins_N: one a pair.
-        clean_N: False for the flagged ones.
+        margins_N: of each pair.
+        clean_N: False for flagged pairs.
         fit: the mixture; None if nothing was fitted.
         truth_N: whether each pair is mismatched; None if that is not known.
     """
@@ -224,7 +224,7 @@ class DetectedPairs:
 
     @property
     def boundary(self) -> float | None:
-        """On the axis, half-way between the last clean pair and the first flagged one; None if nothing is flagged.
+        """The point of the axis half-way between the last clean and the first flagged pair; None without flags.
 
         >>> pairs = DetectedPairs(np.array([-3.0, 4.0, 2.0]), np.array([True, False, True]), None)
         >>> round(pairs.boundary, 3)
@@ -237,7 +237,7 @@ class DetectedPairs:
 
     @property
     def caption(self) -> str:
-        """What :meth:`draw` shows of them.
+        """The content of the picture that :meth:`draw` makes.
 
         >>> DetectedPairs(np.array([0.1, 4.0]), np.array([True, False]), None).caption
         'the annotated pairs by margin, and where flagging begins'
@@ -250,9 +250,9 @@ class DetectedPairs:
         return ", and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else f"{shown[0]}; none is flagged"
 
     def draw(self, axes: Axes) -> None:
-        """Draw a histogram on the axis of the mixture, split by the truth where that is known.
+        """Draw a histogram on the axis of the mixture, split by the truth if it is known.
 
-        The two densities are added if the mixture is bimodal, and the threshold if a pair is flagged.
+        Add the two densities if the mixture is bimodal, and the threshold if a pair is flagged.
         """
         axis_N = to_axis(self.margins_N, self.axis)
         edges = np.histogram_bin_edges(axis_N, bins=60)

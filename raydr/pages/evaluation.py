@@ -1,4 +1,4 @@
-"""The figures of an evaluation, for a terminal and as a page."""
+"""The page and tables of an evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANSWER = (
     "accuracy@k (answer) is 1 if one of the first k passages contains an answer string, judged or not: it is another "
     "measure than recall@k."
 )
-#: Beginnings of the measures that say most about a system, the best first.
+#: Prefixes of the measures by which sentences compare systems, in the order of preference.
 TELLING = ("nDCG", "RR")
 #: The subset of queries without a flagged label.
 NOT_FLAGGED = "labels that are not flagged"
@@ -25,9 +25,9 @@ Table = tuple[list[str], list[list[str]]]
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The figures of one evaluation.
+    """The figures of an evaluation.
 
-    ``counts`` holds, by system, the numbers of queries that say how much the means rest on.
+    ``counts`` holds, by system, the numbers of queries behind the means.
     """
 
     split: str
@@ -95,7 +95,7 @@ def subset_rows(subset: Subset, intervals: bool = False) -> Table:
 
 
 def mean_with_interval(summary: MeasureSummary, interval: bool = True) -> str:
-    """Format a mean, with its interval if that is wanted."""
+    """Format a mean, optionally with its interval."""
     return f"{summary.mean:.3f}" + f" [{summary.low:.3f}, {summary.high:.3f}]" * interval
 
 
@@ -109,7 +109,7 @@ def telling_measure(measures: Sequence[str]) -> str:
 
 
 def headline(result: EvaluationResult) -> str:
-    """Return a sentence: the best system, and the others that it is surely ahead of."""
+    """Return a sentence on the best system and the systems that it is surely ahead of."""
     if not result.summaries:
         return "Nothing was measured."
     measure = telling_measure([summary.measure for summary in result.summaries])
@@ -184,7 +184,7 @@ def count_rows(result: EvaluationResult) -> Table:
 
 
 def group_rows(result: EvaluationResult, system: str, of_partitions: bool) -> Table:
-    """Return a row for each group of queries: micro, macro, categories and, if wanted, partitions."""
+    """Return a row for each group of queries: micro, macro, categories and, optionally, partitions."""
     groups: dict[tuple[str, str], dict[str, GroupMean]] = {}
     measures: dict[str, None] = {}
     for mean in result.groups:
@@ -234,7 +234,7 @@ def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
         caption = "means over the queries of a category or partition; macro: the mean of the partitions' means"
         for system in result.systems:
             yield f"{system} by category and partition", caption, group_rows(result, system, of_partitions=True)
-    yield "Queries", "how many queries the means rest on; queries without results score 0", count_rows(result)
+    yield "Queries", "numbers of queries behind the means; queries without results score 0", count_rows(result)
 
 
 def bar_plot(result: EvaluationResult) -> bytes:

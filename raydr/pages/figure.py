@@ -1,4 +1,4 @@
-"""Figures of one or more axes as PNG bytes, all in one style: bars with intervals, curves, grids of panels."""
+"""Figures as PNG bytes in a common style: bars with intervals, curves, grids of panels."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, which people with any colour vision can tell apart. Violet replaces yellow, which white
-#: swallows; grey replaces black.
+#: Okabe and Ito's colours, which people with any colour vision can distinguish. Violet replaces yellow, which is faint
+#: on white; grey replaces black.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#8661C1")
-#: Texts and axes, on a transparent ground: the contrast is 4.3 on white and on a browser's dark page.
+#: Colour of texts and axes on a transparent ground: the contrast is 4.3 on white and on a browser's dark page.
 INK = "#797979"
-#: What tells bars, and lines, apart that have one colour because there are more of them than colours.
+#: Styles that distinguish bars, and lines, of the same colour if there are more of them than colours.
 _HATCHES, _LINES = (None, "///", "...", "xxx"), ("-", "--", ":", "-.")
-#: Systems that every run has, and their places among the colours.
+#: Systems that every run has, with the indices of their colours.
 _FIXED = {"trained": 0, "untrained": 1, "bm25": 6}
 
 Draw = Callable[["Axes"], None]
@@ -39,7 +39,7 @@ _STYLE: Any = {
 
 
 def looks_of(systems: Iterable[str]) -> dict[str, int]:
-    """Return the look of each system: the same on every page, unless two systems of a page would look alike.
+    """Return the number of each system's style: the same on every page, unless two systems would then share it.
 
     >>> looks_of(["bm25", "npc", "trained"])["npc"] == looks_of(["npc", "untrained"])["npc"]
     True
@@ -55,7 +55,7 @@ def looks_of(systems: Iterable[str]) -> dict[str, int]:
 
 
 def look_of_bar(at: int) -> dict[str, Any]:
-    """Return the style of bars: no two of the first 32 are alike.
+    """Return a style of bars; the first 32 differ.
 
     >>> look_of_bar(0)["color"] == look_of_bar(8)["color"], look_of_bar(0)["hatch"], look_of_bar(8)["hatch"]
     (True, None, '///')
@@ -64,7 +64,7 @@ def look_of_bar(at: int) -> dict[str, Any]:
 
 
 def look_of_line(at: int) -> dict[str, Any]:
-    """Return the style of lines.
+    """Return a style of lines; the first 32 differ.
 
     >>> look_of_line(1)["linestyle"], look_of_line(9)["linestyle"]
     ('-', '--')
@@ -73,12 +73,12 @@ def look_of_line(at: int) -> dict[str, Any]:
 
 
 def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> bytes:
-    """Draw a PNG with one axes.
+    """Draw a PNG with a single axes.
 
     Args:
-        draw: puts everything but the title on the axes.
-        title: above them.
-        width, height: inches.
+        draw: draws everything but the title on the axes.
+        title: above the axes.
+        width, height: in inches.
     """
 
     def draw_panel(figure: Figure) -> None:
@@ -93,10 +93,10 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, share
     """Draw a PNG with several small axes.
 
     Args:
-        panels: title and drawing of each, row by row.
-        title: above all of them.
-        columns: panels in a row, at most.
-        shared_legend: one legend for all, from the panel that has the most entries.
+        panels: title and drawing of each panel, row by row.
+        title: above all panels.
+        columns: maximal number of panels in a row.
+        shared_legend: add a common legend, from the panel that has the most entries.
     """
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -120,25 +120,25 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, share
 
 
 def legend(axes: Axes) -> None:
-    """Put a legend beside the axes, if they have labels."""
+    """Add a legend beside the axes, if they have labels."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -> bytes:
-    """Draw bars with confidence intervals: a group for each measure, a colour for each system."""
+    """Draw bars with confidence intervals, in a group for each measure and a colour for each system."""
     groups = list(dict.fromkeys(bar.measure for bar in bars))
     systems = list(dict.fromkeys(bar.system for bar in bars))
     looks, width = looks_of(systems), 0.8 / len(systems)
 
     def draw(axes: Axes) -> None:
         for at, name in enumerate(systems):
-            mine = [bar for bar in bars if bar.system == name]
-            x = [groups.index(bar.measure) + (at - (len(systems) - 1) / 2) * width for bar in mine]
-            means = np.array([bar.mean for bar in mine])
-            errors = np.array([[bar.mean - bar.low for bar in mine], [bar.high - bar.mean for bar in mine]])
+            own = [bar for bar in bars if bar.system == name]
+            x = [groups.index(bar.measure) + (at - (len(systems) - 1) / 2) * width for bar in own]
+            means = np.array([bar.mean for bar in own])
+            errors = np.array([[bar.mean - bar.low for bar in own], [bar.high - bar.mean for bar in own]])
             axes.bar(x, means, width * 0.92, label=name, linewidth=0, **look_of_bar(looks[name]))
-            # Black on white, to be seen on bars of any colour, and on light and dark pages.
+            # Black on white is visible on bars of any colour, and on light and dark pages.
             for color, thick in (("white", 2.6), ("black", 1.0)):
                 line: Any = {"ecolor": color, "elinewidth": thick, "capthick": thick}
                 axes.errorbar(x, means, np.maximum(errors, 0), fmt="none", capsize=2.5, **line)
@@ -169,9 +169,9 @@ def curves(
         title: above the picture.
         xlabel: with its unit.
         ylabel: with its unit.
-        mark_best: put a ring around the highest point of each line, and its value into the legend.
-        top: where the axis ends; 1 for shares and measures; a little above the highest point if None.
-        systems: all that the page shows, so that each has one look on it; those of the lines if there are none.
+        mark_best: draw a ring around the highest point of each line, and add its value to the legend.
+        top: end of the axis; 1 for shares and measures; a little above the highest point if None.
+        systems: all systems of the page, so that each keeps its style on it; by default those of the lines.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -188,7 +188,7 @@ def curves(
             if mark_best and points:
                 best = max(points, key=lambda point: point[1])
                 axes.plot(*best, marker="o", markersize=11, fillstyle="none", color=look["color"], clip_on=False)
-                # In the legend: beside the points, figures of like lines lie on top of each other.
+                # In the legend, since numbers beside the points of similar lines would overlap.
                 label = f"{name}: {best[1]:.3f}"
             marker = "o" if len(points) <= 30 else None
             axes.plot(x, y, label=label, marker=marker, markersize=3.5, clip_on=False, **look)
@@ -211,6 +211,6 @@ def _save(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
         FigureCanvasAgg(figure)
         draw(figure)
         buffer = io.BytesIO()
-        # The software's version is left out of the file, so that equal data give equal bytes.
+        # Without the software's version, so that equal data give equal bytes.
         figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""The layout of every page: one self-contained HTML file, readable without a network."""
+"""The layout of all pages: each is a self-contained HTML file, readable without a network."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-#: A longer table is folded away under its caption.
+#: Rows above which a table is folded under its caption.
 _MOST_ROWS = 40
-#: A figure that is not defined, in a table; it is aligned like a number.
+#: Sign of an undefined figure in a table; aligned like a number.
 ABSENT = "–"
 _CODE = ' class="code"'
-#: Characters of a cell that stay on one line.
+#: Characters above which a cell's text is broken into lines.
 _LONGEST_LINE = 40
 
 _STYLE, _SCRIPT = (Path(__file__).with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
 _HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-#: Nothing is fetched, and no other script runs, whatever a text says.
+#: The page fetches nothing and runs only its own script, whatever its texts contain.
 _POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
 
 
 def is_code(text: str) -> bool:
-    """Return whether a text is shown as code, in a monospaced font: if a line is indented, as in ``page.js``.
+    """Return whether a text is code, which has indented lines and a monospaced font; ``page.js`` uses the same rule.
 
     >>> is_code("def f():\\n    pass"), is_code("two\\nlines")
     (True, False)
@@ -36,7 +36,7 @@ def is_code(text: str) -> bool:
 
 
 def number(value: float | None, form: str = ",") -> str:
-    """Format a figure for a table; a dash where it is not defined.
+    """Format a figure for a table; None becomes a dash.
 
     >>> number(1234), number(0.125, ".1%"), number(None)
     ('1,234', '12.5%', '–')
@@ -46,13 +46,13 @@ def number(value: float | None, form: str = ",") -> str:
 
 @dataclass(frozen=True)
 class BrowsedQuery:
-    """One query of a split.
+    """A query of a split.
 
     Args:
-        text: the query.
-        positives: ids of the passages that were judged relevant.
-        values: the query's measure by system.
-        top: ids of the best passages by system.
+        text: of the query.
+        positives: ids of its relevant passages.
+        values: the query's measure for each system.
+        top: ids of the top passages of each system.
     """
 
     text: str
@@ -63,13 +63,13 @@ class BrowsedQuery:
 
 @dataclass(frozen=True)
 class QueryBrowser:
-    """Queries with the passages that each system finds for them; ``page.js`` draws it.
+    """Queries with the passages that each system retrieves; ``page.js`` draws them.
 
     Args:
         systems: names of the systems.
         measure: the measure by which queries are compared.
-        queries: the queries, or some of them.
-        num_queries: queries of the split.
+        queries: all queries, or some of them.
+        num_queries: number of queries of the split.
         passages: title and start of the text of each passage, by its id.
     """
 
@@ -80,7 +80,7 @@ class QueryBrowser:
     passages: Mapping[str, tuple[str, str]]
 
     def as_json(self) -> str:
-        """Return JSON for a script element, which no text can end.
+        """Return JSON for a script element, with ``<``, ``>`` and ``&`` escaped so that no text can end it.
 
         >>> "<" in QueryBrowser(["a"], "m", [BrowsedQuery("</script>", [], [0.5], [[]])], 1, {}).as_json()
         False
@@ -89,7 +89,7 @@ class QueryBrowser:
 
 
 class Page:
-    """A page: a title, the answer in one or more sentences, sections, and the provenance. Everything is escaped.
+    """A page with a title, the answer in sentences, sections, and the provenance. All texts are escaped.
 
     Args:
         title: of the page.
@@ -119,7 +119,7 @@ class Page:
         return self._add(f'<p class="note">{escape(text)}</p>')
 
     def link(self, text: str, address: str) -> Page:
-        """Add a paragraph that leads to another file, by its address relative to this page."""
+        """Add a link to another file, by its address relative to this page."""
         return self._add(f'<p><a href="{escape(quote(address))}">{escape(text)}</a></p>')
 
     def beside(self, title: str, facts: str, texts: Sequence[tuple[str, str]]) -> Page:
@@ -127,7 +127,7 @@ class Page:
 
         Args:
             title: of the comparison.
-            facts: one line below the title.
+            facts: a line below the title.
             texts: heading and text of each column.
         """
         columns = "".join(
@@ -136,14 +136,14 @@ class Page:
         return self._add(f"<h3>{escape(title)}</h3>").note(facts)._add(f'<div class="beside">{columns}</div>')
 
     def preformatted(self, caption: str, text: str) -> Page:
-        """Add lines as they are, folded under a caption."""
+        """Add preformatted lines, folded under a caption."""
         lines = f'<div class="wide"><pre>{escape(text)}</pre></div>'
         return self._add(f"<details><summary>{escape(caption)}</summary>{lines}</details>")
 
     def table(self, caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Page:
-        """Add a table, folded if it is long; columns in which every cell begins with a number are right-aligned.
+        """Add a table, folded if it is long; columns whose cells all begin with a number are right-aligned.
 
-        An empty cell has a dash.
+        Empty cells become dashes.
         """
         listed = [[str(cell) or ABSENT for cell in row] for row in rows]
         numeric = [bool(listed) and all(_is_number(row[at]) for row in listed) for at in range(len(columns))]
@@ -160,7 +160,7 @@ class Page:
         return self._add(table)
 
     def queries(self, browser: QueryBrowser) -> Page:
-        """Add queries with the passages that each system finds for them."""
+        """Add queries with the passages that each system retrieves."""
         if len(browser.queries) < browser.num_queries:
             self.note(
                 f"{len(browser.queries):,} of {browser.num_queries:,} queries: those on which systems differ most"
@@ -177,9 +177,9 @@ class Page:
         )
 
     def render(self, provenance: Sequence[tuple[str, str]] = ()) -> str:
-        """Return the page; its last section has names and fingerprints of what it is made from, if there are any."""
+        """Return the page; a last section lists names and fingerprints of its artefacts, if there are any."""
         if provenance:
-            self.heading("Made from").table("fingerprints", ["what", "fingerprint"], provenance)
+            self.heading("Made from").table("fingerprints", ["artefact", "fingerprint"], provenance)
         title = escape(self.title)
         return (
             '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
@@ -194,9 +194,9 @@ def _cell(tag: str, text: str, right: bool) -> str:
     if not right:
         prose = ' class="prose"' if len(text) > _LONGEST_LINE else ""
         return f"<{tag}{prose}>{escape(text)}</{tag}>"
-    # Digits line up below each other: a hyphen is narrower than a plus.
+    # A minus sign is as wide as a plus, so that digits line up; a hyphen is not.
     text = re.sub(r"(?<![\w.])-(?=\d)", "−", text)
-    # Where a table is too wide, an interval moves below its mean as a whole.
+    # In a table that is too wide, an interval moves as a whole below its mean.
     mean, bracket, interval = text.partition(" [")
     return f'<{tag} class="number">{escape(mean + bracket + interval.replace(" ", chr(0xA0)))}</{tag}>'
 

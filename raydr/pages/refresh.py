@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """One finished round of one arm.
+    """A finished round of an arm.
 
     Args:
-        arm: its name.
+        arm: name of the arm.
         number: of the round, from 1.
         measures: by split.
-        negatives: counts of the candidates that training drew from; empty without hard negatives.
+        negatives: counts of the candidates from which the training drew; empty without hard negatives.
         verdicts: counts by judge.
-        seconds: by stage; of a step that was interrupted, those of the attempt that finished it.
-        folders: where its artefacts are, by step.
-        fingerprints: of these artefacts.
-        ranker: what the training of its ranker came to; None if it has none.
+        seconds: by stage; for an interrupted stage only those of the attempt that finished it.
+        folders: of the round's artefacts, by their role.
+        fingerprints: of the round's artefacts, by their role.
+        ranker: record of the ranker's training; None without a ranker.
     """
 
     arm: str
@@ -92,7 +92,7 @@ def _measures(rounds: Sequence[RoundResult], split: str) -> list[str]:
     return list(dict.fromkeys(summary.measure for round_ in rounds for summary in round_.measures.get(split, [])))
 
 
-#: Counts of the candidates that are shown, and what they are called.
+#: Counts of the candidates that the page shows, with their captions.
 _SHARES = {
     "answer_share": "with an answer",
     "answer_share_used": "with an answer, after judging",
@@ -129,8 +129,8 @@ def refresh_page(
         comparisons: pages of the paired comparisons, by split.
         confidence: of the intervals.
     """
-    sure = "The paired comparison of all rounds, linked below, says which differences are sure." if comparisons else ""
-    page = Page(f"{name}: refresh rounds", *_headlines(rounds, splits, best), sure)
+    hint = "The paired comparison of all rounds, linked below, says which differences are sure." if comparisons else ""
+    page = Page(f"{name}: refresh rounds", *_headlines(rounds, splits, best), hint)
     for split in splits:
         page.heading(f"Measures on {split}")
         columns, rows = refresh_rows(rounds, split)
@@ -143,21 +143,21 @@ def refresh_page(
     if rows:
         page.heading("Candidates").table("shares of likely false negatives among the candidates", columns, rows)
     ranker_section(page, [round_.ranker for round_ in rounds if round_.ranker is not None])
-    caption = "seconds, of the attempt that finished a step; steps that ran side by side count in full"
+    caption = "seconds of the attempt that finished a stage; stages that ran side by side count in full"
     page.heading("Time").table(caption, *time_rows(rounds))
     places = [
         [f"{round_.arm}, round {round_.number}", step, folder, round_.fingerprints[step]]
         for round_ in rounds
         for step, folder in round_.folders.items()
     ]
-    page.heading("Artefacts").table("where each artefact is", ["", "step", "folder", "fingerprint"], places)
+    page.heading("Artefacts").table("folder of each artefact", ["", "artefact", "folder", "fingerprint"], places)
     return page.render()
 
 
 def _headlines(rounds: Sequence[RoundResult], splits: Sequence[str], best: dict[str, int]) -> list[str]:
-    """Return a sentence for each arm: its best round on dev, and the measure of that round and of the first.
+    """Return a sentence for each arm: its best round on dev, and a measure of that round and of the first.
 
-    The measure is that of the first test split, which follows dev; of dev if there is none.
+    The measure is on the first test split, which follows dev; on dev without test splits.
     """
     lines = []
     shown_splits = splits[1:2] or splits[:1]

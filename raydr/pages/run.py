@@ -52,7 +52,7 @@ class ModelRecord:
 
     @property
     def chosen(self) -> int | None:
-        """The epoch that became the model, from 0; None if it was not trained."""
+        """The epoch, from 0, whose weights became the model; None if it was not trained."""
         best: int | None = self.info.get("best_epoch")
         return best if best is not None or not self.history else self.history[-1]["epoch"]
 
@@ -63,15 +63,15 @@ class RunRecord:
 
     Args:
         name: of the run.
-        models: in the order of their names.
-        evaluations: each result, and the address of its own page.
-        audits: each result, and the address of its own page.
-        verdicts: each artefact's name, and the ``info`` of its manifest.
-        rankers: in the order of their names.
-        plan: table of the forecast and the time taken: title, columns and rows; None without a forecast.
+        models: ordered by name.
+        evaluations: result and page address of each evaluation.
+        audits: result and page address of each audit.
+        verdicts: name and manifest ``info`` of each ``verdicts`` artefact.
+        rankers: ordered by name.
+        plan: title, columns and rows of the table of forecast and time taken; None without a forecast.
         pages: titles and addresses of other pages of the working folder.
         browsers: queries with their passages, by split.
-        made: each artefact's name, time, seconds, folder and command.
+        made: name, time, seconds, folder and command of each artefact.
     """
 
     name: str
@@ -118,14 +118,14 @@ def run_page(record: RunRecord) -> str:
     if record.plan is not None:
         page.heading("Plan, and the time taken").table(*record.plan)
     if record.made:
-        page.heading("Artefacts").table("by name", ["name", "made", "seconds", "at", "command"], record.made)
+        page.heading("Artefacts").table("by name", ["name", "made", "seconds", "folder", "command"], record.made)
     return page.render()
 
 
 def detection_curves(detections: Sequence[dict[str, Any]], title: str) -> bytes:
     """Draw precision, recall, AUROC and share flagged by the epoch whose training uses the detection.
 
-    An inconclusive detection has an AUROC only.
+    An inconclusive detection has only an AUROC.
     """
     series = {
         label: [(row["epoch"] + 1, value) for row in detections if (value := _known(row, key)) is not None]
@@ -161,7 +161,7 @@ def _detection_section(page: Page, model: ModelRecord, detections: Sequence[dict
     for detection in detections:
         share = _share(detection)
         rows.append([number(detection["epoch"] + 1), share, *_quality(detection), detection["reason"]])
-    columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "why all were kept"]
+    columns = ["epoch", "share flagged", "precision", "recall", "AUROC", "reason to keep all"]
     page.heading(f"Detection of mismatched pairs: {model.name}")
     page.table("by the epoch whose training uses the detection", columns, rows)
     if model.histogram is not None:
@@ -184,7 +184,7 @@ def _verdict_rows(verdicts: Sequence[tuple[str, dict[str, Any]]]) -> Table:
 
 
 def _known(detection: dict[str, Any], key: str) -> float | None:
-    """Return a figure; None for what an inconclusive detection, which flags nothing, does not measure."""
+    """Return a figure of a detection; None for figures that an inconclusive detection does not have."""
     return None if detection.get("reason") and key != "auroc" else detection.get(key)
 
 
@@ -197,7 +197,7 @@ def _quality(detection: dict[str, Any]) -> list[str]:
 
 
 _COLUMNS = ["ranker", "epoch", "mean loss", "dev", "loss", "mined by", "list", "queries"]
-_LEGEND = "Epoch: the chosen one. Mean loss: over its steps. Dev: the run as it is, and in the ranker's order."
+_LEGEND = "Epoch: the chosen epoch. Mean loss: over its steps. Dev: of the run before and after the ranker."
 
 
 def ranker_section(page: Page, rankers: Sequence[ModelRecord], evaluations: Sequence[EvaluationResult] = ()) -> None:
@@ -205,8 +205,8 @@ def ranker_section(page: Page, rankers: Sequence[ModelRecord], evaluations: Sequ
 
     Args:
         page: the page.
-        rankers: each has a row in the table of trainings, remarks and curves.
-        evaluations: their comparisons of a reranked run with the run that it orders are shown.
+        rankers: shown with a row in the table of trainings, remarks and curves.
+        evaluations: searched for comparisons of a reranked run with the run before reranking.
     """
     reranked = [pairs for evaluation in evaluations if (pairs := _reranked(evaluation)).comparisons]
     if not (rankers or reranked):
@@ -215,12 +215,12 @@ def ranker_section(page: Page, rankers: Sequence[ModelRecord], evaluations: Sequ
     if rankers:
         _trainings(page, rankers)
     for pairs in reranked:
-        caption = f"reranked, {pairs.split}: difference to the run that is ordered; p (Holm) is that of all pairs above"
+        caption = f"reranked, {pairs.split}: difference to the run before reranking; p (Holm) over all pairs above"
         page.table(caption, *comparison_rows(pairs))
 
 
 def _reranked(result: EvaluationResult) -> EvaluationResult:
-    """Keep the comparisons of reranked runs with the runs that they order."""
+    """Keep the comparisons of reranked runs with the runs before reranking."""
     pairs = [
         comparison for comparison in result.comparisons if comparison.system.rpartition("+")[0] == comparison.baseline
     ]
@@ -240,16 +240,16 @@ def _trainings(page: Page, rankers: Sequence[ModelRecord]) -> None:
         points = {ranker.name: ranker.points(measure) for ranker in trained if measure in ranker.info["dev"]}
         title = f"{measure}, reranked"
         picture = curves(points, title, "epoch", measure, mark_best=True, top=1.0)
-        page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run that it orders, as it is")
+        page.picture(picture, f"{title} by the ranker of each epoch; epoch 0 is the run before reranking")
 
 
 def _row(ranker: ModelRecord) -> list[str]:
     info, chosen = ranker.info, ranker.chosen
     if chosen is None:
-        return [ranker.name, "a checkpoint as it is", *[ABSENT] * (len(_COLUMNS) - 2)]
+        return [ranker.name, "untrained checkpoint", *[ABSENT] * (len(_COLUMNS) - 2)]
     metrics = info["history"][chosen]["metrics"]
     drawn = ((info["num_hard_negatives"], "mined"), (info["num_random_negatives"], "random"))
-    lists = " + ".join(["positive", *(f"{count} {what}" for count, what in drawn if count)])
+    lists = " + ".join(["positive", *(f"{count} {kind}" for count, kind in drawn if count)])
     dev = [f"{name.removeprefix('dev ')} {old:.3f} → {metrics[name]:.3f}" for name, old in info["dev"].items()]
     # Non-breaking spaces keep the epochs in a line.
     row = [ranker.name, f"{chosen + 1}\xa0of\xa0{len(info['history'])}", f"{metrics['loss']:.4f}"]

@@ -41,8 +41,9 @@ class Artifact:
             manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))
         except (FileNotFoundError, NotADirectoryError):
             state = "is not complete (no manifest)" if folder.exists() else "does not exist"
-            what = f"{COMMANDS.get(kind, 'the command that it came from')} makes it"
-            raise ArtifactError(f"the {kind} at {folder} {state}: {what}") from None
+            raise ArtifactError(
+                f"the {kind} at {folder} {state}: {COMMANDS.get(kind, 'the command that it came from')} makes it"
+            ) from None
         except DamagedError:
             raise
         except ValueError as error:

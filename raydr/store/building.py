@@ -69,7 +69,7 @@ class Building:
         self.folder.remove(DONE)
         for folder in self.scratch:
             folder.remove()
-        # Last: while it is there, the next session looks for what a kill has left.
+        # Last: while the plan exists, the next session removes remains of a killed process.
         self.folder.remove(PLAN)
         return Artifact(self.folder, manifest)
 
@@ -136,7 +136,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
     Args:
         path: folder of the artefact.
         identity: requested identity.
-        overwrite: replace another artefact there.
+        overwrite: replace another artefact at the path.
 
     Yields:
         An :class:`Artifact` if it exists complete with the same fingerprint, else a :class:`Building` whose ``done``
@@ -151,12 +151,12 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
     with only_writer(folder):
         if folder.exists(MANIFEST):
             if not overwrite:
-                there = Artifact.open(folder, identity.kind)
-                _check_same(folder, identity, there.manifest.identity)
-                _remove_remains(there)
-                yield there
+                complete = Artifact.open(folder, identity.kind)
+                _check_same(folder, identity, complete.manifest.identity)
+                _remove_remains(complete)
+                yield complete
                 return
-            # With a plan, all else is what a kill behind the manifest has left.
+            # With a plan, the other files are remains of a process that was killed after it wrote the manifest.
             if not folder.exists(PLAN):
                 _refuse_files_of_others(folder)
             folder.remove()
@@ -178,7 +178,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
 
 
 def remove_remains(folder: Folder, kind: str) -> None:
-    """Remove what a process left that was killed behind the manifest; nothing while another process writes there.
+    """Remove files of a process that was killed after it wrote the manifest, unless another process writes there.
 
     Args:
         folder: of an artefact, which may not exist.
@@ -211,10 +211,10 @@ def _refuse_files_of_others(folder: Folder) -> None:
         )
 
 
-def _check_same(folder: Folder, asked: Identity, there: Identity) -> None:
-    if there.fingerprint != asked.fingerprint:
+def _check_same(folder: Folder, requested: Identity, existing: Identity) -> None:
+    if existing.fingerprint != requested.fingerprint:
         raise FingerprintError(
-            f"the {there.kind} at {folder} has other settings than requested:\n  "
-            + "\n  ".join(differences(there.model_dump(), asked.model_dump()))
+            f"the {existing.kind} at {folder} has other settings than requested:\n  "
+            + "\n  ".join(differences(existing.model_dump(), requested.model_dump()))
             + "\nuse another output folder, restore these settings, or pass --again to replace it"
         )

@@ -35,7 +35,7 @@ Record = TypeVar("Record", bound=BaseModel)
 
 #: Key of a JSON file's own checksum.
 _SEAL = "seal"
-_REMEDY = "remove it, and make what it belongs to again"
+_REMEDY = "remove it, and make its artefact again"
 
 _CHUNK = 1 << 20
 #: Concurrent reads or requests.

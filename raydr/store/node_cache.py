@@ -49,15 +49,15 @@ def cache_limit(root: Path) -> int:
     Raises:
         ConfigError: the variable is no positive number.
     """
-    stated = os.environ.get("RAYDR_CACHE_GIB", "")
-    if not stated:
+    variable = os.environ.get("RAYDR_CACHE_GIB", "")
+    if not variable:
         return int(shutil.disk_usage(root).total * _SHARE)
     try:
-        limit = int(float(stated) * 2**30)
+        limit = int(float(variable) * 2**30)
     except ValueError:
         limit = 0
     if limit <= 0:
-        raise ConfigError(f"RAYDR_CACHE_GIB is {stated!r}: expected a number of GiB above 0, for example 200")
+        raise ConfigError(f"RAYDR_CACHE_GIB is {variable!r}: expected a number of GiB above 0, for example 200")
     return limit
 
 
@@ -158,15 +158,15 @@ def empty_cache(root: Path, limit: int, now: float) -> list[str]:
                 _remove(left)
         entries = [entry for entry in root.iterdir() if _ENTRY.fullmatch(entry.name) and entry.is_dir()]
         used = sorted((entry.stat().st_mtime, entry.name, _size(entry)) for entry in entries)
-        held, removed = sum(size for *_, size in used), []
+        num_bytes, removed = sum(size for *_, size in used), []
         for last, name, size in used:
-            if held <= limit or now - last < GRACE_S:
+            if num_bytes <= limit or now - last < GRACE_S:
                 break
             # A move is atomic, so that no process gets a partial entry.
             aside = root / f"{name}.tmp-{uuid.uuid4().hex[:8]}"
             os.replace(root / name, aside)
             _remove(aside)
-            held -= size
+            num_bytes -= size
             removed.append(name)
     return removed
 

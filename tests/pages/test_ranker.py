@@ -53,7 +53,7 @@ def test_what_is_to_be_said_is_said_and_escaped() -> None:
 
 def test_a_checkpoint_as_it_is_has_no_figures_and_no_ranker_no_section() -> None:
     html = shown(ModelRecord("ranker", {"trained": False, "history": []}))
-    assert cells(html)[:3] == ["ranker", "a checkpoint as it is", "–"]
+    assert cells(html)[:3] == ["ranker", "untrained checkpoint", "–"]
     assert "data:image/png" not in html
     assert "Rankers" not in shown()
 

@@ -35,8 +35,11 @@ def test_a_story_is_whole_on_a_terminal_and_in_a_pipe(terminal, monkeypatch, cap
     whole = " ".join(shown.split())
     assert WORDS in whole
     assert "(positive: 14.5000): negatives/bm25-train drop" in whole
-    assert "margin says drop, similarity above the limit 0.2000; in truth noise (verdicts/margin-bm25-train)" in whole
-    assert "left out, made of other data: verdicts/old" in whole
+    assert (
+        "margin says drop, similarity above the limit 0.2000; in truth planted noise (verdicts/margin-bm25-train)"
+        in whole
+    )
+    assert "left out, made from other data: verdicts/old" in whole
     assert "\x1b" not in shown
     assert "\x07" not in shown
 

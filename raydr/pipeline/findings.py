@@ -87,8 +87,9 @@ class Noise:
         if not len(self.flagged):
             return (
                 f"About {self.share:.0%} of {pairs} may be mismatched, but no pair is sure enough to be flagged.\n"
-                "Wrong passages that resemble their query, as those of a search engine do, are not found this way.\n"
-                'Next: raydr.train(pairs, loss="nce"), since nothing would be trained through.'
+                "Wrong passages that resemble their query, such as those of a search engine, cannot be detected this "
+                "way.\n"
+                'Next: raydr.train(pairs, loss="nce"), since there are no flagged pairs to train through.'
             )
         doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most)
         return (
@@ -128,17 +129,17 @@ class Noise:
         return [pairs[at] if left == records[at] else left for at, left in kept]
 
     def _read_judged(self, pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
-        """Return records and their shape; refuse rows of which none was judged, as other columns of ids make them."""
+        """Return records, layout and columns; refuse rows without a judged pair, for example with other id columns."""
         records, layout, columns = _read(pairs)
         judged = set(self.pair_ids)
         if judged and not any(ids in judged for record in records for ids in pair_ids(record, layout, columns)):
             raise DataError(
-                "none of these pairs was judged: give the rows that find_noise was called with, with the same columns"
+                "none of these pairs was judged: pass the rows with which find_noise was called, with the same columns"
             )
         return records, layout, columns
 
     def trust_of(self, pairs: PairTable, weights: Literal["flags", "posterior"] = "flags") -> list[float]:
-        """Return ŷ of each row, as the loss ``npc`` reads it; 1 for a row that was not judged.
+        """Return the trust ŷ of each row for the loss ``npc``; 1 for a row that was not judged.
 
         Args:
             pairs: as in :meth:`drop_from`, with a single positive in each row.
@@ -167,7 +168,7 @@ class FalseNegatives:
         table: a row for each judged candidate, the most suspicious first: ``query``, ``passage`` (the candidate),
             ``positive``, ``score`` (the judge's), ``flagged``, and ``why``.
         judge: name of the judge.
-        reason: why the flags are likely to be false; empty if nothing speaks for it.
+        reason: why the flags are likely to be false; empty if there is no such reason.
         config: config of the run.
         verdicts: artefact behind the table.
     """
@@ -268,7 +269,7 @@ def mined_triplets(mined: Artifact, dataset: Dataset, corpus: Corpus, split: str
         mined: candidates, judged or not.
         dataset, corpus: data set and corpus of the candidates.
         split: split of the queries.
-        num_negatives: candidates of each query, at most.
+        num_negatives: maximal number of candidates of each query.
 
     Returns:
         ``query``, ``positive``, ``negative``, ``rank``.
@@ -300,7 +301,7 @@ def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
 
     tables, probability_N = read_verdicts(verdicts, split)
     if not tables:
-        raise DataError(f"the split {split} has nothing to judge: no candidate of its queries is there")
+        raise DataError(f"the split {split} has nothing to judge: its queries have no candidates")
     frame: pd.DataFrame = pa.concat_tables(tables.values()).select([*_IDS, "score", "action"]).to_pandas()
     p = math.nan if probability_N is None else probability_N
     return frame.assign(flagged=frame["action"] != "keep", p=p)

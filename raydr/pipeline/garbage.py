@@ -30,12 +30,12 @@ _VECTORS = ("embeddings", "index")
 
 @dataclass(frozen=True)
 class Garbage:
-    """Folder that can be removed.
+    """A folder that can be removed.
 
     Args:
-        kind: kind of the artefact.
-        folder: its folder.
-        num_bytes: its size.
+        kind: of the artefact.
+        folder: of the artefact.
+        num_bytes: size of the folder.
         why: reason for removal.
     """
 
@@ -46,7 +46,7 @@ class Garbage:
 
 
 class _Claimed(Config):
-    """Content of a session's file."""
+    """The content of a session's file."""
 
     folders: tuple[str, ...]
     """Folders below the store, as KIND/KEY."""
@@ -68,8 +68,8 @@ class Claims:
     def add(self, folders: Iterable[Folder]) -> set[Folder]:
         """Claim artefacts, whether they exist or not; wait for a running collection.
 
-        A collection reads claims after it has begun; this looks for a collection after writing the claim. In either
-        order the claim is seen, or the collection is waited for.
+        A collection reads claims after its start, and this looks for collections after writing the claim. Whichever is
+        first, the collection sees the claim or this waits for it.
 
         Returns:
             Newly claimed folders: a collection may have removed them, so cached knowledge of them is invalid.
@@ -126,7 +126,7 @@ def _claimed(places: Places) -> set[str]:
 
 
 def find_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> list[Garbage]:
-    """Return artefacts that no name reaches, that were set aside, or whose making was abandoned.
+    """Return artefacts that no name reaches, that were set aside, or that were never finished.
 
     A named artefact keeps its inputs, except vectors and indexes, which need their own name. Claimed and recently
     written artefacts are spared.

@@ -1,4 +1,4 @@
-"""Nodes of judges: their models and verdicts, the training data that they leave, and trainings on these."""
+"""Nodes of judges: their models and verdicts, the data that remain after judging, and trainings on these data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SUBJECTS = ("negatives", "pairs")
 
 @dataclass(frozen=True)
 class Judged:
-    """Remaining training data.
+    """The training data that remain after judging.
 
     Args:
         negatives: candidates with the judges' actions; unchanged without judges of negatives; None if nothing is mined.
@@ -51,7 +51,7 @@ def active_judges(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: 
 
     Args:
         settings: the settings of all judges.
-        judges: the named judges; earlier judges of their chains are added.
+        judges: the configured judges; earlier judges of their chains are added.
         on_negatives: whether candidates are judged; implied judges are then added.
     """
     chains = [link for judge in judges for link in settings.chain(judge)]
@@ -74,9 +74,10 @@ def judge_all(
 
 @dataclass
 class Judging(ABC):
-    """Declares verdicts on the candidates, or the pairs, of a split.
+    """A declaration of verdicts on the candidates, or the pairs, of a split.
 
-    A run and a refresh round say what is judged, which retriever judges ask, and what their cross-encoder learns from.
+    A run and a refresh round define the candidates, the judges' retriever, and the training data of their
+    cross-encoder.
 
     Args:
         context: config.
@@ -88,15 +89,15 @@ class Judging(ABC):
 
     @abstractmethod
     def candidates(self, judge: Judge) -> Node:
-        """Return the candidates that a judge of candidates judges."""
+        """Return the candidates for a judge of candidates."""
 
     @abstractmethod
     def retriever(self) -> Node:
-        """Return the retriever that judges ask."""
+        """Return the retriever whose scores judges read."""
 
     @abstractmethod
     def training_data(self, judge: Judge) -> Judged:
-        """Return the candidates and pairs of the training split that a judge's cross-encoder learns from."""
+        """Return the candidates and pairs of the training split on which a judge's cross-encoder is trained."""
 
     def verdicts(self, judge: Judge) -> Node:
         """Return the node of a judge's verdicts.
@@ -116,7 +117,7 @@ class Judging(ABC):
     def _reads(self, judge: Judge, negatives: Node | None) -> dict[str, Any]:
         """Return the inputs of a judge besides data and candidates, by role.
 
-        These are a model, models with their folds, or cross-fitted margins; none for the miner's scores.
+        They are a model, models with their folds, or cross-fitted margins. A judge of the miner's scores has none.
         """
         context, split = self.context, self.split
         asked = judge.asks(context.config.judge)
@@ -150,14 +151,14 @@ class Judging(ABC):
                 f"judge.classifier.num_hard_negatives is {settings.num_hard_negatives}, but the run mines no "
                 "candidates: set it to 0, or set a section negatives and train.num_hard_negatives"
             )
-        # An untrained model, or a model of another split, has seen none of the queries.
+        # Without folds: an untrained model, or a model of another split, has seen none of the queries.
         if settings.num_folds > 1 and settings.num_epochs and self.split == context.config.data.train_split:
             return cross_fitting.cross_encoders(context, settings, training_data.negatives, training_data.pairs)
         return {MODEL: cross_encoder(context, settings, training_data.negatives, training_data.pairs)}
 
 
 class DeclaresModels(Protocol):
-    """What a run offers to its judges."""
+    """The declarations of a run that its judges use."""
 
     def named(self, name: str, node: Node) -> Node:
         """Name a node."""
@@ -166,18 +167,18 @@ class DeclaresModels(Protocol):
         """Declare the candidates of a split."""
 
     def base_model(self, name: str) -> Node:
-        """Declare a model that judges or mines."""
+        """Declare a model for judging or mining."""
 
 
 @dataclass
 class RunJudging(Judging):
-    """Declares verdicts of a run.
+    """A declaration of a run's verdicts.
 
     Args:
-        recipe: the run.
-        miner: proposes the candidates.
-        model: name of the retriever that judges ask.
-        label: ends the names of verdicts.
+        recipe: of the run.
+        miner: of the candidates.
+        model: name of the judges' retriever.
+        label: suffix of the names of verdicts.
     """
 
     recipe: DeclaresModels
@@ -198,17 +199,17 @@ class RunJudging(Judging):
 
     def training_data(self, judge: Judge) -> Judged:
         config = self.context.config
-        of_training = replace(self, split=config.data.train_split)
+        training = replace(self, split=config.data.train_split)
         mines = judge.subject == "negatives" or config.negatives is not None
-        return classifier_data(of_training, of_training.candidates(judge) if mines else None)
+        return classifier_data(training, training.candidates(judge) if mines else None)
 
 
 def classifier_data(judging: Judging, candidates: Node | None) -> Judged:
-    """Return the candidates and pairs that the cross-encoder of judges trains on.
+    """Return the candidates and pairs on which the judges' cross-encoder is trained.
 
     Args:
-        judging: declares verdicts on the training split.
-        candidates: its candidates; None if nothing is mined.
+        judging: of the training split.
+        candidates: of the training split; None if nothing is mined.
     """
     context, settings = judging.context, judging.context.config.judge
     if not settings.classifier.pairs_kept_by:
@@ -223,7 +224,7 @@ def _copy(context: Context, judge: Judge, asked: Copy, negatives: Node | None, r
     num_candidates = asked.num_candidates or (mined.depth if mined is not None else None)
     if num_candidates is None:
         raise ConfigError(
-            f"set judge.{judge.name}.num_candidates: there is no section negatives whose depth is its default"
+            f"set judge.{judge.name}.num_candidates: the config has no section negatives, whose depth is the default"
         )
     train = {**asked.train, "num_hard_negatives": num_candidates}
     changed = context.training().changed(asked.model, train, f"judge.{judge.name}")
@@ -246,12 +247,12 @@ def declare_training(
 
     Args:
         context: config, variant or round.
-        name: name of the model; part of the label.
-        settings: settings of the training.
-        data: candidates and pairs; the config's own pairs if it has none.
+        name: of the model; part of the label.
+        settings: of the training.
+        data: candidates and pairs; without pairs, those of the config.
         ranker: model whose scores the loss reads; None if it reads none.
-        start: model that training starts from; None: the checkpoint.
-        watcher: receives progress updates; None: the console.
+        start: model from which the training starts; by default the checkpoint.
+        watcher: receives progress updates; by default the console.
     """
     pairs = data.pairs or declare_dataset(context)
     scores = ranker_scores(context, ranker, pairs, data.negatives) if ranker is not None else None
@@ -265,17 +266,17 @@ def declare_training(
 
 
 def judge_held_out(context: Context, split: str, trainings: Iterable[TrainConfig]) -> Node | None:
-    """Declare the verdicts on the pairs of a split that is held out of the training pairs, and equally noisy.
+    """Declare verdicts on the pairs of a split that is held out of the training pairs, and hence equally noisy.
 
-    The models of the training split's folds, which have not seen its queries, measure them.
+    Their margins come from the models of the training split's folds, which have not seen the split's queries.
 
     Args:
         context: the config.
         split: the split.
-        trainings: settings of the models that the split evaluates.
+        trainings: settings of the models that are evaluated on the split.
 
     Returns:
-        None if the split came with the data, or no training reads margins of such models.
+        None if the split came with the data, or if no training reads margins of such models.
     """
     if split not in context.config.data.hold_out or not any(train.reads_margins for train in trainings):
         return None
@@ -284,12 +285,12 @@ def judge_held_out(context: Context, split: str, trainings: Iterable[TrainConfig
 
 
 def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:
-    """Return the config of a model that judges or mines: trained without judges and without a ranker.
+    """Return the config of a model for judging or mining, which is trained without judges and without a ranker.
 
     Args:
-        config: config of the run.
-        name: name of the model, ``trained`` or a variant.
-        miner: miner of the run; candidates of a model are replaced by BM25's.
+        config: of the run.
+        name: ``trained`` or a variant.
+        miner: of the run; BM25 replaces a model as the miner.
 
     Returns:
         The config itself if nothing changes.
@@ -297,7 +298,7 @@ def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:
     update: dict[str, object] = {}
     train = config.variant(name).train
     if train.loss.reads_ranker_scores:
-        # The ranker learns from what this model mines.
+        # The ranker is trained on the candidates that this model mines.
         update |= {"train": train.model_copy(update={"loss": NCE()}), "variants": {}}
     if config.judge.judges:
         update["judge"] = config.judge.model_copy(update={"judges": []})

@@ -57,12 +57,12 @@ def benchmark_set(
     """Apply all methods to a labelled set, and measure them.
 
     Args:
-        labelled: labelled set.
+        labelled: the set.
         model: settings of the encoder, which is used untrained and starts the cross-fitted trainings.
-        workdir: an empty folder for its artefacts, so that seconds cover the whole work.
+        workdir: an empty folder for the artefacts, so that seconds cover the whole work.
         others: scores of further methods, by method and pair; methods without any pair of the set are left out.
         num_samples: number of bootstrap samples.
-        seed: seed of all draws.
+        seed: of all draws.
 
     Raises:
         DataError: a method has scores of only some pairs of the set.
@@ -156,8 +156,8 @@ def _late_interaction(labelled: LabelledSet, config: RunConfig) -> MethodScores:
 def _detect(labelled: LabelledSet, config: RunConfig) -> Iterator[MethodScores]:
     """Apply ``npc`` to margins of the checkpoint and, for pairs, to margins of models trained on other pairs.
 
-    A candidate that the detector takes for a right pair is a false negative. Cross-fitting trains on the rows as right
-    pairs, so it does not apply to candidates.
+    A candidate that the detector classifies as a right pair is a false negative. Cross-fitting trains on the rows as
+    right pairs, so it does not apply to candidates.
     """
     epochs = {"npc": 0} | ({"npc cross-fitted": _EPOCHS} if labelled.subject == "pairs" else {})
     for method, num_epochs in epochs.items():
@@ -166,7 +166,7 @@ def _detect(labelled: LabelledSet, config: RunConfig) -> Iterator[MethodScores]:
 
 
 def detect_wrong_labels(labelled: LabelledSet, method: str, config: RunConfig) -> MethodScores:
-    """Apply the judge ``npc`` to a set's pairs; of candidates, those that it takes for right pairs are flagged."""
+    """Apply the judge ``npc`` to a set's pairs; flag candidates that it classifies as right pairs."""
     started = time.perf_counter()
     with open_session(config) as session:
         noise = find_mismatched(session, SPLIT)
@@ -179,19 +179,19 @@ def detect_wrong_labels(labelled: LabelledSet, method: str, config: RunConfig) -
     probability_N = None if noise.reason else mismatch_N
     if labelled.subject == "pairs":
         return MethodScores(method, -place_N, flagged_N, probability_N, seconds)
-    likeness_N = None if probability_N is None else 1.0 - probability_N
-    return MethodScores(method, place_N, ~flagged_N, likeness_N, seconds)
+    right_N = None if probability_N is None else 1.0 - probability_N
+    return MethodScores(method, place_N, ~flagged_N, right_N, seconds)
 
 
 #: Columns of the records.
 RECORD = ("set", "subject", "method", "source", "measure", "value", "low", "high")
-#: A method of the records by source that stands for the labels.
+#: The method name of records about the labels themselves.
 LABELS = "labels"
-_WHAT = {"pairs": "wrong pairs", "candidates": "false negatives"}
+_NOUNS = {"pairs": "wrong pairs", "candidates": "false negatives"}
 _LEGEND = (
-    "AP, P@R.5 (precision where half of the wrong labels are found) and AUROC rank all pairs by suspicion. Flags have "
-    "a share, a precision and a recall. Calibration is the mean probability of the flagged less their precision. "
-    "Brackets are 95 % bootstrap intervals over queries. Seconds exclude the encoding that rules on vectors share."
+    "AP, P@R.5 (precision at a recall of one half) and AUROC rank all pairs by suspicion. Flags have a share, a "
+    "precision and a recall. Calibration is the mean probability of flagged pairs minus their precision. Brackets are "
+    "95 % bootstrap intervals over queries. Seconds exclude the encoding that rules on vectors share."
 )
 
 
@@ -201,10 +201,10 @@ class SetFigures:
 
     Args:
         labelled: the set.
-        methods: in the order in which they were asked.
+        methods: figures of each method.
         shares: of wrong labels, by source; empty without sources.
-        encoding_seconds: of its texts, once for all methods that read vectors.
-        seconds: in all.
+        encoding_seconds: for the set's texts, once for all methods that read vectors.
+        seconds: for all methods and the encoding.
     """
 
     labelled: LabelledSet
@@ -215,9 +215,9 @@ class SetFigures:
 
     @property
     def title(self) -> str:
-        """The set, its pairs, and how many of them are wrong."""
+        """The set, its size and its share of wrong labels."""
         labelled = self.labelled
-        wrong = f"{labelled.wrong_N.mean():.1%} {_WHAT[labelled.subject]}"
+        wrong = f"{labelled.wrong_N.mean():.1%} {_NOUNS[labelled.subject]}"
         queries = len(set(labelled.queries))
         return f"{labelled.name}: {len(labelled.queries):,} {labelled.subject} of {queries:,} queries, {wrong}"
 
@@ -228,7 +228,7 @@ class SetFigures:
 
 
 def terminal_rows(figures: SetFigures) -> tuple[list[str], list[list[str]]]:
-    """Return columns and rows of a table for 80 columns: rounded, with half the width of the first interval alone."""
+    """Return columns and rows of a table for 80 columns: rounded, with an interval (±) only for the first measure."""
     columns = ["method", *RANKING, "flags", "prec.", "rec.", "cal."]
     rows = []
     for method in figures.ranked:
@@ -241,7 +241,7 @@ def terminal_rows(figures: SetFigures) -> tuple[list[str], list[list[str]]]:
 
 
 def source_rows(figures: SetFigures) -> tuple[list[str], list[list[str]]]:
-    """Return columns and rows by source: the share of wrong labels, and what each method flags."""
+    """Return columns and rows by source: the share of wrong labels, and the share that each method flags."""
     flagging = [method for method in figures.methods if method.flags_by_source]
     columns = ["source", "wrong", *(f"{method.method} flags" for method in flagging)]
     rows = [
@@ -272,11 +272,11 @@ def records(figures: SetFigures) -> Iterator[dict[str, Any]]:
 
 
 def markdown(results: Sequence[SetFigures], command: str) -> str:
-    """Write the page of some sets.
+    """Return a Markdown page on several sets.
 
     Args:
         results: of each set.
-        command: that made them.
+        command: the command that made the results.
     """
     lines = ["```bash", command, "```", "", _LEGEND]
     for figures in results:

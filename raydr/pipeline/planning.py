@@ -47,7 +47,7 @@ class Inventory:
         return "begun" if self.folder(node).exists(PLAN) else "to do"
 
     def outdated(self, node: Node) -> list[Node]:
-        """Return inputs that were made again with other bytes after a finished artefact."""
+        """Return the inputs that were made again, with other bytes, after the artefact was finished."""
         manifest = self.manifest(node)
         known = manifest.made_from if manifest is not None else {}
         return [
@@ -57,7 +57,7 @@ class Inventory:
         ]
 
     def made_from(self, node: Node) -> dict[str, str]:
-        """Return digests of all inputs by key: of existing artefacts, else as recorded by their nearest users."""
+        """Return digests of all inputs by key: of existing artefacts, else those recorded by their nearest users."""
         digests: dict[str, str] = {}
         for input_node in node.inputs.values():
             manifest = self.manifest(input_node)
@@ -190,7 +190,7 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
     own = [line for line in wrong if not line.endswith(" changes")]
     if wrong:
         raise FingerprintError(
-            f"these names of {places.root} point to artefacts with other settings than requested:\n  "
+            f"these names in {places.root} point to artefacts with other settings than requested:\n  "
             + "\n  ".join(own or wrong)
             + "\nrestore these settings, use another name or workdir, or pass --again to move the names; the old "
             "artefacts stay until raydr gc"

@@ -1,4 +1,4 @@
-"""The nodes that a config leads to, and their names in the working folder."""
+"""The nodes of a config's artefacts, and their names in the working folder."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from raydr.training.training import Training
 
 @dataclass
 class Recipe:
-    """The nodes of one run, and their names.
+    """The nodes of a run, and their names.
 
     Args:
-        context: its config.
-        names: of the nodes that were asked for.
+        context: the run's config.
+        names: the named nodes that were declared.
     """
 
     context: Context
     names: dict[str, Node] = field(default_factory=dict)
     #: Models whose teachers are being declared.
     learning: list[str] = field(default_factory=list)
-    #: The config's own trainings, by name: each is declared once, however many runs and judges stand on it.
+    #: The config's own trainings, by name; each is declared once, although several runs and judges use it.
     trainings: dict[str, Node] = field(default_factory=dict)
 
     @property
@@ -60,10 +60,10 @@ class Recipe:
         """Name a node.
 
         Raises:
-            ConfigError: the name would lead out of its folder, or is none that files can have.
+            ConfigError: the name leads out of its folder, or is no valid file name.
         """
         for step in name.split("/"):
-            # What several judges have left is called after all of them; a run after the partitions that were searched.
+            # "+" joins the names of several judges; "@" precedes the searched partitions.
             for part in step.replace("@", "+").split("+"):
                 check_name(part, name)
         self.names[name] = node
@@ -75,7 +75,7 @@ class Recipe:
         return self.named("corpus", declare_corpus(self.context))
 
     def dataset(self) -> Node:
-        """Declare the data set that is trained on and evaluated: the noisy data set if noise is injected."""
+        """Declare the data set for training and evaluation: the noisy data set if noise is injected."""
         self.named("dataset", declare_prepared(self.context))
         self.corpus()
         if self.config.inject_noise is None:
@@ -93,7 +93,7 @@ class Recipe:
 
         Args:
             split: the split.
-            miner: ``source``, ``bm25``, or whose run is mined; that of the config if empty.
+            miner: ``source``, ``bm25``, or the system whose run is mined; by default that of the config.
         """
         self.dataset()
         miner = miner or self.miner()
@@ -101,7 +101,7 @@ class Recipe:
         return self.named(f"negatives/{miner}-{split}", mined(self.context, miner, ranked, split))
 
     def ranked(self, split: str, system: str) -> Node:
-        """Declare the run that candidates are mined from: of BM25, imported, or of a model trained without judges."""
+        """Declare the run from which candidates are mined: of BM25, imported, or of a model trained without judges."""
         needs_no_training = system in (BM25, UNTRAINED) or foreign.is_run(self.context, split, system)
         if needs_no_training or foreign.is_embedder(self.context, system):
             return self.search(split, system)
@@ -112,26 +112,28 @@ class Recipe:
         """Declare a judge's verdicts on the candidates, or the pairs, of a split.
 
         Args:
-            judge: the rule.
+            judge: the judge.
             split: the split.
-            miner: whose candidates.
-            model: the retriever that is asked; ``judge.model`` if empty.
-            label: ends the label, and the name in the working folder; the name by default ends with a model that is
-                not ``judge.model``.
+            miner: of the candidates.
+            model: the judge's retriever; by default ``judge.model``.
+            label: suffix of the label, and of the name in the working folder. Without it, a model other than
+                ``judge.model`` is the suffix of the name.
         """
         self.dataset()
-        own = self.config.judge.model
-        asked = model or own
-        ending = label or (asked if asked != own else "")
-        made = RunJudging(self.context, split, self, miner or self.miner(), asked, ending).verdicts(judge)
+        default = self.config.judge.model
+        retriever = model or default
+        suffix = label or (retriever if retriever != default else "")
+        made = RunJudging(self.context, split, self, miner or self.miner(), retriever, suffix).verdicts(judge)
         return replace(made, label=f"{made.label}-{label}") if label else made
 
     def judged(self, judges: Sequence[Judge], split: str, miner: str = "") -> Judged:
-        """Declare the pairs and the candidates of a split that judges leave."""
+        """Declare the pairs and the candidates of a split that remain after judging."""
         verdicts = [self.verdicts(judge, split, miner) for judge in judges]
         negatives = self.names.get(f"negatives/{miner or self.miner()}-{split}")
         judged = judge_all(self.context, judges, verdicts, negatives, split)
-        on_negatives, on_pairs = ("+".join(judge.name for judge in judges if judge.subject == of) for of in SUBJECTS)
+        on_negatives, on_pairs = (
+            "+".join(judge.name for judge in judges if judge.subject == subject) for subject in SUBJECTS
+        )
         if on_negatives and judged.negatives is not None:
             self.named(f"negatives/judged-{on_negatives}-{miner or self.miner()}-{split}", judged.negatives)
         if judged.pairs is not None:
@@ -159,21 +161,21 @@ class Recipe:
         pairs: Node | None = None,
         watcher: Watcher | None = None,
     ) -> Node:
-        """Declare the config's training, or that of a variant.
+        """Declare the training of the config, or of a variant.
 
         Args:
-            name: of the model; that of a variant trains the variant.
+            name: of the model; the name of a variant trains the variant.
             negatives: candidates in place of those that the config mines and judges.
-            pairs: a data set in place of the run's, for example a judged one.
-            watcher: whom the training tells how far it is; the console if None.
+            pairs: a data set in place of the run's, for example a judged data set.
+            watcher: receives progress updates; by default the console.
 
         Raises:
-            ConfigError: the name is none of a folder.
+            ConfigError: the name is no valid folder name.
         """
         check_name(name, "model")
         self.dataset()
         context = self.context.of(self.config.variant(name))
-        # All variants learn from the same candidates: who mines and who judges is trained as the config itself says.
+        # All variants train on the same candidates: miners and judges are trained by the config itself.
         data = self._choose_data(negatives, pairs, context.config.draws_candidates)
         return self.named(f"models/{name}", self.training(context, name, context.training(), data, watcher))
 
@@ -186,14 +188,14 @@ class Recipe:
             context: the config, or a variant.
             name: of the model.
             settings: of the training.
-            data: the candidates and pairs; the config's own where there are none.
-            watcher: whom the training tells how far it is; the console if None.
+            data: candidates and pairs; without pairs, those of the config.
+            watcher: receives progress updates; by default the console.
         """
         ranker = self._teacher(context, name) if context.config.train.loss.reads_ranker_scores else None
         return declare_training(context, name, settings, data, ranker, watcher=watcher)
 
     def _teacher(self, context: Context, name: str) -> Node:
-        """Declare the model whose scores a model of the config, or of a variant, learns from.
+        """Declare the model whose scores the training of the config, or of a variant, reads.
 
         Raises:
             ConfigError: models learn from each other.
@@ -223,7 +225,7 @@ class Recipe:
         return self.named(f"models/{name}", node)
 
     def ranker_dev(self) -> Node | None:
-        """Declare the miner's run over the dev split, which selects the ranker's epoch; None if nothing selects it."""
+        """Declare the miner's run over the dev split, which selects the ranker's epoch; None if no epoch is chosen."""
         settings, split = self.config.ranker, self.config.data.dev_split
         if not (settings.chooses_epoch and split):
             return None
@@ -236,13 +238,13 @@ class Recipe:
         return self.existing(f"models/{name}", "cross_encoder") if is_ranker(name) else self.model(name)
 
     def _choose_data(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
-        """Return the inputs that a caller sets, and for the others what the config's judges leave."""
+        """Return the inputs that a caller sets, completed by the config's data after judging."""
         complete = negatives is not None and pairs is not None
         own = Judged(negatives, pairs) if complete else self.training_data(hard_negatives)
         return Judged(negatives or own.negatives, pairs or own.pairs)
 
     def training_data(self, hard_negatives: bool) -> Judged:
-        """Declare the candidates, if hard negatives are drawn, and the pairs that the config's judges leave."""
+        """Declare the pairs, and if hard negatives are drawn the candidates, that remain after the config's judges."""
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
         judges = active_judges(config.judge, config.judge.judges, candidates is not None)
@@ -250,20 +252,20 @@ class Recipe:
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:
-        """Declare a model that judges or mines, trained without judges or a ranker, on candidates of the data or BM25.
+        """Declare a model for judging or mining, trained without judges or a ranker, on candidates of the data or BM25.
 
         Args:
-            name: ``trained``, ``untrained``, a variant, or the name of a model that is there.
+            name: ``trained``, ``untrained``, a variant, or the name of an existing model.
         """
         config = self.config
         if name != TRAINED and name not in config.variants:
             return self.model(name)
         changed = without_judges(config, name, self.miner())
-        # Only what the config itself trains without judges has the name that the user gave.
+        # The user's name belongs only to a model that the config itself trains without judges.
         return Recipe(self.context.of(changed), self.names if changed is config else {}).trained(name)
 
     def existing(self, name: str, kind: str) -> Node:
-        """Open the artefact that a name points to, whatever it was made from.
+        """Open the artefact of a name, with any settings and inputs.
 
         Raises:
             ArtifactError: there is no such name.
@@ -289,7 +291,8 @@ class Recipe:
     def search(self, split: str, system: str = TRAINED) -> Node:
         """Declare the run of a system: BM25, a model, another program or ``fused``.
 
-        SYSTEM+MODEL is reranked, and SYSTEM@own, SYSTEM@split and SYSTEM@all search these partitions.
+        SYSTEM+MODEL is the run of SYSTEM reranked by MODEL. SYSTEM@own, SYSTEM@split and SYSTEM@all restrict the search
+        to these partitions.
         """
         name = f"runs/{split}/{system}"
         self.dataset()
@@ -311,12 +314,12 @@ class Recipe:
         return self.named(name, search.of_model(self.context, self.model(system), system, split, scope=scope))
 
     def reranked(self, split: str, system: str, by: str = "") -> Node:
-        """Declare the run of a system with its best passages in a new order.
+        """Declare the reranked run of a system.
 
         Args:
             split: the split.
-            system: whose run.
-            by: the model that scores them; ``rerank.model`` if empty.
+            system: of the run.
+            by: the model that scores its top passages; by default ``rerank.model``.
         """
         by = by or self.config.rerank.model
         node = reranked(self.context, self.search(split, system), self.scorer(by), split, f"{system}+{by}")
@@ -325,7 +328,7 @@ class Recipe:
     # -- results
 
     def systems(self, split: str) -> list[str]:
-        """Return the systems that are compared on a split."""
+        """Return the systems that an evaluation compares on a split."""
         return foreign.compared(self.context, split)
 
     def evaluation(self, split: str, systems: Sequence[str]) -> Node:
@@ -340,7 +343,7 @@ class Recipe:
         return suspects and self.named(f"verdicts/{PAIRS_JUDGE}-{split}", suspects)
 
     def audit(self, judges: Sequence[Judge], split: str, model: str, label: str = "") -> Node:
-        """Declare a report of verdicts; ``model`` is the retriever that judges ask, and ``label`` names the report."""
+        """Declare a report of verdicts; ``model`` is the judges' retriever, and ``label`` names the report."""
         verdicts = {judge.name: self.verdicts(judge, split, model=model, label=label) for judge in judges}
         negatives = self.candidates(split) if any(judge.subject == "negatives" for judge in judges) else None
         made = audit(self.context, model, verdicts, negatives, split)

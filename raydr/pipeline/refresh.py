@@ -40,7 +40,7 @@ class RefreshOutcome:
 
 
 def finish_rounds(session: Session, context: Context) -> FinishedRounds:
-    """Run the rounds of a refresh without arms, as far as they are not finished; nothing gets a name."""
+    """Run the unfinished rounds of a refresh without arms; their artefacts get no names."""
     [finished] = map(FinishedRounds, lay_out(context))
     for rounds in next_rounds([finished], session.inventory):
         session.make(*(target for refresh_round in rounds for target in refresh_round.targets()), anew=[])
@@ -227,7 +227,7 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
     """Read the result of a finished round."""
     measures = {split: load_result(inventory.open(node)).summaries for split, node in done.evaluations.items()}
     nodes, ranker = _own_nodes(arm, done), done.ranker
-    there = {node.label: node for node in nodes if inventory.manifest(node) is not None}
+    existing = {node.label: node for node in nodes if inventory.manifest(node) is not None}
     return RoundResult(
         arm=arm.name,
         number=done.number,
@@ -235,8 +235,8 @@ def round_result(inventory: Inventory, arm: Arm, done: Round) -> RoundResult:
         negatives=inventory.open(done.statistics).info if done.statistics is not None else {},
         verdicts={inventory.open(node).info["judge"]: inventory.open(node).info for node in done.verdicts},
         seconds=_by_stage(inventory, nodes),
-        folders={label: str(inventory.folder(node)) for label, node in there.items()},
-        fingerprints={label: node.key for label, node in there.items()},
+        folders={label: str(inventory.folder(node)) for label, node in existing.items()},
+        fingerprints={label: node.key for label, node in existing.items()},
         ranker=None if ranker is None else ModelRecord(f"{arm.name}, round {done.number}", inventory.open(ranker).info),
     )
 

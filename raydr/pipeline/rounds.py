@@ -1,4 +1,4 @@
-"""Refresh rounds: train, encode, index, search, mine, judge, train again. They are laid out as nodes, then run in turn.
+"""Refresh rounds: train, encode, index, search, mine, judge, train again. They are declared as nodes, then run.
 
 :func:`next_rounds` is the loop over rounds of refreshes, of trials that are refreshes, and of their confirmation.
 """
@@ -34,25 +34,25 @@ from raydr.pipeline.recipe import Recipe
 
 @dataclass
 class Round:
-    """The nodes of a round that results are read from."""
+    """The nodes of a round whose results are read."""
 
     number: int
     config: RunConfig
     model: Node
-    #: The cross-encoder that the model learns from, if the round trains one.
+    #: The cross-encoder whose scores the model's training reads, if the round trains a cross-encoder.
     ranker: Node | None
     mined: Node | None
     judged: Judged
     verdicts: list[Node]
-    #: What counts the candidates that training draws from.
+    #: Counts of the candidates from which training draws.
     statistics: Node | None
-    #: Over the passage vectors of the round's model.
+    #: Index of the passage vectors of the round's model.
     index: Node
     runs: dict[str, Node]
     evaluations: dict[str, Node]
 
     def targets(self) -> list[Node]:
-        """Return the model, the statistics of candidates and the evaluations; all else is made for these."""
+        """Return the model, the statistics of candidates and the evaluations; all other nodes are their inputs."""
         return [self.model, *([self.statistics] if self.statistics is not None else []), *self.evaluations.values()]
 
     def vectors(self) -> list[Node]:
@@ -60,7 +60,7 @@ class Round:
         return [self.index.inputs["embeddings"], self.index]
 
     def nodes(self) -> dict[str, Node]:
-        """Return all nodes of the round and those before it, by key, in a valid order."""
+        """Return all nodes of the round and of earlier rounds, by key, in a valid order."""
         nodes: dict[str, Node] = {}
         for target in self.targets():
             nodes |= {**target.ancestors(), target.key: target}
@@ -69,7 +69,7 @@ class Round:
 
 @dataclass
 class Arm:
-    """One refresh: its rounds, whether they are finished or not."""
+    """A refresh with its finished and unfinished rounds."""
 
     name: str
     settings: RefreshConfig
@@ -83,10 +83,10 @@ class Arm:
 
 @dataclass(eq=False)
 class FinishedRounds:
-    """The first rounds of an arm, which are finished."""
+    """The finished rounds of an arm."""
 
     arm: Arm
-    #: Means of all measures on the dev split, of each round.
+    #: Means of all measures on the dev split for each finished round.
     dev: list[dict[str, float]] = field(default_factory=list)
 
     @property
@@ -95,7 +95,7 @@ class FinishedRounds:
 
     @property
     def values(self) -> list[float]:
-        """The selecting measure of each round."""
+        """The selecting measure of each finished round."""
         return [means[self.arm.measure] for means in self.dev]
 
     @property
@@ -105,34 +105,34 @@ class FinishedRounds:
 
     @property
     def over(self) -> bool:
-        """Whether no further round begins."""
+        """Whether the arm has ended: all rounds are finished, or patience is exhausted."""
         return len(self.dev) == len(self.arm.rounds) or out_of_patience(self.values, self.arm.settings.patience)
 
 
 def next_rounds(
     arms: Sequence[FinishedRounds], inventory: Inventory, single_rounds: bool = False
 ) -> Iterator[list[Round]]:
-    """Yield the rounds to make next, until each arm is over; the only loop over rounds.
+    """Yield the rounds to make next, until each arm has ended; the only loop over rounds.
 
-    The caller makes them and comes back: then their results are read, and added to their arms. Arms go on side by side.
-    All their rounds are yielded at once, unless the result of a round decides about the next.
+    The caller makes these rounds before it continues; their results are then read and added to their arms. Arms advance
+    together. All rounds are yielded at once, unless the result of a round decides on the next.
 
     Args:
-        arms: the arms, without finished rounds at first.
-        inventory: finds what was made.
+        arms: the arms, at first without finished rounds.
+        inventory: of the artefacts.
         single_rounds: yield a single round of each arm, so that the caller can stop after each.
     """
-    patient = any(each.arm.settings.patience for each in arms)
-    step = 1 if single_rounds or patient else max(len(each.arm.rounds) for each in arms)
-    while advancing := [each for each in arms if not each.over]:
-        begun = [each.arm.rounds[len(each.dev) :][:step] for each in advancing]
+    patient = any(finished.arm.settings.patience for finished in arms)
+    step = 1 if single_rounds or patient else max(len(finished.arm.rounds) for finished in arms)
+    while advancing := [finished for finished in arms if not finished.over]:
+        begun = [finished.arm.rounds[len(finished.dev) :][:step] for finished in advancing]
         yield [refresh_round for rounds in begun for refresh_round in rounds]
-        for each, rounds in zip(advancing, begun, strict=True):
-            each.dev += [_dev_measures(inventory, refresh_round) for refresh_round in rounds]
-            if each.over and len(each.dev) < len(each.arm.rounds):
-                patience = counted(each.arm.settings.patience or 0, "round")
-                best = f"{each.arm.measure} than round {each.best.number}'s"
-                say(f"{each.arm.name}: {patience} without a better {best}: stopping")
+        for finished, rounds in zip(advancing, begun, strict=True):
+            finished.dev += [_dev_measures(inventory, refresh_round) for refresh_round in rounds]
+            if finished.over and len(finished.dev) < len(finished.arm.rounds):
+                patience = counted(finished.arm.settings.patience or 0, "round")
+                best = f"{finished.arm.measure} than round {finished.best.number}'s"
+                say(f"{finished.arm.name}: {patience} without a better {best}: stopping")
 
 
 def _dev_measures(inventory: Inventory, done: Round) -> dict[str, float]:
@@ -141,7 +141,7 @@ def _dev_measures(inventory: Inventory, done: Round) -> dict[str, float]:
 
 
 def out_of_patience(values: Sequence[float], patience: int | None) -> bool:
-    """Return whether the last ``patience`` rounds brought no better value.
+    """Return whether none of the last ``patience`` rounds has a higher value than the rounds before.
 
     >>> out_of_patience([0.1, 0.3, 0.2], 2), out_of_patience([0.1, 0.3, 0.2, 0.3], 2), out_of_patience([], 1)
     (False, True, False)
@@ -157,11 +157,11 @@ def chosen_measure(config: RunConfig, settings: RefreshConfig) -> str:
 
 
 def lay_out(context: Context) -> list[Arm]:
-    """Lay out the rounds of every arm of a config; arms share the nodes that are the same.
+    """Declare the rounds of all arms of a config; arms share equal nodes.
 
     Raises:
-        ConfigError: a judge is unknown or cannot judge here.
-        ModelError: a checkpoint is not there.
+        ConfigError: a judge is unknown or not applicable.
+        ModelError: a checkpoint is missing.
     """
     arms = context.config.refresh_arms()
     return [Arm(name, settings, _lay_out(context, name, arms)) for name, settings in arms.items()]
@@ -171,8 +171,8 @@ def _lay_out(run: Context, name: str, arms: Mapping[str, RefreshConfig]) -> list
     settings, rounds = arms[name], []
     layout: _Layout | None = None
     for number in range(1, settings.num_rounds + 1):
-        together = all(arm.at(to) == settings.at(to) for arm in arms.values() for to in range(1, number + 1))
-        place = f"round-{number}/" if together else f"{name}/round-{number}/"
+        equal = all(arm.at(to) == settings.at(to) for arm in arms.values() for to in range(1, number + 1))
+        place = f"round-{number}/" if equal else f"{name}/round-{number}/"
         context = run.of(run.config.refresh_round(settings, number), place)
         layout = _Layout(context, run.config.data.train_split, run, settings, number, layout)
         rounds.append(layout.lay_out())
@@ -181,15 +181,15 @@ def _lay_out(run: Context, name: str, arms: Mapping[str, RefreshConfig]) -> list
 
 @dataclass
 class _Layout(Judging):
-    """Lays out a round.
+    """The declaration of a round.
 
     Args:
-        context: config of the round; labels begin with the arm's name from where arms part.
+        context: config of the round; labels begin with the arm's name once the arms differ.
         split: the training split.
         run: config of the refresh, without the changes of the round.
-        settings: settings of the arm.
-        number: number of the round, from 1.
-        before: layout of the round before, finished; None in the first round.
+        settings: of the arm.
+        number: of the round, from 1.
+        before: completed layout of the previous round; None in the first round.
     """
 
     run: Context
@@ -199,12 +199,12 @@ class _Layout(Judging):
 
     def __post_init__(self) -> None:
         self.mined = self._mine() if self.context.config.train.num_hard_negatives else None
-        #: What the cross-encoder of judges learns from: the candidates of the first round that asks it, if it is
-        #: trained once; and the ranker of the last round that had one.
-        self.learnt: Judged | None = None
+        #: Training data of the judges' cross-encoder; if it is trained once, those of the first round that uses it.
+        self.classifier_data: Judged | None = None
+        #: The ranker of the last round that trained a ranker.
         self.last_ranker: Node | None = None
         if self.before is not None:
-            self.learnt = self.before.learnt if self.settings.classifier == "once" else None
+            self.classifier_data = self.before.classifier_data if self.settings.classifier == "once" else None
             self.last_ranker = self.before.last_ranker
 
     def lay_out(self) -> Round:
@@ -238,14 +238,14 @@ class _Layout(Judging):
         )
 
     def _mine(self) -> Node:
-        """Declare candidates: of ``negatives.miner`` in the first round, of the model of the round before in others."""
+        """Declare candidates: of ``negatives.miner`` in the first round, then of the previous round's model."""
         if self.before is None:
             return Recipe(self.context).candidates(self.split)
         number = self.before.number
         return mined(self.context, f"round-{number}", self.before.search(self.split), self.split, number)
 
     def search(self, split: str) -> Node:
-        """Declare what the round's model finds for the queries of a split."""
+        """Declare the run of the round's model over a split."""
         return search.of_model(self.context, self.model, f"round-{self.number}", split)
 
     def candidates(self, judge: Judge) -> Node:
@@ -262,12 +262,12 @@ class _Layout(Judging):
         return self.before.model
 
     def training_data(self, judge: Judge) -> Judged:
-        if self.learnt is None:
-            self.learnt = classifier_data(self, self.mined)
-        return self.learnt
+        if self.classifier_data is None:
+            self.classifier_data = classifier_data(self, self.mined)
+        return self.classifier_data
 
     def _ranker(self, judged: Judged) -> Node:
-        """Declare the round's cross-encoder, on what its judges leave of its candidates."""
+        """Declare the round's ranker, trained on the round's judged data."""
         settings, split = self.context.config.ranker, self.context.config.data.dev_split
         start = self.last_ranker if self.settings.at(self.number).start == "last" else None
         dev_run = None
@@ -279,20 +279,20 @@ class _Layout(Judging):
         return self.last_ranker
 
     def _train(self, judged: Judged, ranker: Node | None) -> Node:
-        here, then = self.settings.at(self.number), self.settings.at(self.number + 1)
-        start = self.before.model if self.before is not None and here.start == "last" else None
-        is_gone_on_with = self.number < self.settings.num_rounds and then.start == "last"
-        own = self.context.training().model_copy(
+        this, following = self.settings.at(self.number), self.settings.at(self.number + 1)
+        start = self.before.model if self.before is not None and this.start == "last" else None
+        continued = self.number < self.settings.num_rounds and following.start == "last"
+        training = self.context.training().model_copy(
             update={
-                "with_optimizer": start is not None and here.optimizer == "kept",
-                "keep_optimizer": is_gone_on_with and then.optimizer == "kept",
+                "with_optimizer": start is not None and this.optimizer == "kept",
+                "keep_optimizer": continued and following.optimizer == "kept",
             }
         )
-        if own.train.optimizer.lora is not None and (own.with_optimizer or own.keep_optimizer):
+        if training.train.optimizer.lora is not None and (training.with_optimizer or training.keep_optimizer):
             raise ConfigError(
-                f"refresh.optimizer is kept around round {self.number}, and train.optimizer.lora gives each training "
-                "new adapters, of which there are no moments: set it to fresh"
+                f"refresh.optimizer is kept in round {self.number}, but train.optimizer.lora starts each training with "
+                "new adapters, which have no moments: set it to fresh"
             )
-        if own.train.loss.reads_ranker_scores and ranker is None:
-            ranker = Recipe(self.run).scorer(own.train.ranker)
-        return declare_training(self.context, "", own, judged, ranker, start=start)
+        if training.train.loss.reads_ranker_scores and ranker is None:
+            ranker = Recipe(self.run).scorer(training.train.ranker)
+        return declare_training(self.context, "", training, judged, ranker, start=start)

@@ -92,7 +92,7 @@ class Runner:
             self.tracker.stage(node.label, {"raydr.key": node.key}) as tracker,
             ExitStack() as stack,
         ):
-            # Not before: a stage may wait for another to leave this process.
+            # After the lock: waiting for another stage of this process does not count.
             started = time.monotonic()
             making = self._begin(node, stack)
             if isinstance(making, Building):
@@ -113,7 +113,7 @@ class Runner:
         self.point(node)
 
     def _log_for_comparison(self, node: Node, made: Artifact, inputs: Mapping[str, Artifact], tracker: Tracker) -> None:
-        """Log what people compare runs by in MLflow: measures, data, model."""
+        """Log measures, data and model, by which users compare runs in MLflow."""
         context = {"model": "training", "evaluation": "evaluation"}.get(node.kind)
         data = inputs.get("dataset")
         if context is not None and data is not None:
@@ -158,7 +158,7 @@ class Runner:
 
 
 def check_splits(inventory: Inventory, nodes: Sequence[Node]) -> None:
-    """Check before any work that the data sets which exist have the splits that nodes need.
+    """Check before any work that existing data sets have the splits that nodes need.
 
     Raises:
         ConfigError: a split is missing.
@@ -177,7 +177,7 @@ def check_split(dataset: Artifact, split: str, label: str) -> None:
     Args:
         dataset: the data set.
         split: name of the split.
-        label: what needs the split, for the message.
+        label: of the node that needs the split.
 
     Raises:
         ConfigError: the split is missing.

@@ -34,7 +34,7 @@ _ENCODED = ("embeddings", "verdicts", "diagnosis", "run", "ranker_scores")
 
 @dataclass
 class Session:
-    """State of a running verb.
+    """The state of a running verb.
 
     Args:
         config: config of the run.
@@ -149,11 +149,11 @@ class Session:
         self._idle_gpus_reported = True
         wanted = {"train.use_gpu": "true", "encode.gpus_per_actor": "1"}
         # More workers than GPUs would wait forever.
-        asked = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
-        wanted |= {name: str(num_gpus) for name, num in asked.items() if num > num_gpus}
+        num_needed = {"train.num_workers": config.train.fewest_workers, "encode.min_actors": config.encode.min_actors}
+        wanted |= {name: str(num_gpus) for name, num in num_needed.items() if num > num_gpus}
         options = " ".join(f"--set {name}={value}" for name, value in wanted.items())
-        them = "it" if num_gpus == 1 else "them"
-        say(f"{counted(num_gpus, 'GPU')} here, but no model runs on {them}: {options}")
+        pronoun = "it" if num_gpus == 1 else "them"
+        say(f"{counted(num_gpus, 'GPU')} here, but no model runs on {pronoun}: {options}")
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
         """Return keys of existing artefacts that are made again."""

@@ -39,7 +39,7 @@ def run_of(context: Context, split: str, system: str) -> Node:
     """Return the imported run of another program.
 
     Raises:
-        ArtifactError: it was imported with another ``data.skip_own_id``.
+        ArtifactError: the run was imported with another ``data.skip_own_id``.
     """
     name = f"runs/{split}/{system}"
     node = Existing.of(context.facts.places.open(name, "run"), name)
@@ -55,7 +55,7 @@ def require_split(context: Context, split: str, system: str) -> None:
     """Refuse a system that exists only as runs over other splits.
 
     Raises:
-        ArtifactError: names these splits, and the verb that imports a run.
+        ArtifactError: the system has no run over the split; the message names the other splits and the importing verb.
     """
     if is_own(context, system):
         return

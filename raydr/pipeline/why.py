@@ -1,7 +1,4 @@
-"""All data on a query, read and printed: its positives, its negatives with provenance, all verdicts.
-
-Reads the named artefacts part by part, without Ray.
-"""
+"""``raydr why``: all data on a query, from the named artefacts: positives, negatives with provenance, verdicts."""
 
 from __future__ import annotations
 
@@ -84,9 +81,9 @@ def dataset_of(places: Places) -> Dataset:
 
 
 def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
-    """Return the named candidates and verdicts of a data set by kind, and the names of those of others.
+    """Return the named candidates and verdicts of a data set by kind, and the names of those of other data sets.
 
-    Copies of the data set without dropped pairs belong to it.
+    Copies of the data set without dropped pairs count as the same data set.
     """
     by_kind: dict[str, list[tuple[str, Artifact]]] = {"negatives": [], "verdicts": [], "dataset": []}
     seen: set[str] = set()
@@ -113,7 +110,7 @@ def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[st
 def _candidates(
     artifacts: dict[str, list[tuple[str, Artifact]]], data: Dataset, split: str, query_id: str
 ) -> list[tuple[str, dict[str, Any]]]:
-    own = [("dataset", row) for of in (data.negatives, data.dropped) for row in _rows(of(split), query_id)]
+    own = [("dataset", row) for table in (data.negatives, data.dropped) for row in _rows(table(split), query_id)]
     mined = [
         (name, row)
         for name, artifact in artifacts["negatives"]
@@ -136,22 +133,21 @@ def _verdicts(
     return verdicts
 
 
-#: Characters of a passage that are shown.
+#: Maximal number of characters that are shown of a passage.
 MAX_TEXT = 600
 _STYLES = {"keep": "green", "drop": "red", "down_weight": "yellow", "relabel": "magenta"}
 
 
 @dataclass(frozen=True)
 class ExplainedPassage:
-    """One passage and all that was said of it for the query.
+    """A passage with its judgment, provenance and verdicts for the query.
 
     Args:
         passage_id, title, text: the passage.
-        verdicts: of all judges, in the order of the artefacts' names: rows of the table ``verdicts``, with ``artifact``
-            and ``score_name``, what the judge's score is.
-        provenance: where it was proposed as a negative: rows of the table ``negatives``, with ``artifact``; empty for
-            positives.
-        judgment: for positives, the row of the table ``qrels``.
+        verdicts: of all judges, ordered by the artefacts' names: rows of the table ``verdicts``, with ``artifact`` and
+            ``score_name``, the meaning of the judge's score.
+        provenance: its rows in the tables ``negatives``, with ``artifact``; empty for positives.
+        judgment: its row in the table ``qrels``; only for positives.
     """
 
     passage_id: str
@@ -164,9 +160,9 @@ class ExplainedPassage:
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """One query with its positives and its negatives, these in the order of their best rank.
+    """A query with its positives and its negatives, ordered by their best rank.
 
-    ``of_other_data`` names the artefacts that were left out, since they were made of another data set.
+    ``of_other_data`` names artefacts that were left out, since they were made from another data set.
     """
 
     query_id: str
@@ -190,7 +186,7 @@ def print_query(record: QueryRecord, console: Console) -> None:
     for passage in record.negatives:
         _print_passage(passage, console)
     if record.of_other_data:
-        console.print(Text(f"left out, made of other data: {', '.join(record.of_other_data)}", style="yellow"))
+        console.print(Text(f"left out, made from other data: {', '.join(record.of_other_data)}", style="yellow"))
 
 
 def _print_passage(passage: ExplainedPassage, console: Console) -> None:
@@ -206,7 +202,7 @@ def _print_passage(passage: ExplainedPassage, console: Console) -> None:
 
 
 def _provenance_lines(places: Sequence[Mapping[str, Any]]) -> list[Text]:
-    """Return a line for each time the passage was mined; judged copies of an artefact add their action to it."""
+    """Return a line for each time the passage was mined, with the actions of judged copies of the artefact."""
     lines: dict[tuple[str, int, int], Text] = {}
     for place in places:
         key = (place["miner"], place["round"], place["rank"])
@@ -225,7 +221,7 @@ def _verdict_line(verdict: Mapping[str, Any]) -> Text:
     line = Text.assemble((verdict["judge"], "bold"), " says ", (_action(verdict), _STYLES[verdict["action"]]))
     line.append(f", {verdict['score_name']} {verdict['score']:.4f}")
     if verdict["truth"] is not None:
-        line.append(f"; in truth {'noise' if verdict['truth'] else 'no noise that was planted'}")
+        line.append(f"; in truth {'planted noise' if verdict['truth'] else 'no planted noise'}")
     return line.append(f"  ({verdict['artifact']})", style="dim")
 
 

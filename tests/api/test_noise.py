@@ -122,7 +122,7 @@ def test_rows_with_other_ids_than_those_judged_are_refused(noise: raydr.Noise) -
     """No flag would fit, and each pair would stay."""
     rows = [{"qid": f"q{at}", "query": query, "passage": text} for at, (query, text) in enumerate(make_pairs())]
     for use in (noise.drop_from, noise.trust_of):
-        with pytest.raises(DataError, match="none of these pairs was judged: give the rows"):
+        with pytest.raises(DataError, match="none of these pairs was judged: pass the rows"):
             use(rows)
 
 

@@ -116,7 +116,7 @@ def test_a_round_from_scratch_and_a_kept_optimizer_are_other_models(planned):
     assert [training.keep_optimizer for training in trainings] == [True, True, False]
     assert [training.with_optimizer for training in trainings] == [False, True, True]
     adapted = {"train": {"optimizer": {"lora": {}}}}
-    message = r"refresh.optimizer is kept around round 1, and train.optimizer.lora gives each training new adapters"
+    message = r"refresh.optimizer is kept in round 1, but train.optimizer.lora starts each training with new adapters"
     with pytest.raises(ConfigError, match=message):
         planned(refresh={"num_rounds": 3, "optimizer": "kept"}, **adapted)
     assert planned(**adapted)[0].rounds[1].model.inputs["start"]

@@ -1,4 +1,4 @@
-"""Artefacts that benchmarks make directly, without the stages before the one that is timed."""
+"""Artefacts for benchmarks, made directly and without the stages before the timed stage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_artifact(path: Path, identity: Identity, tables: Mapping[str, pa.Table]
 def make(
     path: Path | Folder, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any
 ) -> Artifact:
-    """Make an artefact by a stage on Ray; what is at the path is made again."""
+    """Make an artefact by a stage on Ray; overwrite an existing artefact."""
     # Some machines with a GPU have no Ray.
     from raydr.distributed.ray_pool import RayPool
 
@@ -43,14 +43,14 @@ def make(
 def make_in(
     pool: Pool, path: Path | Folder, kind: str, stage: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any
 ) -> Artifact:
-    """Make an artefact by a stage in a pool; what is at the path is made again."""
+    """Make an artefact by a stage in a pool; overwrite an existing artefact."""
     with begin(str(path), Identity(kind=kind), overwrite=True) as making:
         assert isinstance(making, Building)
         return making.finish(stage(making, pool, *inputs, **settings))
 
 
 def make_embeddings(path: Path, vectors: Encodings, side: str, part_rows: int = 10_000) -> Artifact:
-    """An ``embeddings`` artefact of given vectors, of a model and texts that do not exist."""
+    """Make an ``embeddings`` artefact of vectors, without a model or texts."""
     identity = Identity(kind="embeddings", config={"side": side, "rows": len(vectors)})
     tables = {}
     for part, start in enumerate(range(0, len(vectors), part_rows)):
@@ -58,12 +58,12 @@ def make_embeddings(path: Path, vectors: Encodings, side: str, part_rows: int = 
         rows = vectors.slice(start, end) if isinstance(vectors, VectorSets) else vectors[start:end]
         tables[f"part-{part:05d}.arrow"] = to_embedding_table([f"{side}-{start + at}" for at in range(len(rows))], rows)
     dim = vectors.dim if isinstance(vectors, VectorSets) else vectors.shape[1]
-    made_of = {"side": side, "model": "none", "source": "none", "split": "none"}
-    return make_artifact(path, identity, tables, {**made_of, "dim": dim, "num_rows": len(vectors)})
+    origin = {"side": side, "model": "none", "source": "none", "split": "none"}
+    return make_artifact(path, identity, tables, {**origin, "dim": dim, "num_rows": len(vectors)})
 
 
 def make_corpus(path: Path, texts: list[str], part_rows: int) -> Artifact:
-    """A ``corpus`` artefact of given texts, without its lookup."""
+    """Make a ``corpus`` artefact of texts, without its lookup."""
     tables = {}
     for part, start in enumerate(range(0, len(texts), part_rows)):
         chosen = texts[start : start + part_rows]

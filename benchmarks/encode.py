@@ -1,10 +1,10 @@
-"""The encoding core against sentence-transformers: passages a second, same model, one process.
+"""Passages per second of raydr's encoder and of sentence-transformers: the same model in a single process.
 
-Every candidate tokenises and encodes the same texts. sentence-transformers runs with its default batch of 32 and sorts
-by length. ``raydr`` is raydr's default: bfloat16 where the processor has it. The last column is the arithmetic without
-padding over what one large matrix product reaches in the same type, measured beforehand (not of int8). ``raydr int8``
-is there on a processor that has it; ``--theirs PYTHON`` sets sentence-transformers' OpenVINO int8 backend beside it,
-from an environment of its own (benchmarks/openvino_backend.py says which).
+All candidates tokenise and encode the same texts. sentence-transformers runs with its default batch of 32 and sorts by
+length. ``raydr`` runs in its default type: bfloat16 if the processor supports it. The last column is the rate of
+operations without padding, relative to that of a large matrix product in the same type (not for int8). ``raydr int8``
+runs on processors that support int8. ``--theirs PYTHON`` adds sentence-transformers' OpenVINO int8 backend from a
+separate environment, see benchmarks/openvino_backend.py.
 
     python -m benchmarks.encode --corpus corpus.jsonl.gz --json encode.json
     python -m benchmarks.encode --corpus corpus.jsonl.gz --theirs ENVIRONMENT/bin/python
@@ -46,8 +46,8 @@ class Candidate:
     """A way of encoding.
 
     Args:
-        dtype: of its arithmetic.
-        encode: encodes all texts, tokenising included.
+        dtype: of the computation.
+        encode: tokenises and encodes all texts.
     """
 
     dtype: str
@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace, texts: list[str], folder: Path) -> None:
 
 
 def make_candidates(arguments: argparse.Namespace, texts: list[str], model: str, chosen: str) -> dict[str, Candidate]:
-    """By name; what the others are compared with comes first."""
+    """Return the candidates by name; the first is the baseline."""
     candidates: dict[str, Candidate] = {}
     dtypes = list(dict.fromkeys(["float32", chosen]))
     has_theirs = find_spec("sentence_transformers") is not None
@@ -176,7 +176,7 @@ def sentence_transformers(
 
 
 def their_int8(arguments: argparse.Namespace, texts: list[str], model: str) -> Callable[[], object]:
-    """Their OpenVINO backend in a process that ends with this one."""
+    """Start sentence-transformers' OpenVINO backend in a process that ends with this process."""
     file = Path(f"{model}-texts.json")
     file.write_text(json.dumps(texts), encoding="utf-8")
     script = Path(__file__).with_name("openvino_backend.py")

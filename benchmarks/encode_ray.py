@@ -1,9 +1,9 @@
-"""Encoding through Ray Data against a plain loop over the same parts and batches: passages a second.
+"""Passages per second of encoding with Ray Data, and with a plain loop over the same parts and batches.
 
-Both tokenise, encode and write the same parts with the same CPUs in all. The plain loop is one process whose torch has
-all the CPUs; Ray Data has a pool of encoder actors and tokenising tasks beside them. Start-up is left out: the clock
-of the loop starts with its first file, that of Ray Data when a quarter of the files are there.
-On GPUs Ray Data has an encoder for each of them, and the plain loop, which tokenises with all CPUs, has one.
+Both tokenise, encode and write the same parts with the same total number of CPUs. The plain loop is a single process
+whose PyTorch uses all CPUs; Ray Data uses a pool of encoder actors, and tokenising tasks. Start-up does not count:
+timing starts after the first file of the loop, and after a quarter of the files of Ray Data. With GPUs, Ray Data has an
+encoder on each, and the plain loop, which tokenises with all CPUs, has a single encoder.
 
     python -m benchmarks.encode_ray --json encode_ray.json
     python -m benchmarks.encode_ray --gpus 1 --cpus 16 --shape bert-base --words 137 --passages 400000 \\
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace, scratch: Path) -> None:
-    # One encoder a CPU; tokenising is a small share of the work and shares these CPUs. A GPU keeps some of them busy.
+    # An encoder for each CPU; tokenising is a small share of the work, on the same CPUs. A GPU needs several CPUs.
     actors = arguments.gpus or arguments.cpus
     cpus, tokenizer_cpus = (1.0, 1.0) if arguments.gpus else (0.75, 0.25)
     settings = EncodeConfig(
@@ -79,11 +79,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     arithmetic = resolve_arithmetic(settings, RayPool())
 
     def encode() -> Artifact:
-        output, how = scratch / "ray-data", {"settings": settings, "arithmetic": arithmetic}
-        return make(output, "embeddings", encode_texts, model, corpus, **how)
+        output = scratch / "ray-data"
+        return make(output, "embeddings", encode_texts, model, corpus, settings=settings, arithmetic=arithmetic)
 
     def ray_data() -> float:
-        # By then the processes that tokenise have started as well.
+        # After these files the tokenising processes have started as well.
         skip = max(actors, arguments.passages // arguments.part_rows // 4)
         return steady_rate(Path(encode().folder.root), "part-*.arrow", num_rows, skip)
 
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
 def loop(arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Folder, num_threads: int) -> None:
     """Encode part after part in this process."""
-    # Beside a GPU the CPUs have nothing else to do.
+    # With a GPU, all CPUs are free for tokenising.
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if arithmetic.device == "cuda" else "false"
     tokenizer = load_tokenizer(model.folder.root, "passage")
     encoder = InferenceEncoder(
@@ -127,7 +127,7 @@ def loop(arithmetic: Arithmetic, model: Artifact, corpus: Artifact, output: Fold
 
 
 def num_same(scratch: Path) -> int:
-    """Parts of both ways that are the same bytes."""
+    """Return the number of parts whose bytes are equal in both outputs."""
     return sum(
         part.read_bytes() == (scratch / "ray-data" / part.name).read_bytes()
         for part in (scratch / "plain").glob("part-*.arrow")
@@ -135,7 +135,7 @@ def num_same(scratch: Path) -> int:
 
 
 def num_rows(part: Path) -> int:
-    """Passages in one file."""
+    """Return the number of passages in a file."""
     return int(read_arrow(str(part)).num_rows)
 
 

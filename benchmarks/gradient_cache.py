@@ -1,7 +1,7 @@
-"""Gradient caching against its ideal cost, and against sentence-transformers' cached loss: pairs a second.
+"""Pairs per second of gradient caching, relative to its ideal cost and to sentence-transformers' cached loss.
 
-The ideal is a step of the whole batch and one more forward pass without activations: every text is encoded once for the
-scores and once for the gradients. Tokenising is left out; the clock covers forward, loss, backward and the optimiser.
+The ideal is a step of the whole batch plus a forward pass without activations: each text is encoded once for the scores
+and once for the gradients. Timing covers forward pass, loss, backward pass and optimiser, but not tokenising.
 
     python -m benchmarks.gradient_cache --batch-size 512 --layers 2 --cache-tokens 8192
 """

@@ -1,7 +1,7 @@
-"""Search among passages with a vector for each token: time a query, recall against scoring all, and bytes.
+"""Search with a vector for each token: time per query, recall relative to exact search, and index size.
 
-Each index is searched with each of the settings, one query at a time and all together, in turns; PyLate's index too, if
-it is asked for. The vectors are those of a run.
+Each index is searched with all settings, one query at a time and all queries together, in interleaved rounds. PyLate's
+index is optional. The vectors are those of a run.
 
     python -m benchmarks.late_interaction --workdir work/late --split dev --json late_interaction.json
     python -m venv ../pylate && ../pylate/bin/pip install pylate
@@ -45,7 +45,7 @@ from raydr.store.identity import Identity
 _EXACT = "SQfp16:float16"
 
 
-#: An index with some settings: the rows of the best passages of each query, (queries, top_k).
+#: Search of an index with settings: returns the rows of the top passages of each query, shape (queries, top_k).
 Search = Callable[[VectorSets], NDArray[np.int64]]
 
 
@@ -59,19 +59,19 @@ class Contender:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workdir", required=True, help="a run's, whose vectors are searched")
-    parser.add_argument("--model", default="trained", help="of the run")
-    parser.add_argument("--split", default="dev", help="whose queries are searched")
-    parser.add_argument("--passages", type=int, default=50_000, help="the first of the run's")
+    parser.add_argument("--workdir", required=True, help="working folder of the run whose vectors are searched")
+    parser.add_argument("--model", default="trained", help="model of the run")
+    parser.add_argument("--split", default="dev", help="split of the queries")
+    parser.add_argument("--passages", type=int, default=50_000, help="number of passages, from the first on")
     parser.add_argument("--queries", type=int, default=32)
     parser.add_argument("--top-k", type=int, default=100)
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--train-rows", type=int, default=IndexConfig().train_rows)
     parser.add_argument("--indexes", nargs="+", default=["auto:codes"], help="FACTORY:VECTORS")
-    parser.add_argument("--settings", nargs="+", default=[""], help="NPROBE/NUM_NEAREST/NUM_CANDIDATES; the defaults")
+    parser.add_argument("--settings", nargs="+", default=[""], help="NPROBE/NUM_NEAREST/NUM_CANDIDATES")
     parser.add_argument("--pylate", default="", help="Python of an environment with PyLate")
-    parser.add_argument("--pylate-bits", type=int, default=4, help="of a dimension's residual")
+    parser.add_argument("--pylate-bits", type=int, default=4, help="bits of a dimension's residual")
     parser.add_argument("--pylate-settings", nargs="+", default=["8/8192"], help="N_IVF_PROBE/N_FULL_SCORES")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
@@ -91,9 +91,9 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     alone = [queries.slice(at, at + 1) for at in range(len(queries))]
     results = {contender.name: contender.search(queries) for contender in contenders}
     exact = results[contenders[0].name]
-    # Scoring all passages once a query is enough to know its time.
-    each = {contenders[0].name: [timed(partial(contenders[0].search, query)) for query in alone[:8]]}
-    each |= interleave(
+    # Exact search is slow, and a single round measures its time well enough.
+    alone_seconds = {contenders[0].name: [timed(partial(contenders[0].search, query)) for query in alone[:8]]}
+    alone_seconds |= interleave(
         {contender.name: partial(seconds_alone, contender.search, alone) for contender in contenders[1:]},
         arguments.repeats,
     )
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
             "index": contender.name,
             "MB": contender.bytes / 1e6,
             "build_seconds": contender.build_seconds,
-            "seconds_alone": statistics.median(each[contender.name]),
+            "seconds_alone": statistics.median(alone_seconds[contender.name]),
             "processor_seconds": processor[contender.name],
             "seconds_together": together[contender.name] / len(queries),
             "recall": recall(results[contender.name], exact),
@@ -118,11 +118,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
 
 class PyLate:
-    """PyLate's index in an environment of its own, since it wants other libraries than raydr: a process holds it.
+    """PyLate's index in a process of a separate environment, since it needs other versions of libraries than raydr.
 
     Args:
         python: the environment's interpreter.
-        folder: where vectors and the index are written.
+        folder: for vectors and index.
         num_threads: of the process.
     """
 
@@ -136,25 +136,25 @@ class PyLate:
         )  # fmt: skip
 
     def ask(self, **request: Any) -> Any:
-        """Answered when it is done."""
+        """Send a request and return the answer when the work is done."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
     def build(self, vectors: NDArray[np.float16], lengths: NDArray[np.int64], bits: int) -> None:
-        """Index passages, whose vectors follow one another."""
+        """Index passages by their concatenated vectors and their lengths."""
         np.save(self._folder / "vectors.npy", vectors)
         np.save(self._folder / "lengths.npy", lengths)
         self.ask(bits=bits)
 
     @property
     def num_bytes(self) -> int:
-        """Of the index."""
+        """The size of the index."""
         return sum(file.stat().st_size for file in (self._folder / "index").rglob("*") if file.is_file())
 
     def search(self, probes: int, scores: int, top_k: int, queries: VectorSets) -> NDArray[np.int64]:
-        """Rows of the best passages, (queries, top_k)."""
+        """Return the rows of the top passages, shape (queries, top_k)."""
         vectors = [
             queries.vectors_TD[start:end].tolist()
             for start, end in zip(queries.offsets[:-1], queries.offsets[1:], strict=True)
@@ -164,7 +164,7 @@ class PyLate:
 
 
 def serve_pylate(folder: str, num_threads: int) -> None:
-    """In PyLate's environment, which knows this function alone: answer the requests of standard input."""
+    """Answer the requests of standard input; runs in PyLate's environment, which has only this function's source."""
     import json
     import sys
 
@@ -190,12 +190,12 @@ def serve_pylate(folder: str, num_threads: int) -> None:
 
 
 def seconds_alone(search: Search, queries: list[VectorSets]) -> float:
-    """The median over queries that are asked one after the other."""
+    """Return the median seconds of a query, for queries searched one after the other."""
     return statistics.median(timed(partial(search, query)) for query in queries)
 
 
 def processor_seconds(search: Search, queries: list[VectorSets]) -> float:
-    """Of this process, a query asked alone: what other work on the machine hardly changes."""
+    """Return the CPU seconds of a query searched alone, which depend little on other work on the machine."""
     started = time.process_time()
     for query in queries:
         search(query)
@@ -203,7 +203,7 @@ def processor_seconds(search: Search, queries: list[VectorSets]) -> float:
 
 
 def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) -> Iterator[Contender]:
-    """Scoring all passages first."""
+    """Yield the indexes to compare, exact search first."""
     for at, name in enumerate((_EXACT, *arguments.indexes)):
         factory, _, vectors = name.partition(":")
         config = IndexConfig(
@@ -220,8 +220,8 @@ def contend(arguments: argparse.Namespace, scratch: Path, embeddings: Artifact) 
         for settings in [""] if name.startswith(_EXACT) else arguments.settings:
             names = ("nprobe", "num_nearest", "num_candidates")
             options = dict(zip(names, map(int, filter(None, settings.split("/"))), strict=False))
-            held = ShardSearcher(shards, range(shards.num_shards), SearchConfig(**options), arguments.cpus)
-            search = partial(search_shards, held, arguments.top_k)
+            searcher = ShardSearcher(shards, range(shards.num_shards), SearchConfig(**options), arguments.cpus)
+            search = partial(search_shards, searcher, arguments.top_k)
             yield Contender(f"{name} {settings}".strip(), search, num_bytes, built)
     if arguments.pylate:
         pylate = PyLate(arguments.pylate, scratch / "pylate", arguments.cpus)
@@ -238,18 +238,18 @@ def search_shards(searcher: ShardSearcher, top_k: int, queries: VectorSets) -> N
 
 
 def every(embeddings: Embeddings) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
-    """All vectors of all texts, and how many each has."""
+    """Return the vectors of all texts, and the number of vectors of each text."""
     sets = VectorSets.join([embeddings.sets(part) for part in range(len(embeddings.part_names))])
     return sets.vectors_TD, sets.lengths
 
 
 def recall(rows: NDArray[np.int64], exact: NDArray[np.int64]) -> float:
-    """Mean share of the best passages that are found."""
+    """Return the mean share of the exact top passages that are retrieved."""
     return float(np.mean([np.isin(wanted, got).mean() for wanted, got in zip(exact, rows, strict=True)]))
 
 
 def read_vectors(arguments: argparse.Namespace, scratch: Path) -> tuple[Artifact, VectorSets]:
-    """Passages and queries of a run."""
+    """Return the passage and query vectors of a run."""
     places = Places.of(arguments.workdir)
     passages = Embeddings(places.open(vectors_name(arguments.model), "embeddings"))
     queries = Embeddings(places.open(vectors_name(arguments.model, arguments.split), "embeddings"))

@@ -1,13 +1,14 @@
-"""What the rules of the detector ``local_fdr`` promise, and in how many of a hundred data sets it is so.
+"""Coverage of the bounds of the detector ``local_fdr``: the share of simulated data sets on which each bound holds.
 
-Margins of right pairs are normal and lie below those of random ones by what gives an AUROC; mismatched pairs are drawn
-like random ones. ``near``: three in ten mismatched pairs lie half-way. ``dependent``: pairs come in tens that share
-three tenths of their variance, random pairs too. ``skewed``: right margins have a long lower tail.
+Margins are normal. Those of right pairs lie below those of random pairs by a distance that yields the AUROC; mismatched
+pairs are distributed as random pairs. ``near``: 30% of the mismatched pairs lie half-way. ``dependent``: pairs form
+groups of ten that share 30% of their variance, also among random pairs. ``skewed``: right margins have a long lower
+tail.
 
     python -m benchmarks.noise_bounds                       # about 10 minutes
     python -m benchmarks.noise_bounds --draws 40 --pairs 2000
 
-A rule is a bound if the worst cell, of shares .01 to .8 and AUROC .75 to .98, is at .95 or more, but for chance.
+A rule is a bound if its worst cell, over shares .01 to .8 and AUROC .75 to .98, is .95 or more, up to chance.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scipy.special import ndtri
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 
 SHARES, AUROCS = (0.01, 0.05, 0.2, 0.5, 0.8), (0.75, 0.85, 0.92, 0.96, 0.98)
-#: Share of mismatched pairs that lie half-way, share of the variance that ten pairs have in common, skewness.
+#: Share of mismatched pairs that lie half-way, share of variance common to ten pairs, and whether margins are skewed.
 SETTINGS = {
     "plain": (0.0, 0.0, False),
     "near": (0.3, 0.0, False),
@@ -38,10 +39,10 @@ FloatArray = NDArray[np.float64]
 
 
 def margins(
-    rng: np.random.Generator, num: int, share: float, auroc: float, how: tuple[float, float, bool]
+    rng: np.random.Generator, num: int, share: float, auroc: float, setting: tuple[float, float, bool]
 ) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Margins of pairs and of random ones, and which pairs are mismatched."""
-    near, common, skewed = how
+    """Draw margins of pairs and of random pairs, and whether each pair is mismatched."""
+    near, common, skewed = setting
     distance = float(np.sqrt(2.0) * ndtri(auroc))
     noise_N, random_N = (
         np.sqrt(common) * np.repeat(rng.normal(size=-(-num // 10)), 10)[:num]
@@ -57,7 +58,7 @@ def margins(
 def holds(
     rule: LocalFdrDetector, margins_N: FloatArray, random_N: FloatArray, wrong_N: NDArray[np.bool_]
 ) -> tuple[bool, float]:
-    """Whether the promise is kept, and the share of mismatched pairs that are flagged, or of right ones kept."""
+    """Return whether the bound holds, and the share of mismatched pairs that are flagged or of right pairs kept."""
     clean_N = rule.detect(margins_N, random_N).clean
     if rule.max_right_flagged is not None:
         chosen_N, good_N, bound = ~clean_N, wrong_N, rule.max_right_flagged
@@ -73,23 +74,23 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=100, help="data sets of each cell")
     parser.add_argument("--pairs", type=int, default=10_000)
     arguments = parser.parse_args()
-    print("| pairs | rule | held in, worst cell | all cells | found at AUROC .98, shares .2, .5, .8 |")
+    print("| pairs | rule | coverage, worst cell | all cells | recall at AUROC .98, shares .2, .5, .8 |")
     print("|---|---|---|---|---|")
-    for setting, how in SETTINGS.items():
+    for title, setting in SETTINGS.items():
         kept: dict[str, dict[tuple[float, float], tuple[float, float]]] = {name: {} for name in RULES}
         for at, cell in enumerate(product(SHARES, AUROCS)):
             outcomes: dict[str, list[tuple[bool, float]]] = {name: [] for name in RULES}
             for draw in range(arguments.draws):
-                drawn = margins(np.random.default_rng([at, draw]), arguments.pairs, *cell, how)
+                drawn = margins(np.random.default_rng([at, draw]), arguments.pairs, *cell, setting)
                 for name, rule in RULES.items():
                     outcomes[name].append(holds(rule, *drawn))
             for name, draws in outcomes.items():
                 share_kept, yields = np.mean(draws, axis=0).tolist()
                 kept[name][cell] = share_kept, yields
         for name, cells in kept.items():
-            shares = [held for held, _ in cells.values()]
+            shares = [share for share, _ in cells.values()]
             yields = ", ".join(f"{cells[share, 0.98][1]:.2f}" for share in (0.2, 0.5, 0.8))
-            print(f"| {setting} | {name} | {min(shares):.2f} | {np.mean(shares):.2f} | {yields} |", flush=True)
+            print(f"| {title} | {name} | {min(shares):.2f} | {np.mean(shares):.2f} | {yields} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""sentence-transformers' OpenVINO int8 backend as a process of its own, for benchmarks.encode --theirs PYTHON.
+"""sentence-transformers' OpenVINO int8 backend in a separate process, for benchmarks.encode --theirs PYTHON.
 
-It wants an older Transformers than raydr, so it runs in a second environment with ``sentence-transformers[openvino]``
-and ``datasets``, which needs no raydr. It reads the arguments MODEL TEXTS THREADS (a saved model, a JSON list, a
-number), quantises the model as sentence-transformers' documentation does, on the first 200 texts, says ``ready``, and
-encodes all texts once for every line that it is sent.
+It needs an older Transformers than raydr, so it runs in a second environment with ``sentence-transformers[openvino]``
+and ``datasets``, without raydr. Its arguments are MODEL TEXTS THREADS (a saved model, a JSON list, a number). It
+quantises the model on the first 200 texts, as sentence-transformers' documentation does, and prints ``ready``. Then it
+encodes all texts once for each line of standard input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUM_CALIBRATION = 200
 
 
 def main(model: str, texts_file: str, num_threads: int) -> None:
-    # What this process says beside its answers goes to stderr.
+    # Standard output is for answers alone: other output goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
@@ -38,11 +38,11 @@ def main(model: str, texts_file: str, num_threads: int) -> None:
         folder = f"{scratch}/model"
         exact.save_pretrained(folder)
         export_static_quantized_openvino_model(exact, None, folder, str(data), "default", "train", "sentence")
-        how = {
+        settings = {
             "file_name": "openvino/openvino_model_qint8_quantized.xml",
             "ov_config": {"INFERENCE_NUM_THREADS": num_threads},
         }
-        theirs = SentenceTransformer(folder, backend="openvino", device="cpu", model_kwargs=how)
+        theirs = SentenceTransformer(folder, backend="openvino", device="cpu", model_kwargs=settings)
         print("ready", file=answers, flush=True)
         for _ in sys.stdin:
             theirs.encode(texts)

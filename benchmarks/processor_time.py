@@ -1,4 +1,4 @@
-"""Processor time of a process and of all that it has started, seen from outside."""
+"""CPU time of a process and its descendants, measured from outside."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import psutil
 
 
 class ProcessorTime:
-    """Seconds of a core that a process and its descendants take.
+    """CPU seconds of a process and its descendants.
 
-    On a machine that does nothing else they are at most cores times the time by the clock; others' work lengthens the
-    time by the clock, and these hardly.
+    Other work on the machine lengthens the wall-clock time, but hardly changes CPU seconds.
     """
 
     def __init__(self, pid: int) -> None:
@@ -19,7 +18,7 @@ class ProcessorTime:
         self._seen: dict[tuple[int, float], float] = {}
 
     def look(self) -> list[psutil.Process]:
-        """Note what each process has taken: of one that has ended, what it had at the last look; the living ones."""
+        """Record the CPU time of each process, and return the running processes; an ended process keeps its last."""
         try:
             family = [self.process, *self.process.children(recursive=True)]
         except psutil.NoSuchProcess:

@@ -1,10 +1,10 @@
-"""Which stages take more than twice the time, and does the driver need more memory, when the corpus doubles?
+"""Growth of each stage's time, and of the driver's memory, with the size of the corpus.
 
-Made passages go through prepare, encode with a stub, index (IVF, its centroids trained once on a sample, and exact),
-search, mine, an import of made vectors and a training on what was mined. Each size runs in a process of its own with a
-Ray of its own, and is watched from here: the most resident memory of the driver in each stage, of all processes
-together, of Ray's object store, and what lies on disk at the end. The process can be killed in the middle of an
-artefact: the next goes on from there, and the seconds of both count.
+Synthetic passages pass through prepare, encode with a stub, index (exact, and IVF trained once on a sample), search,
+mine, an import of synthetic vectors, and a training on the mined negatives. Each size runs in its own process with its
+own Ray. This process measures, for each stage, the peak memory of the driver, of all processes and of Ray's object
+store, and the disk space at the end. It can kill the process in the middle of an artefact; the next process resumes,
+and the seconds of both count.
 
     python -m benchmarks.scale --passages 200000 2000000 --kill corpus=50 passages=50 --json scale.json
 """
@@ -34,57 +34,57 @@ from benchmarks.timing import write_report
 from raydr.store.building import DONE
 
 MIB = 2**20
-#: The largest corpus's driver may have so much more memory than the smallest's (docs/scale.md).
+#: Maximal ratio of the driver's memory for the largest corpus to that for the smallest (docs/scale.md).
 BUDGET = 1.10
-#: Seconds between two looks at the process itself, and at all of them.
+#: Seconds between two samples of the process, and of all its descendants.
 _OFTEN, _SELDOM = 0.05, 1.0
 
 
 @dataclass
 class Peak:
-    """What one phase took: the most bytes that were seen, and processor time."""
+    """Peak memory in bytes, and CPU time, of a phase."""
 
-    #: Resident memory of the process: mapped files and the object store count as far as it has touched them.
+    #: Resident memory of the process, with the touched pages of mapped files and of the object store.
     driver: int = 0
     #: Proportional memory (PSS) summed over the process and its descendants.
     total: int = 0
-    #: Processor seconds of all of them; up to a second of a process that ended is not seen.
+    #: CPU seconds of all these processes; the last second of an ended process may be missing.
     cpu: float = 0.0
-    #: Memory that Ray's object store has taken, in this phase or before.
+    #: Memory of Ray's object store, in this phase or before.
     object_store: int = 0
 
 
 class Watch:
-    """Samples processes, one after the other, in a thread of this one; kills them where it is asked to.
+    """A sampler of successive processes, in a thread; it can kill them.
 
     Args:
-        scratch: where the processes work.
-        kills: finished parts at which the process is killed, by the artefact.
+        scratch: folder of the processes' artefacts.
+        kills: by artefact, the number of finished parts at which the process is killed.
     """
 
     def __init__(self, scratch: Path, kills: Mapping[str, int]) -> None:
-        #: By phase, in the order of the phases.
+        #: By phase, in order.
         self.peaks: dict[str, Peak] = {}
-        #: Kills that have not come yet, by the folder of the records of finished parts.
+        #: Remaining kills, by the folder of the records of finished parts.
         self._kills = {scratch / name / DONE: num for name, num in kills.items()}
         self._phase = ""
         self._cpu: ProcessorTime | None = None
         self._cpu_before = 0.0
 
     def begin(self, phase: str) -> None:
-        """What is seen from now on belongs to this phase."""
+        """Assign further samples to this phase."""
         self._cpu_before = self._cpu_seconds()
         self.peaks.setdefault(phase, Peak())
         self._phase = phase
 
     def end(self) -> None:
-        """What is seen until the next phase belongs to none."""
+        """End the phase; ignore samples until the next phase."""
         if self._phase:
             self.peaks[self._phase].cpu += self._cpu_seconds() - self._cpu_before
         self._phase = ""
 
     def _cpu_seconds(self) -> float:
-        """Processor time of the process that is watched, until now."""
+        """Return the CPU time of the sampled process so far."""
         assert self._cpu is not None
         self._cpu.look()
         return self._cpu.seconds
@@ -104,15 +104,15 @@ class Watch:
             self.end()
 
     def _sample(self, cpu: ProcessorTime, stop: threading.Event) -> None:
-        looked_at_all = 0.0
+        all_sampled_at = 0.0
         while not stop.wait(_OFTEN):
             peak = self.peaks.get(self._phase)
             if peak is None:
                 continue
             try:
                 peak.driver = max(peak.driver, cpu.process.memory_info().rss)
-                if time.monotonic() - looked_at_all >= _SELDOM:
-                    looked_at_all = time.monotonic()
+                if time.monotonic() - all_sampled_at >= _SELDOM:
+                    all_sampled_at = time.monotonic()
                     family = cpu.look()
                     peak.total = max(peak.total, sum(map(_proportional, family)))
                     peak.object_store = max([peak.object_store, *map(_object_store, family)])
@@ -127,7 +127,7 @@ class Watch:
 
 @dataclass
 class Size:
-    """What one size took."""
+    """The measured cost of a corpus size."""
 
     passages: int
     seconds: dict[str, float] = field(default_factory=dict)
@@ -136,12 +136,12 @@ class Size:
     num_kills: int = 0
 
     def spent(self, stage: str, seconds: float) -> None:
-        """Count seconds of a stage, in which it may have been killed."""
+        """Add seconds to a stage, which may have been killed and resumed."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     @property
     def driver(self) -> int:
-        """The most memory that the driver had in any stage."""
+        """The driver's peak memory over all stages."""
         return max(peak.driver for peak in self.peaks.values())
 
     @property
@@ -155,10 +155,10 @@ def main() -> None:
     )
     parser.add_argument("--passages", type=int, nargs="+", default=[200_000, 2_000_000])
     parser.add_argument(
-        "--scratch", default="", help="folder on a disk with room for the artefacts; the system's if empty"
+        "--scratch", default="", help="folder on a disk with room for the artefacts; by default the system's"
     )
     parser.add_argument(
-        "--kill", nargs="*", default=[], metavar="ARTEFACT=PARTS", help="kill the driver when it has so many parts"
+        "--kill", nargs="*", default=[], metavar="ARTEFACT=PARTS", help="kill the driver after this number of parts"
     )
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
@@ -178,13 +178,13 @@ def main() -> None:
 
 
 def run_size(arguments: argparse.Namespace, passages: int) -> Size:
-    """Run one size to its end and watch it.
+    """Run a size to its end and measure it.
 
     Raises:
-        SystemExit: it failed; its own messages say why.
+        SystemExit: the process failed; its messages say why.
     """
     size = Size(passages)
-    # Ray's sockets lie in it, whose paths must be short.
+    # A short path: it holds Ray's sockets.
     with tempfile.TemporaryDirectory(prefix="sc-", dir=arguments.scratch or None) as scratch:
         command = [sys.executable, "-m", "benchmarks.scale_run", "--passages", str(passages), "--scratch", scratch]
         for name in vars(common_arguments().parse_args([])):
@@ -199,7 +199,7 @@ def run_size(arguments: argparse.Namespace, passages: int) -> Size:
 
 
 def _run(command: list[str], watch: Watch, size: Size) -> int:
-    """Run a process to its end, and note what it tells; its exit status."""
+    """Run a process to its end, record its messages, and return its exit status."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     stage, begun = "", 0.0
@@ -227,16 +227,16 @@ def _run(command: list[str], watch: Watch, size: Size) -> int:
     return status
 
 
-def kills_of(stated: Sequence[str]) -> dict[str, int]:
+def kills_of(arguments: Sequence[str]) -> dict[str, int]:
     """
     >>> kills_of(["passages=50"])
     {'passages': 50}
     """
-    return {name: int(num) for name, _, num in (text.partition("=") for text in stated)}
+    return {name: int(num) for name, _, num in (text.partition("=") for text in arguments)}
 
 
 def growth(sizes: Sequence[Size], stage: str) -> float:
-    """Return the power of the corpus that a stage's processor time grows with, between the two largest sizes.
+    """Return the exponent with which a stage's CPU time grows in the corpus size, between the two largest sizes.
 
     >>> sizes = [Size(num, peaks={"encode": Peak(cpu=num / 50)}) for num in (100, 400)]
     >>> growth(sizes, "encode"), growth(sizes[:1], "encode")
@@ -253,23 +253,23 @@ def _proportional(process: psutil.Process) -> int:
     try:
         return int(process.memory_full_info().pss)
     except psutil.Error:
-        # It has ended since it was listed.
+        # The process has ended since it was listed.
         return 0
 
 
 def _object_store(process: psutil.Process) -> int:
-    """Bytes of the shared memory file that a raylet keeps the object store in, as far as it was ever written."""
+    """Return the written bytes of the shared memory file in which a raylet keeps the object store."""
     try:
         if process.name() != "raylet":
             return 0
-        held = [link for link in Path(f"/proc/{process.pid}/fd").iterdir() if "/plasma" in str(link.readlink())]
-        return sum(link.stat().st_blocks * 512 for link in held)
+        links = [link for link in Path(f"/proc/{process.pid}/fd").iterdir() if "/plasma" in str(link.readlink())]
+        return sum(link.stat().st_blocks * 512 for link in links)
     except (psutil.Error, OSError):
         return 0
 
 
 def print_stages(sizes: list[Size]) -> None:
-    """A line a stage: seconds, processor seconds, the driver's peak, the peak of all processes; sizes side by side."""
+    """Print a line for each stage: seconds, CPU seconds, peak of the driver and of all processes, for each size."""
     heads = ("seconds", "CPU seconds", "driver MiB", "all MiB")
     print(f"{'':16}" + "".join(f"{head:>{12 * len(sizes)}}" for head in heads) + f"{'driver':>11}{'CPU':>7}")
     print(f"{'stage':16}" + "".join(f"{size.passages:12,}" for size in sizes * 4) + f"{'last/first':>11}{'∝ N^':>7}")
@@ -282,7 +282,7 @@ def print_stages(sizes: list[Size]) -> None:
 
 
 def print_sizes(sizes: list[Size]) -> None:
-    """A paragraph a size: object store, disk, and whether what was found makes sense."""
+    """Print a paragraph for each size: object store, disk, and shares that check the results."""
     for size in sizes:
         disk = {name: f"{count / MIB:,.0f}" for name, count in size.facts["disk"].items()}
         shares = {name: value for name, value in size.facts.items() if isinstance(value, float)}

@@ -1,7 +1,7 @@
-"""One size of :mod:`benchmarks.scale`, in a process and a Ray of its own; what an earlier process finished is kept.
+"""A size of :mod:`benchmarks.scale`, in its own process with its own Ray; it resumes after earlier processes.
 
-Writes one JSON object a line to standard output: ``{"begin": STAGE}`` and ``{"end": STAGE}`` for each
-stage, and ``{"facts": {...}}`` at the end.
+It prints a JSON object on each line: ``{"begin": STAGE}`` and ``{"end": STAGE}`` for each stage, and ``{"facts":
+{...}}`` at the end.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from raydr.store.identity import Identity
 from raydr.training.config import TrainConfig
 from raydr.training.training import Training
 
-#: The indexes, by what they are called in the tables.
+#: Factory strings of the indexes, by their name in the tables.
 INDEXES = {"IVF": "IVF1024,SQfp16", "exact": "Flat"}
 SPLIT = "train"
-#: The retriever that is trained: layers, width, heads, inner width.
+#: Shape of the trained retriever: layers, width, heads, inner width.
 LEARNER = (2, 64, 2, 128)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, parents=[common_arguments()])
     parser.add_argument("--passages", type=int, required=True)
-    parser.add_argument("--scratch", required=True, help="a folder; what is made stays there")
+    parser.add_argument("--scratch", required=True, help="folder of the artefacts, which stay there")
     arguments = parser.parse_args()
     scratch = Path(arguments.scratch)
     ray_config = RayConfig(
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def common_arguments() -> argparse.ArgumentParser:
-    """The arguments that are the same for all sizes."""
+    """Return a parser of the arguments that are equal for all sizes."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--queries", type=int, default=2_000)
     parser.add_argument("--words", type=int, default=16, help="of the longest passages; the shortest have half as many")
@@ -121,24 +121,24 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
 
 def make(path: Path, kind: str, work: Callable[..., dict[str, Any]], *inputs: Any, **settings: Any) -> Artifact:
-    """Make an artefact on Ray, or what is missing of it; settings of a size never change."""
-    made_of = {source.kind: source.fingerprint for source in inputs if isinstance(source, Artifact)}
-    with begin(str(path), Identity(kind=kind, inputs=made_of)) as making:
+    """Make or complete an artefact on Ray; settings of a size never change."""
+    fingerprints = {source.kind: source.fingerprint for source in inputs if isinstance(source, Artifact)}
+    with begin(str(path), Identity(kind=kind, inputs=fingerprints)) as making:
         if isinstance(making, Artifact):
             return making
         return making.finish(work(making, RayPool(), *inputs, **settings))
 
 
 def save_learner(folder: Path) -> str:
-    """Save the checkpoint that is trained, if it is not there; its folder."""
-    # The process that starts the stages does not hold PyTorch before it trains.
+    """Save the starting checkpoint of the training, if it is missing; return its folder."""
+    # Imported here, so that the process that starts the stages loads PyTorch only to train.
     from benchmarks.shapes import Shape, save_checkpoint
 
     return str(folder) if folder.exists() else save_checkpoint(Shape(*LEARNER), "", folder)
 
 
 def training_of(checkpoint: str) -> Training:
-    """An epoch over the mined negatives."""
+    """Return the settings of a training over the mined negatives for an epoch."""
     settings = {"num_epochs": 1, "batch_size": 32, "num_hard_negatives": 4, "dtype": "float32", "keep": "last"}
     return Training(
         model=ModelConfig.model_validate({"checkpoint": checkpoint}),
@@ -150,7 +150,7 @@ def training_of(checkpoint: str) -> Training:
 
 
 def import_made(scratch: Path, num_passages: int, corpus: Artifact) -> Artifact:
-    """Import made vectors; their files go when it is done."""
+    """Import synthetic vectors, and remove their files."""
     source, path = scratch / "other", scratch / "imported"
     if not path.exists():
         ray.get(ray.remote(num_cpus=1)(write_vectors).remote(source, num_passages))
@@ -162,7 +162,7 @@ def import_made(scratch: Path, num_passages: int, corpus: Artifact) -> Artifact:
 
 
 def sizes(scratch: Path) -> dict[str, int]:
-    """Bytes on disk by folder."""
+    """Return the bytes on disk by folder."""
     return {
         folder.name: sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         for folder in sorted(scratch.iterdir())
@@ -187,7 +187,7 @@ def make_config(arguments: argparse.Namespace, raw: Path) -> RunConfig:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Tell the watching process when a stage begins and ends."""
+    """Report the begin and the end of a stage to the measuring process."""
     tell({"begin": name})
     yield
     tell({"end": name})
@@ -198,14 +198,14 @@ def tell(message: dict[str, Any]) -> None:
 
 
 def share_marked(imported: Folder) -> float:
-    """The share of the passages of the first part that have the vector that was made for them."""
+    """Return the share of the passages in the first part that have their own vector."""
     embeddings = Embeddings.open(imported)
     numbers = np.array([int(text_id[1:]) for text_id in embeddings.ids(0).to_pylist()])
     return float((embeddings.vectors(0)[:, 0] == mark_of(numbers)).mean())
 
 
 def share_found(run: Folder, dataset: Folder) -> float:
-    """The share of the queries whose passage is among the results."""
+    """Return the share of the queries whose passage is among the results."""
     qrels = Dataset.open(dataset).qrels(SPLIT)
     wanted = set(pairs_of(qrels))
     return sum(pair in wanted for part in Run.open(run).parts() for pair in pairs_of(part)) / len(wanted)

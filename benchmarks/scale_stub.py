@@ -1,8 +1,8 @@
-"""Made passages and an encoder that costs next to nothing, so that a large corpus shows what the rest of the job takes.
+"""Synthetic passages and a nearly free encoder, so that a large corpus shows the cost of all other work.
 
-A passage is a few made words, most of them from its topic; a query is some words of one passage. The vector of
-a text is the sum of random vectors of its words, so that passages of a topic lie together and a query lies near its
-passage: an index has something to cluster and a search something to find.
+A passage has a few synthetic words, most of them from its topic; a query is some words of a passage. The vector of a
+text is the sum of random vectors of its words. Passages of a topic are therefore near each other, and a query is near
+its passage: an index can cluster them, and a search can find them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VOCABULARY = 20_000
 NUM_TOPICS = 2_000
 TOPIC_WORDS = 40
 QUERY_WORDS = 5
-#: Letters of a word; every word has as many, so that texts are cut into words without a loop.
+#: Letters of a word, equal for all words so that texts are cut into words without a loop.
 _LETTERS = 4
 _PIECE = 50_000
 #: Texts encoded at a time; bounds the memory of their word vectors.
@@ -30,7 +30,7 @@ _BATCH = 2_048
 
 
 def write_sources(folder: Path, num_passages: int, num_queries: int, words: int) -> None:
-    """Write the files that the reader ``msmarco`` expects, piece by piece; split ``train``; whole or not at all."""
+    """Write the files of the reader ``msmarco`` for the split ``train``, atomically and with little memory."""
     if folder.exists():
         return
     made = folder.with_name(f"{folder.name}.made")
@@ -41,7 +41,7 @@ def write_sources(folder: Path, num_passages: int, num_queries: int, words: int)
 
 def _write_sources(folder: Path, num_passages: int, num_queries: int, words: int) -> None:
     folder.mkdir(parents=True)
-    every = num_passages // num_queries
+    stride = num_passages // num_queries
     with (
         (folder / "collection.tsv").open("w") as passages,
         (folder / "queries.train.tsv").open("w") as queries,
@@ -50,8 +50,8 @@ def _write_sources(folder: Path, num_passages: int, num_queries: int, words: int
         for start in range(0, num_passages, _PIECE):
             texts = make_texts(start, min(_PIECE, num_passages - start), words)
             passages.writelines(f"p{at}\t{text}\n" for at, text in enumerate(texts, start))
-            for at in range(-start % every, len(texts), every):
-                number = (start + at) // every
+            for at in range(-start % stride, len(texts), stride):
+                number = (start + at) // stride
                 if number < num_queries:
                     queries.write(f"q{number}\t{' '.join(texts[at].split()[-QUERY_WORDS:])}\n")
                     qrels.write(f"q{number} 0 p{start + at} 1\n")
@@ -84,9 +84,9 @@ def _spell(words: NDArray[np.int64]) -> NDArray[np.uint8]:
 
 
 def write_vectors(folder: Path, num_passages: int) -> None:
-    """Write vectors of another program, ``vectors.npy`` and ``ids.txt``, in another order than the passages'.
+    """Write vectors as another program would, ``vectors.npy`` and ``ids.txt``, in another order than the passages.
 
-    The first number of a vector is :func:`mark_of` its passage.
+    The first component of a vector is the passage's :func:`mark_of`.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -104,7 +104,7 @@ def write_vectors(folder: Path, num_passages: int) -> None:
 
 
 def mark_of(numbers: NDArray[np.int64]) -> NDArray[np.float16]:
-    """A number that float16 holds, by the numbers of passages."""
+    """Return a number for each passage that float16 represents exactly."""
     return (numbers % 2_039).astype(np.float16)
 
 
@@ -113,7 +113,7 @@ def load_tokenizer(model: str, side: str) -> StubTokenizer:
 
 
 class StubTokenizer:
-    """A token a word: its number in the vocabulary."""
+    """A tokenizer with a token for each word: its number in the vocabulary."""
 
     def __call__(self, titles: list[str] | None, texts: list[str]) -> Tokens:
         """
@@ -129,7 +129,7 @@ class StubTokenizer:
 
 
 class StubEncoder:
-    """The normalised sum of a text's word vectors."""
+    """An encoder whose vector of a text is the normalised sum of its word vectors."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class StubEncoder:
         self.words = np.random.default_rng(2).standard_normal((VOCABULARY, DIM), dtype=np.float32)
 
     def encode(self, tokens: Tokens) -> NDArray[np.float16]:
-        """Vectors, shape (N, :data:`DIM`)."""
+        """Return the vectors, shape (N, :data:`DIM`)."""
         vectors = np.empty((tokens.num_rows, DIM), dtype=np.float16)
         for start in range(0, tokens.num_rows, _BATCH):
             offsets = tokens.offsets[start : start + _BATCH + 1]

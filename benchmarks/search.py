@@ -1,9 +1,9 @@
-"""Search through raydr against bare FAISS on the same index: queries a second.
+"""Queries per second of search with raydr, and with bare FAISS on the same index.
 
-Bare FAISS is one ``index.search`` call a batch of queries, with the same batches and the same number of threads, on
-the shard files that raydr searches, read into memory; its row numbers are not turned into ids. ``raydr core`` is what
-a search actor does (ties settled); ``raydr stage`` is ``raydr search`` as a whole: Ray, ids, ranks and the Parquet
-run, from the moment that the first batch is written.
+Bare FAISS is an ``index.search`` call for each batch of queries, on raydr's shard files in memory, with the same
+batches and threads; it returns row numbers and no ids. ``raydr core`` is the work of a search actor, which also
+resolves ties. ``raydr stage`` is ``raydr search`` as a whole: Ray, ids, ranks and the Parquet run, timed from the first
+written batch.
 
     python -m benchmarks.search --json search.json
 """
@@ -57,8 +57,8 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     settings = SearchConfig(batch_queries=arguments.batch_queries)
     passages = make_embeddings(scratch / "passages", unit_vectors(rng, arguments.passages, arguments.dim), "passage")
     vectors = unit_vectors(rng, arguments.queries, arguments.dim)
-    # raydr changes it when it loads FAISS.
-    its_own = importlib.import_module("faiss").cvar.distance_compute_blas_threshold
+    # FAISS's default, which raydr changes when it loads FAISS.
+    default = importlib.import_module("faiss").cvar.distance_compute_blas_threshold
     queries = make_embeddings(scratch / "queries", vectors, "query", part_rows=arguments.queries)
     index = make(
         scratch / "index", "index", build_index, passages, score=Dual(), settings=IndexConfig(factory=arguments.factory)
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     ]
 
     def bare_faiss() -> float:
-        ours, faiss.cvar.distance_compute_blas_threshold = faiss.cvar.distance_compute_blas_threshold, its_own
+        ours, faiss.cvar.distance_compute_blas_threshold = faiss.cvar.distance_compute_blas_threshold, default
         rate = len(vectors) / timed(lambda: [bare.search(batch, arguments.top_k) for batch in batches])
         faiss.cvar.distance_compute_blas_threshold = ours
         return rate
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
 
 def unit_vectors(rng: np.random.Generator, num: int, dim: int) -> NDArray[np.float16]:
-    """Random directions."""
+    """Draw random directions."""
     vectors = rng.standard_normal((num, dim), dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors.astype(np.float16)

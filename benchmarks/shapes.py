@@ -1,4 +1,4 @@
-"""Encoders of a given shape, the arithmetic that they take, and how fast the device multiplies."""
+"""Encoders by shape, their number of operations, and the peak rate of a device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raydr.models.checkpoint import resolve_checkpoint
 
 
 class Shape(NamedTuple):
-    """What decides how much an encoder computes."""
+    """The sizes that determine the cost of an encoder."""
 
     layers: int
     width: int
@@ -22,16 +22,18 @@ class Shape(NamedTuple):
     inner: int
 
 
-#: Shapes that are made with random weights: speed does not depend on the weights.
+#: Shapes of models with random weights, on which speed does not depend.
 SHAPES = {"minilm": Shape(6, 384, 12, 1536), "bert-base": Shape(12, 768, 12, 3072)}
 
 
 def save_checkpoint(shape: Shape, tokenizer: str, folder: Path) -> str:
-    """Save a BERT of this shape with random weights, and with the tokenizer of a checkpoint.
+    """Save a BERT of a shape with random weights; return its folder.
 
     Args:
-        tokenizer: of a checkpoint (a local folder, a name on the hub, or ``offline:minilm``); made words if empty.
-        folder: where it goes.
+        shape: of the model.
+        tokenizer: a checkpoint with the tokenizer (a local folder, a name on the hub, or ``offline:minilm``); empty for
+            a tokenizer of synthetic words.
+        folder: of the checkpoint.
     """
     from transformers import AutoTokenizer, BertConfig, BertModel
 
@@ -54,10 +56,10 @@ def save_checkpoint(shape: Shape, tokenizer: str, folder: Path) -> str:
 
 
 def forward_flops(shape: Shape, lengths: Sequence[int]) -> float:
-    """Floating-point operations of one forward pass without padding: matrix products and attention, nothing else.
+    """Return the floating-point operations of matrix products and attention in a forward pass without padding.
 
-    For a text of n tokens 2·n·L·(4·d² + 2·d·f) for the products and 4·n²·d·L for attention; d is the width, f the inner
-    width, L the number of layers.
+    For a text of n tokens, they are 2·n·L·(4·d² + 2·d·f) for the products and 4·n²·d·L for attention; d is the width, f
+    the inner width, L the number of layers.
 
     >>> forward_flops(Shape(layers=1, width=2, heads=1, inner=4), [3]) == 2 * 3 * (4 * 4 + 2 * 2 * 4) + 4 * 9 * 2
     True
@@ -68,14 +70,14 @@ def forward_flops(shape: Shape, lengths: Sequence[int]) -> float:
 
 
 def peak_flops(dtype: torch.dtype, device: str, size: int = 0, repeats: int = 8) -> float:
-    """Operations a second of a large matrix product in this type; the best of several."""
+    """Measure the operations per second of a large matrix product in a type; return the best of several."""
     size = size or (8192 if torch.device(device).type == "cuda" else 2048)
     matrix = torch.randn(size, size, device=device, dtype=torch.float32).to(dtype)
     best = 0.0
     for _ in range(repeats + 1):
         started = time.perf_counter()
         product = matrix @ matrix
-        # Waits for the device.
+        # Wait for the device.
         float(product[0, 0])
         best = max(best, 2 * size**3 / (time.perf_counter() - started))
     return best

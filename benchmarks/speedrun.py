@@ -1,9 +1,9 @@
-"""A speedrun: seconds from raw files to a dense retriever with R@20 of 0.80 on dev, and where they go.
+"""A speedrun: seconds from raw files to a dense retriever with R@20 of 0.80 on dev, by stage.
 
-The clock runs over one command in a new folder, ``raydr evaluate CONFIG --split dev --system trained``: reading the
-files, negatives, training, encoding every passage of the corpus, index, search, measures, and the starts of Python and
-Ray. What it takes beside the stages is the row ``start``; ``processor`` is what all its processes took of the cores,
-which other work on the machine hardly changes. docs/speedrun.md has the rules and the records.
+Timing covers the command ``raydr evaluate CONFIG --split dev --system trained`` in a new folder: reading files,
+negatives, training, encoding all passages, index, search, measures, and the start of Python and Ray. The row ``start``
+is the time outside the stages. ``processor`` is the CPU time of all processes, which depends little on other work on
+the machine. docs/speedrun.md has the rules and the records.
 
     python -m benchmarks.speedrun configs/openqa-wiki.yaml --set train.num_epochs=2 --json record.json
 """
@@ -26,9 +26,9 @@ from raydr.store.folder import Folder
 
 SYSTEM = "trained"
 MEASURE = "recall@20"
-#: What has to be reached on dev.
+#: Required value on dev.
 GOAL = 0.80
-#: Seconds between two looks at what has run.
+#: Seconds between two samples of CPU time.
 _LOOK_S = 0.5
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", default="configs/openqa-wiki.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
-    parser.add_argument("--workdir", default="", help="a new folder, which is kept; a temporary one if left out")
+    parser.add_argument("--workdir", default="", help="new folder, which is kept; by default a temporary folder")
     parser.add_argument("--json", default="")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="speedrun-") as scratch:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def run(config: str, settings: list[str]) -> dict[str, object]:
-    """Run it once and print the table; returns the figures."""
+    """Run the command once, print the table, and return the figures."""
     chosen = RunConfig.load(config, settings)
     split = chosen.data.dev_split
     command = [sys.executable, "-m", "raydr", "evaluate", config, "--split", split, "--system", SYSTEM]
@@ -62,7 +62,7 @@ def run(config: str, settings: list[str]) -> dict[str, object]:
     if running.returncode:
         raise subprocess.CalledProcessError(running.returncode, running.args)
     stages = {time.stage: time.seconds for time in read_times(Folder(chosen.workdir))}
-    # Stages that ran side by side take more together than the command did.
+    # Stages that ran side by side may take more time together than the command.
     stages["start"] = max(0.0, seconds - sum(stages.values()))
     reached = measured(chosen, split)
     for stage, spent in sorted(stages.items(), key=lambda item: -item[1]):
@@ -74,7 +74,7 @@ def run(config: str, settings: list[str]) -> dict[str, object]:
 
 
 def measured(config: RunConfig, split: str) -> float:
-    """What the finished run has reached."""
+    """Return the measure of the finished run."""
     with open_session(config) as session:
         evaluation = session.inventory.open(session.recipe.evaluation(split, [SYSTEM]))
     return float(evaluation.info["means"][SYSTEM][MEASURE])

@@ -1,4 +1,4 @@
-"""Texts to measure on: real ones from a JSONL file, or made ones with the lengths of 100-word passages."""
+"""Texts for benchmarks: from a JSONL file, or synthetic texts with the lengths of 100-word passages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = [
 
 
 def load_texts(path: str, num: int) -> list[str]:
-    """The first ``num`` passages (title and text) of a BEIR ``corpus.jsonl[.gz]``; made ones if ``path`` is empty."""
+    """Return the first passages (title and text) of a BEIR ``corpus.jsonl[.gz]``, or synthetic ones for no path."""
     if not path:
         return make_texts(num, 100)
     with gzip.open(path, "rb") if path.endswith(".gz") else Path(path).open("rb") as file:
@@ -28,14 +28,14 @@ def load_texts(path: str, num: int) -> list[str]:
 
 
 def make_texts(num: int, words: int) -> list[str]:
-    """Texts of 0.5 to 1.5 times ``words`` English words, drawn with a fixed seed."""
+    """Return texts of 0.5 to 1.5 times ``words`` English words, drawn with a fixed seed."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(words // 2, words + words // 2 + 1, size=num)
     return [" ".join(_WORDS[at] for at in rng.integers(len(_WORDS), size=length)) for length in lengths]
 
 
 def save_tokenizer(folder: Path, vocab_size: int = 30_522) -> str:
-    """Save a WordPiece tokenizer that has the made words, letters, and as many pieces as BERT's; the folder."""
+    """Save a WordPiece tokenizer of the synthetic words and letters, as large as BERT's; return its folder."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: interleaved repeats, medians, and a record of the machine."""
+"""Interleaved repeats, medians and a record of the machine, for all benchmarks."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-#: Distributions whose versions matter to the figures.
+#: Packages whose versions matter to the figures.
 _DISTRIBUTIONS = ("raydr", "ray", "torch", "transformers", "numpy", "pyarrow")
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that ``work`` takes."""
+    """Return the seconds that ``work`` takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def interleave(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Measure all candidates in turn, ``repeats`` times, so that a slow phase of the machine hits all of them.
+    """Measure all candidates in turn, ``repeats`` times, so that a slow phase of the machine affects all of them.
 
     Args:
-        measures: By candidate, a function that returns one figure (seconds, or items a second).
+        measures: by candidate, a function that returns a figure (seconds, or items per second).
+        repeats: number of rounds.
     """
     figures: dict[str, list[float]] = {name: [] for name in measures}
     for repeat in range(repeats):
-        # Every other round in reverse, so that no candidate always comes first.
+        # Every second round is in reverse order, so that no candidate is always first.
         names = list(measures)
         for name in names if repeat % 2 == 0 else reversed(names):
             figures[name].append(measures[name]())
@@ -40,12 +41,13 @@ def interleave(measures: Mapping[str, Callable[[], float]], repeats: int) -> dic
 
 
 def steady_rate(folder: Path, pattern: str, items: Callable[[Path], int], skip: int = 1) -> float:
-    """Items a second of a stage that writes files one after the other, without its start-up.
-
-    The clock starts when the first ``skip`` files are there (by their times) and stops with the last.
+    """Return the items per second of a stage that writes files one after the other, without its start-up.
 
     Args:
-        items: How many items a file has.
+        folder: of the files.
+        pattern: of their names.
+        items: returns the number of items in a file.
+        skip: number of files after which timing starts.
     """
     files = sorted(folder.glob(pattern), key=lambda file: file.stat().st_mtime_ns)
     nanoseconds: int = files[-1].stat().st_mtime_ns - files[skip - 1].stat().st_mtime_ns
@@ -53,12 +55,12 @@ def steady_rate(folder: Path, pattern: str, items: Callable[[Path], int], skip: 
 
 
 def ratios(figures: Mapping[str, list[float]], of: str, to: str) -> float:
-    """Median over the rounds of one candidate's figure divided by another's of the same round."""
+    """Return the median over rounds of a candidate's figure divided by another's of the same round."""
     return statistics.median(value / base for value, base in zip(figures[of], figures[to], strict=True))
 
 
 def machine() -> dict[str, Any]:
-    """Processor, CPUs, GPU, load and versions of what is installed: the core is measured without Ray as well."""
+    """Return processor, CPUs, GPU, load and versions of installed packages."""
     cpuinfo = Path("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in _lines(cpuinfo) if line.startswith("model name")]
     return {
@@ -72,7 +74,7 @@ def machine() -> dict[str, Any]:
 
 
 def _gpu() -> str | None:
-    """The GPU of a benchmark that uses PyTorch; the others do not load it for this."""
+    """Return the GPU's name if the benchmark has loaded PyTorch; do not load it for this."""
     torch = sys.modules.get("torch")
     return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else None
 
@@ -89,7 +91,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def write_report(path: str, name: str, settings: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
-    """Write one JSON file with the figures, what was run and where; nothing if ``path`` is empty."""
+    """Write a JSON file with figures, settings and machine; do nothing if ``path`` is empty."""
     if path:
         report = {"benchmark": name, "settings": dict(settings), "figures": dict(figures), "machine": machine()}
         Path(path).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -97,7 +99,7 @@ def write_report(path: str, name: str, settings: Mapping[str, Any], figures: Map
 
 
 def print_rates(figures: Mapping[str, list[float]], unit: str, base: str) -> None:
-    """A line a candidate: its median rate, the range, and the median ratio to ``base``."""
+    """Print a line for each candidate: median rate, range, and median ratio to ``base``."""
     print(f"{'':28} {'median ' + unit + '/s':>18} {'from':>12} {'to':>12} {'× ' + base:>24}")
     for name, rates in figures.items():
         ratio = ratios(figures, name, base)

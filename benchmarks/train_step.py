@@ -1,9 +1,8 @@
-"""A training step against sentence-transformers' MultipleNegativesRankingLoss: pairs a second in one process.
+"""Pairs per second of a training step, and of sentence-transformers' MultipleNegativesRankingLoss, in one process.
 
-The same model, batch, lengths and optimiser; the clock covers tokenising, forward, loss, backward and the optimiser.
-``one group`` pads all passages to the longest, as sentence-transformers does; the other rows pad in groups of similar
-length, as raydr trains.
-raydr's losses are shown beside each other, and what a loss alone costs as a share of a step.
+Model, batch, lengths and optimiser are the same; timing covers tokenising, forward pass, loss, backward pass and
+optimiser. ``one group`` pads all passages to the longest, as sentence-transformers does; the other rows pad in groups
+of similar length, as raydr does. The benchmark also compares raydr's losses, and prints their share of a step's time.
 
     python -m benchmarks.train_step --json train_step.json
 """
@@ -40,7 +39,7 @@ from raydr.training.learner import Learner
 from raydr.training.metrics import StepClock
 from raydr.training.scoring import loss_in_tiles
 
-#: An overhead that no group is worth: all texts are padded to the longest.
+#: An overhead so large that all texts form one group, padded to the longest.
 ONE_GROUP = 10**9
 
 
@@ -113,15 +112,15 @@ def main() -> None:
 
 
 class Step:
-    """raydr's step: score, loss, backward and AdamW, of a batch that is whole or in pieces.
+    """raydr's training step: scores, loss, backward pass and AdamW, for a whole batch or in pieces.
 
     Args:
         config: of the model.
         train: batch size, loss and pieces.
         dtype: of the forward pass.
-        device: where it is.
+        device: of the model.
         pad_id: of the model's tokenizer.
-        overhead: what a group of texts of similar length costs, in tokens; the device's own if left out.
+        overhead: cost of a group of texts of similar length, in tokens; by default that of the device.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class Step:
             self.learner.start_teacher()
 
     def pad(self, tokens: Mapping[Side, Tokens]) -> Batch:
-        """The batch of as many queries as passages, on the device."""
+        """Return the padded batch of equally many queries and passages, on the device."""
         padded = {
             side: pad_in_groups(texts, self.pad_id, self.overhead, self.train.cache_tokens)
             for side, texts in tokens.items()
@@ -154,14 +153,14 @@ class Step:
         return batch.to(self.device)
 
     def __call__(self, batch: Batch) -> float:
-        """Take a step; the loss before it."""
+        """Run a step and return the loss before it."""
         view = self.learner.encode(batch)
         tile = self.train.tile_queries
         loss = loss_in_tiles(view, self.train.loss, 0, len(batch.query_rows), tile).per_query_Q.mean()
         self.learner.optimization.backward(loss)
         self.learner.optimization.clip()
         self.learner.step()
-        # Waits for the device.
+        # Wait for the device.
         return float(loss.detach())
 
     @torch.no_grad()
@@ -177,8 +176,8 @@ class TheirStep:
 
     Args:
         config: of the model.
-        device: where it is.
-        cache_tokens: of a piece, for its cached loss; the plain one if left out.
+        device: of the model.
+        cache_tokens: tokens of a piece, for the cached loss; None for the plain loss.
     """
 
     def __init__(self, config: ModelConfig, device: str, cache_tokens: int | None = None) -> None:
@@ -216,7 +215,7 @@ class TheirStep:
 
 
 def loss_seconds(losses: dict[str, Loss], batch_size: int, repeats: int) -> dict[str, float]:
-    """Median seconds of forward and backward of NCE and RCL on a matrix of scores."""
+    """Return the median seconds of forward and backward pass of NCE and RCL on a matrix of scores."""
     scores = torch.randn(batch_size, batch_size)
     positive = torch.arange(batch_size)
     excluded = torch.zeros(batch_size, batch_size, dtype=torch.bool)

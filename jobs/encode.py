@@ -2,8 +2,8 @@
 
     ray job submit --working-dir . -- python jobs/encode.py --config jobs/run.yaml
 
-The autoscaler brings up to encode.max_actors encoders with encode.gpus_per_actor GPUs each. A part is encoded once: a
-job that was stopped, or lost spot nodes, goes on with the missing parts.
+The autoscaler starts up to encode.max_actors encoders with encode.gpus_per_actor GPUs each. Each part is encoded once:
+a job that was stopped, or lost spot nodes, continues with the missing parts.
 """
 
 from argparse import Namespace

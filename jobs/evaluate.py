@@ -1,9 +1,9 @@
-"""Search the test splits in a model's index and evaluate, beside the other systems that have runs.
+"""Search the test splits in a model's index, and evaluate the model with all other systems that have runs.
 
     ray job submit --working-dir . -- python jobs/evaluate.py --config jobs/run.yaml
 
-Encodes the queries, searches all shards of the index, measures with confidence intervals. If the config is one of
-jobs/recipes, the published figure stands beside the measured one.
+Encodes the queries, searches all shards of the index, and computes measures with confidence intervals. For a config of
+jobs/recipes, it also prints the published figures.
 """
 
 from argparse import Namespace
@@ -24,8 +24,8 @@ def evaluate(config: RunConfig, arguments: Namespace) -> None:
 
 if __name__ == "__main__":
     parser = options(__doc__)
-    parser.add_argument("--model", default="trained", help="whose figures stand beside published ones")
+    parser.add_argument("--model", default="trained", help="model to compare with published figures")
     parser.add_argument(
-        "--system", action="append", default=[], help="a system to evaluate, repeatable; all of the config if left out"
+        "--system", action="append", default=[], help="system to evaluate, repeatable; by default all of the config"
     )
     main("evaluate", evaluate, parser)

@@ -2,7 +2,7 @@
 
     ray job submit --working-dir . -- python jobs/index.py --config jobs/run.yaml
 
-CPU work: one task a shard of index.shard_rows passages, with index.cpus_per_task CPUs each.
+Uses CPUs: a task for each shard of index.shard_rows passages, with index.cpus_per_task CPUs each.
 """
 
 from argparse import Namespace

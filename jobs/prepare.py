@@ -1,8 +1,9 @@
-"""Make what training reads: corpus and data set, and noise on purpose and mined candidates if the config has them.
+"""Make the inputs of training: corpus, data set and, if configured, injected noise and mined candidates.
 
     ray job submit --working-dir . -- python jobs/prepare.py --config jobs/run.yaml
 
-CPU work: reading takes one CPU a file, mining one CPU a part. Goes on from the finished sources if run again.
+Uses CPUs: one for each file that is read, one for each part that is mined. A repeated job resumes after the finished
+files.
 """
 
 from argparse import Namespace
@@ -15,7 +16,7 @@ from raydr.config.run import RunConfig
 
 def prepare(config: RunConfig, arguments: Namespace) -> None:
     raydr.prepare(config, again=arguments.again)
-    # Candidates of a model need a trained one: the training that draws from them makes it first.
+    # If a model mines the candidates, the training that draws from them first makes that model.
     own = config.negatives is not None and config.negatives.miner in ("bm25", "source")
     if own and config.some_training_draws_candidates:
         raydr.mine(config, again=arguments.again)

@@ -1,4 +1,4 @@
-"""The papers' figures beside the recipes, and a run's own beside them."""
+"""Published figures of the recipes, and their comparison with a run."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ FILE = RECIPES / "published.yaml"
 
 
 class PublishedRow(Config):
-    """One row of a paper's table."""
+    """A row of a paper's table."""
 
     source: str
     definition: str
     """Key of :attr:`Published.definitions`."""
 
     tolerance: float
-    """Points that a run may differ by and still agree."""
+    """Largest difference, in points, that counts as agreement."""
 
     figures: dict[str, float] = {}
-    """In percent, by the label of the measure."""
+    """Figures in percent, by the label of the measure."""
 
     arms: dict[str, dict[str, float]] = {}
-    """In place of these, the figures of each arm of a refresh."""
+    """Figures of each arm of a refresh, in place of ``figures``."""
 
 
 class Published(Config):
     """The file of published figures."""
 
     definitions: dict[str, str]
-    """What a figure counts, by name."""
+    """Definitions of the figures, by name."""
 
     recipes: dict[str, PublishedRow | Literal["none published"]]
 
@@ -48,7 +48,7 @@ class Published(Config):
 
 
 def compare_with_published(config_file: str, measured: Sequence[MeasureSummary], system: str, arm: str = "") -> None:
-    """If the config is a recipe, show the paper's figures beside those of a system, or of an arm of a refresh."""
+    """Compare a system, or an arm of a refresh, with the paper's figures if the config is a recipe."""
     path = located(config_file, CONFIGS, "config file").resolve()
     if path.parent != RECIPES.resolve():
         return

@@ -2,8 +2,8 @@
 
     ray job submit --working-dir . -- python jobs/refresh.py --config jobs/refresh.yaml
 
-Prepares what is not prepared. Finished steps are found again by what they were made of, so that a job that was stopped
-goes on, and a changed setting repeats only what depends on it.
+Prepares the data first if necessary. Finished artefacts are identified by their settings and inputs: a stopped job
+resumes, and a changed setting repeats only the artefacts that depend on it.
 """
 
 from argparse import Namespace

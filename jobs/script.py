@@ -1,6 +1,6 @@
-"""What the job scripts share: their options, the dry run, and exit statuses.
+"""Options, dry run and exit statuses of the job scripts.
 
-Exit status: 0 done, 1 failed or, with --dry-run, something is missing, 2 wrong usage or settings, 130 interrupted.
+Exit status: 0 done, 1 failed (or inputs are missing in a dry run), 2 wrong usage or settings, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from raydr.verbs.exit_status import exit_status
 
 
 def options(description: str | None) -> ArgumentParser:
-    """The options of every job script; a script may add its own."""
+    """Return a parser with the options of all job scripts; a script may add its own."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, metavar="FILE", help="YAML file that describes the run")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one setting; repeatable"
     )
-    parser.add_argument("--again", action="store_true", help="make it anew, or let names move")
+    parser.add_argument("--again", action="store_true", help="make the targets again, or move their names")
     parser.add_argument(
-        "--dry-run", action="store_true", help="check the settings and what the job reads, and run nothing"
+        "--dry-run", action="store_true", help="check the settings and the inputs of the job, and run nothing"
     )
     return parser
 
@@ -42,10 +42,10 @@ def main(
     """Run a job script to its exit status.
 
     Args:
-        verb: what it is called in messages.
-        work: what the job does.
+        verb: name of the job in messages.
+        work: runs the job.
         parser: from :func:`options`.
-        also_needs: further inputs that the dry run names.
+        also_needs: returns further inputs for the dry run.
     """
     arguments = parser.parse_args()
     with exit_status("job"):
@@ -64,7 +64,7 @@ def _show(config: str, verb: str, needs: list[Finding]) -> int:
         say(f"  {need.state:<6} {need.check}: {need.observation}")
     wrong = sum(need.state == "broken" for need in needs)
     if wrong:
-        say(f"{wrong} of {len(needs)} inputs are missing or wrong; jobs/README.md says where data come from")
+        say(f"{wrong} of {len(needs)} inputs are missing or wrong; jobs/README.md says where to get data")
         return 1
-    say("nothing is missing: without --dry-run the job would run")
+    say("nothing is missing: the job can run without --dry-run")
     return 0

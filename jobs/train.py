@@ -3,7 +3,7 @@
     ray job submit --working-dir . -- python jobs/train.py --config jobs/run.yaml
 
 Needs train.num_workers workers with train.cpus_per_worker CPUs each, and a GPU each with train.use_gpu. A job that was
-stopped or lost a node goes on from its last checkpoint when it is submitted again.
+stopped or lost a node resumes from its last checkpoint when it is submitted again.
 """
 
 from argparse import Namespace
@@ -20,5 +20,5 @@ def train(config: RunConfig, arguments: Namespace) -> None:
 
 if __name__ == "__main__":
     parser = options(__doc__)
-    parser.add_argument("--name", default="trained", help="of the model; the name of a variant trains that variant")
+    parser.add_argument("--name", default="trained", help="name of the model; a variant's name trains the variant")
     main("train", train, parser)

@@ -1,9 +1,9 @@
-"""Search over settings with Ray Tune; the config as it is is the first trial.
+"""Search over settings with Ray Tune; the unchanged config is the first trial.
 
     ray job submit --working-dir . -- python jobs/tune.py --config jobs/tune.yaml --space tune_spaces/npc.yaml
 
-Finished trials are kept: a job that was stopped goes on with the others. The best settings are written as a config,
-trained again with several seeds, and evaluated once on test.
+Finished trials are kept: a stopped job resumes with the others. The best settings are written as a config, trained
+again with several seeds, and evaluated once on test.
 """
 
 from argparse import Namespace
@@ -27,15 +27,15 @@ def tune(config: RunConfig, arguments: Namespace) -> None:
 
 
 def check_space(config: RunConfig, arguments: Namespace) -> list[Finding]:
-    """A wrong space is told as a wrong config is."""
+    """Check the space in the dry run."""
     open_plan(config, arguments.space, arguments.name, arguments.set_space)
     return [Finding("space", "ok", arguments.space)]
 
 
 if __name__ == "__main__":
     parser = options(__doc__)
-    parser.add_argument("--space", required=True, metavar="FILE", help="what to search over: a file of tune_spaces")
-    parser.add_argument("--name", default="", help="of the search in the working folder; that of the space if left out")
+    parser.add_argument("--space", required=True, metavar="FILE", help="search space, such as a file of tune_spaces")
+    parser.add_argument("--name", default="", help="name of the search in the working folder; by default the space's")
     parser.add_argument(
         "--set-space",
         action="append",

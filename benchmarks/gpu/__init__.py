@@ -1,1 +1,1 @@
-"""Everything that runs on a GPU, run and timed on one card: see ``__main__``."""
+"""Benchmarks and tests on a single GPU: see ``__main__``."""

@@ -1,10 +1,10 @@
-"""Everything that runs on a GPU, run and timed on one card in under eight minutes: ``make gpu``.
+"""Benchmarks and tests on a single GPU, in under eight minutes: ``make gpu``.
 
-Needs Python, torch, transformers, pydantic, pyarrow and ir_measures; pytest, faiss and Ray for what wants them. No
-network, no files: models have random weights, texts and tokens are made. Writes ``gpu.json`` after every figure.
-Parts: encoding from strings to written vectors, training steps, encoding through Ray and of tokens, the tests that are
-marked gpu, losses in half precision beside those in single, other training steps, exact search. Exit status 1 if
-anything failed; what did stands at the end.
+Needs Python, torch, transformers, pydantic, pyarrow and ir_measures; some parts also need pytest, faiss or Ray. It
+needs no network and no data: models have random weights, texts and tokens are synthetic. It writes ``gpu.json`` after
+each figure. Parts: encoding from strings to written vectors; training steps; encoding with Ray, and of tokens; tests
+marked gpu; losses in half and in single precision; other training steps; exact search. Exit status 1 if a part failed;
+failures are listed at the end.
 
     python -m benchmarks.gpu --output gpu-figures
     python -m benchmarks.gpu --dry --output /tmp/dry        # the same on a processor, in small
@@ -30,14 +30,14 @@ from benchmarks.gpu.record import FIGURES, GRACE_S, MOST_S, Record
 from raydr.models.precision import resolve_dtype
 
 ROOT = Path(__file__).parents[2]
-#: Folders of tests, and what they need besides.
+#: Folders of tests, and the package that each needs.
 TESTS = {
     "tests/models": "transformers",
     "tests/training": "transformers",
     "tests/indexing": "faiss",
     "tests/e2e": "ray",
 }
-#: The newest questions come first, since a card is lent for minutes.
+#: Parts in the order of importance, since a GPU may be available for minutes only.
 PARTS = ("strings", "training", "ray", "encoding", "tests", "precision", "others", "search")
 
 
@@ -45,13 +45,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", default="gpu-figures", help="folder of the figures")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--seconds", type=float, default=420, help="no figure is begun after these")
-    parser.add_argument("--dry", action="store_true", help="in small on the processor")
+    parser.add_argument("--seconds", type=float, default=420, help="time after which no further figure is begun")
+    parser.add_argument("--dry", action="store_true", help="run small sizes on the CPU")
     arguments = parser.parse_args()
     if not arguments.dry and not torch.cuda.is_available():
-        print("there is no CUDA device here: --dry runs the same in small on the processor", file=sys.stderr)
+        print("there is no CUDA device: --dry runs small sizes on the CPU", file=sys.stderr)
         return 2
-    # Not a word about each checkpoint that has no pooler.
+    # No warnings about checkpoints without a pooler.
     transformers.logging.set_verbosity_error()
     device = "cpu" if arguments.dry else "cuda"
     record = Record(Path(arguments.output), device, arguments.dry, arguments.seconds)
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def run_tests(record: Record) -> dict[str, Any]:
-    """The tests that are marked gpu, in processes of their own; only listed in the dry form."""
+    """Run the tests that are marked gpu in separate processes; only list them in a dry run."""
     if find_spec("pytest") is None:
         return {"outcome": "pytest is not installed"}
     folders = [folder for folder, needed in TESTS.items() if find_spec(needed) is not None]

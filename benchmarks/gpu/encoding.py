@@ -1,4 +1,4 @@
-"""Tokens a second of an encoder of BERT-base's shape, by length, and beside sentence-transformers."""
+"""Tokens per second of an encoder with BERT-base's shape, by length, and of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from raydr.models.tokens import Tokens
 from raydr.store.artifact import Artifact
 from raydr.store.identity import Identity
 
-#: Tokens of a text on average: a query, a passage of 100 words, a long one.
+#: Mean tokens of a text: of queries, of passages of 100 words, of long passages.
 LENGTHS = (50, 150, 512)
 _LONGEST = 512
-#: Other architectures: their shape, and what else their config has. Figures count products as BERT has them.
+#: Other architectures: shape and further settings. Figures count operations as for BERT.
 KINDS: dict[str, tuple[Shape, dict[str, Any]]] = {
     "modernbert": (Shape(22, 768, 12, 1152), {}),
     "mpnet": (Shape(12, 768, 12, 3072), {}),
@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[Shape, dict[str, Any]]] = {
 
 
 def measure(record: Record, folder: Path, dtype: str) -> None:
-    """Encoding of tokens that are there."""
+    """Measure the encoding of tokenised texts."""
     model = save_model(record.shape, folder)
     peak = peak_flops(torch_dtype(dtype), record.device, size=256 if record.dry else 0)
     record.row("encoding", f"one matrix product, {dtype}", lambda: {"share of it": 1.0, "TFLOP/s": peak / 1e12})
@@ -55,7 +55,7 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
 
 
 def _kind(record: Record, folder: Path, kind: str, dtype: str, peak: float) -> None:
-    """Texts of 150 tokens by another architecture."""
+    """Measure the encoding of texts of 150 tokens by another architecture."""
     shape = save_kind(kind, folder, record.dry)
     tokens = make_tokens(record.size(1_500_000, 2_000) // LENGTHS[1], LENGTHS[1])
     encoder = InferenceEncoder(folder / "model", "passage", dtype, record.device, TOKEN_BUDGET[record.device])
@@ -64,7 +64,7 @@ def _kind(record: Record, folder: Path, kind: str, dtype: str, peak: float) -> N
 
 
 def save_model(shape: Shape, folder: Path) -> Path:
-    """A model with random weights and a tokenizer of made words, saved."""
+    """Save a model with random weights and a tokenizer of synthetic words."""
     checkpoint = save_checkpoint(shape, "", folder / "checkpoint")
     side = SideConfig(max_length=_LONGEST)
     config = ModelConfig(checkpoint=checkpoint, query=SideConfig(max_length=64), passage=side, dropout=0.0)
@@ -73,7 +73,7 @@ def save_model(shape: Shape, folder: Path) -> Path:
 
 
 def save_kind(kind: str, folder: Path, dry: bool) -> Shape:
-    """A model of another architecture of :data:`KINDS`, saved; the shape that it has."""
+    """Save a model of an architecture of :data:`KINDS`; return its shape."""
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     shape, more = KINDS[kind]
@@ -93,7 +93,7 @@ def save_kind(kind: str, folder: Path, dry: bool) -> Shape:
 
 
 def make_tokens(num: int, length: int, longest: int = _LONGEST) -> Tokens:
-    """Texts of 0.5 to 1.5 times ``length`` tokens, at most ``longest``; all of them random words."""
+    """Return texts of random words, of 0.5 to 1.5 times ``length`` tokens, at most ``longest``."""
     rng = np.random.default_rng(length)
     lengths = np.minimum(rng.integers(length // 2, length + length // 2 + 1, size=num), longest)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -101,7 +101,7 @@ def make_tokens(num: int, length: int, longest: int = _LONGEST) -> Tokens:
 
 
 def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: float) -> dict[str, Any]:
-    # Kernels are chosen here.
+    # The first call selects kernels.
     encode()
     seconds = min(timed(encode) for _ in range(2))
     flops = forward_flops(shape, tokens.lengths.tolist())
@@ -114,7 +114,7 @@ def _rate(encode: Callable[[], object], tokens: Tokens, shape: Shape, peak: floa
 
 
 def from_strings(record: Record, folder: Path, dtype: str) -> None:
-    """From strings to written vectors: the stage that encodes a corpus, in one process; and beside other programs."""
+    """Measure encoding from strings to written vectors in a single process, and other programs for comparison."""
     make_artifact(folder / "model", Identity(kind="model"), {}, {})
     model = save_model(record.shape, folder)
     texts = make_texts(record.size(60_000, 80), LENGTHS[1] - 2)
@@ -142,7 +142,7 @@ def from_strings(record: Record, folder: Path, dtype: str) -> None:
 
 
 def _stage(folder: Path, model: str, texts: list[str], part_rows: int, dtype: str, device: str) -> dict[str, Any]:
-    """The clock starts when two parts are written: kernels are chosen then."""
+    """Measure the stage from its third part on, since the first parts select kernels."""
     corpus = make_corpus(folder / f"corpus-{part_rows}", texts, part_rows)
     arithmetic = Arithmetic(dtype, device, TOKEN_BUDGET[device])
     settings = EncodeConfig(gpus_per_actor=float(device == "cuda"))
@@ -157,6 +157,6 @@ def _stage(folder: Path, model: str, texts: list[str], part_rows: int, dtype: st
 
 
 def _of_texts(texts: list[str], seconds: float) -> dict[str, Any]:
-    # A word is a token, and so are the two ends.
+    # A token for each word, and one for each end.
     tokens = sum(text.count(" ") + 3 for text in texts)
     return {"tokens/s": tokens / seconds, "texts/s": len(texts) / seconds}

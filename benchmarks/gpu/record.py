@@ -1,4 +1,4 @@
-"""What is measured, and what went wrong: kept after every figure, so that a card that is taken away leaves the rest."""
+"""The record of figures and failures, written after each figure so that an interruption loses none."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from benchmarks.timing import machine
 #: The file with all figures.
 FIGURES = "gpu.json"
 
-#: Seconds of a process that makes a figure: at most, and those after which no other figure is begun.
+#: Time limit of a process that makes a figure, in seconds, and its extension beyond the record's end.
 MOST_S, GRACE_S = 240.0, 50.0
 
 
-#: The least of an encoder that is still one, for the dry form.
+#: A minimal encoder, for dry runs.
 TINY = Shape(layers=1, width=16, heads=2, inner=24)
 
 
@@ -31,10 +31,10 @@ class Record:
     """The figures so far.
 
     Args:
-        folder: where they are kept.
-        device: ``cuda``, or ``cpu`` in the dry form.
-        dry: sizes are those of a test.
-        seconds: after which no further figure is begun.
+        folder: of the file with the figures.
+        device: ``cuda``, or ``cpu`` in a dry run.
+        dry: whether sizes are small, as in a test.
+        seconds: time after which no further figure is begun.
     """
 
     folder: Path
@@ -47,30 +47,29 @@ class Record:
     left_out: list[str] = field(default_factory=list)
 
     def size(self, real: int, dry: int) -> int:
-        """How many of something there are."""
+        """Return a size: the real size, or the size of a dry run."""
         return dry if self.dry else real
 
     @property
     def shape(self) -> Shape:
-        """That of the encoder."""
+        """The shape of the encoder."""
         return TINY if self.dry else SHAPES["bert-base"]
 
     @property
     def left_s(self) -> float:
-        """Seconds in which a figure may be begun."""
+        """Remaining seconds in which a figure may be begun."""
         return self.seconds - (time.monotonic() - self.started)
 
     def row(self, part: str, name: str, measure: Callable[[], dict[str, Any]], wanted_s: float = 0.0) -> None:
-        """Measure a row of a part's table and keep it, with its seconds and the peak of the card's memory.
+        """Measure a row of a part's table and record it, with its seconds and the GPU's peak memory.
 
-        What fails is kept with its traceback, for the exit status: the card is lent for minutes, and what is measured
-        next may well run.
+        A failure is recorded with its traceback and decides the exit status; the next rows still run.
 
         Args:
-            part: the table.
-            name: the row.
-            measure: returns its figures by column.
-            wanted_s: seconds that it takes, about; it is left out where they are not left.
+            part: name of the table.
+            name: of the row.
+            measure: returns the figures by column.
+            wanted_s: approximate duration; the row is left out if less time remains.
         """
         if self.left_s < max(wanted_s, 1):
             self.left_out.append(f"{part}: {name}")
@@ -83,7 +82,7 @@ class Record:
             figures = measure()
         except torch.OutOfMemoryError as error:
             figures = {"outcome": f"out of memory: {str(error).splitlines()[0][:90]}"}
-        # Whatever a row raises: the next rows use the rented GPU, and the command fails at its end.
+        # After any error the next rows still run, and the command fails at its end.
         except Exception as error:
             self.failures[f"{part}: {name}"] = traceback.format_exc()
             figures = {"outcome": f"{type(error).__name__}: {error}"[:120]}
@@ -95,10 +94,10 @@ class Record:
         self.write()
 
     def part(self, name: str, measure: Callable[[], None]) -> None:
-        """Measure the rows of a part; the next one follows also if this one cannot begin."""
+        """Measure the rows of a part; record an error, so that the next part can follow."""
         try:
             measure()
-        # As for a row.
+        # As for rows.
         except Exception:
             self.failures[name] = traceback.format_exc()
             self.write()

@@ -1,4 +1,4 @@
-"""Exact search of vectors in half precision by blocks, as an actor with a GPU does."""
+"""Exact search of vectors in half precision by blocks, as in an actor with a GPU."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchmarks.timing import timed
 from raydr.indexing.torch_search import TorchFlat
 from raydr.models.scores.dual import Dual
 
-#: DPR's passages of Wikipedia.
+#: Number of DPR's Wikipedia passages.
 WIKIPEDIA = 21_015_324
 _BLOCK = 500_000
 
 
 def measure(record: Record) -> None:
-    """Queries a second over as many vectors as Wikipedia has passages, or as the card holds."""
+    """Measure queries per second over as many vectors as Wikipedia has passages, or as fit into GPU memory."""
     dim = record.size(768, 16)
     num = record.size(WIKIPEDIA, 3_000)
     if record.device == "cuda":

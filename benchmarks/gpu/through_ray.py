@@ -1,4 +1,4 @@
-"""Encoding through Ray Data, texts to written vectors: ``benchmarks.encode_ray`` on the card."""
+"""Encoding with Ray Data, from texts to written vectors: ``benchmarks.encode_ray`` on the GPU."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 from benchmarks.gpu.record import GRACE_S, MOST_S, Record
 
 _ROOT = Path(__file__).parents[2]
-#: Words of a passage on average, each one token: those of a passage of 100 words of Wikipedia.
+#: Mean number of words of a passage, each a single token: as many as 100 words of Wikipedia have tokens.
 WORDS = 137
 
 
 def measure(record: Record) -> None:
-    """Passages a second; in the dry form on processors."""
+    """Measure passages per second; on CPUs in a dry run."""
     if find_spec("ray") is None:
         record.left_out.append("through Ray: it is not installed")
         return

@@ -1,4 +1,4 @@
-"""Steps of a bi-encoder of BERT-base's shape: by loss, score function and batch; teacher; half precision."""
+"""Training steps of a bi-encoder with BERT-base's shape: by loss, score function and batch; half precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raydr.models.config import ModelConfig, Side, SideConfig
 from raydr.models.tokens import Tokens
 from raydr.training.config import TrainConfig
 
-#: Losses and score functions whose steps are compared.
+#: Compared losses and score functions.
 LOSSES: dict[str, dict[str, Any]] = {
     "nce": {"name": "nce"},
     "rcl": {"name": "rcl", "beta": {"final": 0.5, "start_epoch": 0}},
@@ -30,7 +30,7 @@ SCORES = ("sum_of_max", "multi", "poly", "genpoly")
 BATCHES = (128, 512)
 #: Batches of gradient caching, and whether their scores are computed in tiles: 65,536² scores in float32 are 16 GiB.
 LARGE = ((8_192, False), (8_192, True), (65_536, True), (32_768, False))
-#: Tokens of a query and of a passage, on average and at most.
+#: Mean and maximal number of tokens of a query, and of a passage.
 QUERY, PASSAGE = (20, 32), (120, 160)
 #: Tokens of a piece of gradient caching.
 CACHE_TOKENS = 65_536
@@ -39,7 +39,7 @@ TILE = 4_096
 
 
 def measure(record: Record, folder: Path, dtype: str) -> None:
-    """Steps of the losses, the teacher's share of one, and batches that need pieces and tiles."""
+    """Measure steps of the losses with and without teacher, and of batches that need pieces and tiles."""
     checkpoint = _checkpoint(record, folder / "training")
     rate = partial(_rate, record, checkpoint, dtype)
     batches = [record.size(batch, 8) for batch in BATCHES[: record.size(len(BATCHES), 1)]]
@@ -50,12 +50,12 @@ def measure(record: Record, folder: Path, dtype: str) -> None:
     for batch, tiled in LARGE if not record.dry else ((12, False), (12, True)):
         name = "nce, cached, in tiles" if tiled else "nce, cached"
         step = partial(rate, batch, LOSSES["nce"], cache_tokens=cache, tile_queries=tile if tiled else None)
-        # Three passes over all tokens, and the first step with its choice of kernels.
+        # Three passes over all tokens, and a first step that selects kernels.
         record.row("training", f"{name}, batch {batch:,}", step, wanted_s=10 + batch * 140 * 4 / 300_000)
 
 
 def measure_others(record: Record, folder: Path, dtype: str) -> None:
-    """Steps of other losses and score functions."""
+    """Measure steps of other losses and score functions."""
     checkpoint = _checkpoint(record, folder / "others")
     first = record.size(BATCHES[0], 8)
     step = partial(_rate, record, checkpoint, dtype, first)
@@ -65,7 +65,7 @@ def measure_others(record: Record, folder: Path, dtype: str) -> None:
 
 
 def compare_precision(record: Record, folder: Path) -> None:
-    """Losses of the same steps in float32 and in bfloat16, from the same weights."""
+    """Compare losses of the same steps from the same weights in float32 and in bfloat16."""
     num_steps, batch = record.size(20, 3), record.size(64, 8)
     checkpoint = _checkpoint(record, folder / "precision")
 
@@ -88,7 +88,6 @@ def _checkpoint(record: Record, folder: Path) -> str:
 
 def _config(checkpoint: str, score: str = "dual") -> ModelConfig:
     sides = {"query": SideConfig(max_length=QUERY[1]), "passage": SideConfig(max_length=PASSAGE[1])}
-    # A score that reads some of a text's first vectors reads no more than the shortest has.
     settings: dict[str, Any] = {"checkpoint": checkpoint, "dropout": 0.0, "score": score, **sides}
     return ModelConfig.model_validate(settings)
 
@@ -107,9 +106,9 @@ def _rate(
     record: Record, checkpoint: str, dtype: str, batch: int, loss: dict[str, Any], score: str = "dual",
     **settings: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Pairs a second and most memory of a step; ``settings`` are further ones of training."""
+    """Measure the rate of a step; ``settings`` are further settings of training."""
     step = _step(record, checkpoint, dtype, batch, loss, score, **settings)
-    # A step of many seconds chooses its kernels within itself.
+    # For a step of many seconds, the time to select kernels does not matter.
     first = timed(step)
     again = 0 if first > 20 or record.dry else 5 if first < 3 else 1
     seconds = statistics.median([timed(step) for _ in range(again)] or [first])

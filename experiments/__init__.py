@@ -1,1 +1,1 @@
-"""Experiments: one command each, which prints a table, draws it, and writes what it found as JSON."""
+"""Experiments: each is a command that prints tables, draws figures, and writes its results as JSON."""

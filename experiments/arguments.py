@@ -1,4 +1,4 @@
-"""What the commands of the experiments on a run's config have in common."""
+"""Common arguments of experiments on a run's config."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ NumberT = TypeVar("NumberT", int, float)
 
 
 def command(main: Callable[[], None]) -> None:
-    """Run a command as raydr's verbs are run: an error that a user can mend is one message."""
+    """Run a command as a verb of raydr: an error that a user can fix is a single message."""
     with exit_status("command"):
         main()
 
 
 def run_parser(doc: str | None, out: str, seeds: int | None = None) -> argparse.ArgumentParser:
-    """A parser with the config, its overrides, the folder of the results, and the number of seeds if there are several.
+    """Return a parser with the config, its overrides, the folder of the results, and optionally the number of seeds.
 
     Args:
         doc: docstring of the command's module.
         out: default folder of the results, below the run's working folder.
-        seeds: default number of seeds; None for a command that has one.
+        seeds: default number of seeds; None for a command without ``--seeds``.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     if seeds is not None:
-        parser.add_argument("--seeds", type=int, default=seeds, help="how many, from the config's seed on")
+        parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds, from the config's seed on")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--out", default="", help=f"folder of the results; WORKDIR/{out} if left out")
+    parser.add_argument("--out", default="", help=f"folder of the results; by default WORKDIR/{out}")
     parser.set_defaults(out_name=out)
     return parser
 
 
 def load_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[RunConfig, Path]:
-    """The config with its overrides, and the folder of the results.
+    """Return the config with its overrides, and the folder of the results.
 
     Raises:
-        ConfigError: the config is wrong.
+        ConfigError: the config is not valid.
     """
     config = RunConfig.load(arguments.config, arguments.overrides)
     out = Path(arguments.out or f"{config.workdir}/{arguments.out_name}").absolute()
@@ -50,7 +50,7 @@ def load_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
 
 
 def numbers(kind: type[NumberT], low: NumberT, high: NumberT) -> Callable[[str], list[NumberT]]:
-    """An argument that is a list of numbers in a range, separated by commas.
+    """Return the type of an argument that lists numbers of a range, separated by commas.
 
     >>> numbers(float, 0, 1)("0,0.5")
     [0.0, 0.5]

@@ -1,4 +1,4 @@
-"""What arms came to: tables with intervals over queries and seeds, a picture, and everything as JSON."""
+"""The report on arms: tables with intervals over queries and seeds, a picture, and all figures as JSON."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ STATES = {"last": "at the last epoch", "best": "at the epoch that is best on dev
 
 @dataclass(frozen=True)
 class ArmFigures:
-    """One measure of one arm.
+    """A measure of an arm.
 
     Args:
-        measure, arm: which.
+        measure, arm: names of the two.
         value: mean over queries and seeds, with its interval.
-        by_seed: the mean of each seed.
-        difference: to the first arm; None for the first itself.
+        by_seed: mean of each seed.
+        difference: from the first arm; None for the first arm itself.
         p: of the difference, two-sided, with Holm's correction over the arms.
     """
 
@@ -48,10 +48,10 @@ class ArmFigures:
 def compare_arms(
     settings: EvaluateConfig, seed: int, names: Sequence[str], results: Sequence[ArmResult], state: str
 ) -> list[ArmFigures]:
-    """Each measure of the arms, and their differences to the first arm, paired by query and seed.
+    """Compute each measure of the arms, and its differences from the first arm, paired by query and seed.
 
     Args:
-        settings: how uncertainty is computed.
+        settings: of intervals and tests.
         seed: of the resamplings.
         names: of the arms.
         results: of these arms, all with the same seeds.
@@ -83,16 +83,16 @@ def compare_arms(
 def seeds_and_queries(
     values_SQC: NDArray[np.float64], confidence: float, num_samples: int, seed: int
 ) -> tuple[list[Interval], list[float]]:
-    """Means with bootstrap intervals, and two-sided p-values of their being 0, over seeds and queries.
+    """Compute means with bootstrap intervals over seeds and queries, and two-sided p-values for the mean 0.
 
-    Each sample draws seeds and, independently of them, queries with replacement. Deviations of seeds from their mean
-    are first made √(S / (S − 1)) times as large, so that the variance between S seeds is estimated without bias. With
-    two or three seeds an interval is still too narrow where seeds differ by more than queries do.
+    Each sample draws seeds and, independently, queries with replacement. Deviations of seeds from their mean are first
+    scaled by √(S / (S − 1)), so that the variance between S seeds is estimated without bias. With two or three seeds,
+    intervals are still too narrow if seeds vary more than queries.
 
     Args:
-        values_SQC: one value a seed, query and column.
+        values_SQC: value of each seed, query and column.
         confidence: of the intervals.
-        num_samples: how many samples.
+        num_samples: number of samples.
         seed: of the draws.
 
     >>> rng = np.random.default_rng(0)
@@ -122,14 +122,14 @@ def seeds_and_queries(
 
 
 def arm_table(title: str, figures: Sequence[ArmFigures], confidence: float, reference: str = "") -> Table:
-    """A row a measure and arm.
+    """Return a table with a row for each measure and arm.
 
     Args:
         title: of the table.
-        figures: of the arms; differences are to the first.
+        figures: of the arms; differences are from the first arm.
         confidence: of the intervals.
-        reference: an arm that shows how far the others could go. How much of the gap to it an arm closes is said where
-            the interval of the gap is above 0.
+        reference: an arm that is an upper limit for the others. The table shows the share of the gap to it that an arm
+            closes, if the interval of the gap is above 0.
     """
     gaps = {figure.measure: figure.difference for figure in figures if figure.arm == reference}
     baseline = figures[0].arm
@@ -150,7 +150,7 @@ def arm_table(title: str, figures: Sequence[ArmFigures], confidence: float, refe
 
 
 def gap_closed(gain: float, gap: Interval, reference: str) -> str:
-    """The share of a gap that a gain closes; blank where the gap is not surely above 0.
+    """Return the share of a gap that a gain closes; empty if the gap is not surely above 0.
 
     >>> gap = Interval(0.2, 0.1, 0.3)
     >>> gap_closed(0.15, gap, "clean"), gap_closed(0.25, gap, "clean"), gap_closed(0.15, Interval(0.2, 0, 0.4), "clean")
@@ -168,14 +168,14 @@ def report_arms(
     out: Path,
     references: Collection[str] = (),
 ) -> None:
-    """Print, and write ``results.md``, ``results.json`` and ``curves.png``.
+    """Print the tables, and write ``results.md``, ``results.json`` and ``curves.png``.
 
     Args:
-        config: says how uncertainty is computed.
-        groups: title → names of arms; each group is compared with its first arm, and corrected for by itself.
+        config: with the settings of intervals and tests.
+        groups: title → names of arms; each group is compared with its first arm, with its own correction.
         results: of all arms and seeds.
-        out: folder.
-        references: arms that show how far others of their group could go.
+        out: folder of the files.
+        references: arms that are an upper limit for the others of their group.
     """
     written: dict[str, Any] = {}
     tables = []
@@ -194,7 +194,7 @@ def report_arms(
 
 
 def detection_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table:
-    """How well each arm's model tells its mismatched pairs after each epoch: NPC's detectors on every arm."""
+    """Return the quality with which each arm's model, after each epoch, detects mismatched pairs by NPC's detectors."""
     figures = [("paper", "auroc"), *((name, key) for name in DETECTORS for key in ("precision", "recall"))]
     rows = []
     for name in names:
@@ -202,21 +202,20 @@ def detection_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table
         for epoch in range(max(len(run.detections) for run in runs)):
             detections = [run.detections[epoch] for run in runs if epoch < len(run.detections)]
             if "auroc" in detections[0]["paper"]:
-                rows.append(
-                    [name, str(epoch + 1), *(_mean([row[of][key] for row in detections]) for of, key in figures)]
-                )
+                means = (_mean([row[detector][key] for row in detections]) for detector, key in figures)
+                rows.append([name, str(epoch + 1), *means])
     columns = ["arm", "epoch", "AUROC", *(f"{key} ({name})" for name, key in figures[1:])]
     return Table("Mismatched training pairs, detected after each epoch, mean over the seeds", columns, rows)
 
 
 def _mean(values: list[float | None]) -> str:
-    """The mean of what is defined; a precision is not where nothing was flagged."""
+    """Format the mean of the defined values; a precision is undefined without flags."""
     known = [value for value in values if value is not None]
     return f"{np.mean(known):.3f}" if known else "nothing flagged"
 
 
 def cost_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table:
-    """Time of training, on one CPU or GPU an arm."""
+    """Return the training time of each arm, on a single CPU or GPU."""
     rows = []
     for name in names:
         runs = [result for result in results if result.arm == name]
@@ -226,7 +225,7 @@ def cost_table(names: Sequence[str], results: Sequence[ArmResult]) -> Table:
 
 
 def curves(groups: Mapping[str, Sequence[str]], results: Sequence[ArmResult]) -> bytes:
-    """Dev measure by epoch, a panel a group, and detection AUROC: the mean over the seeds and their range."""
+    """Draw the dev measure and the detection AUROC of each group by epoch: mean and range over the seeds."""
     from matplotlib.ticker import MaxNLocator
 
     dev = next(key for key in results[0].history[0] if key.startswith("dev "))
@@ -254,13 +253,13 @@ def curves(groups: Mapping[str, Sequence[str]], results: Sequence[ArmResult]) ->
     for title, names in groups.items():
         heading = f"{dev}, {title}" if title else dev
         panels.append((heading, bands(names, names, lambda run: [row[dev] for row in run.history])))
-        # An arm without mismatched pairs has none to find.
-        noisy = [name for name in names if _finds_noise([run for run in results if run.arm == name])]
+        # Arms without mismatched pairs have no AUROC.
+        noisy = [name for name in names if _detects_noise([run for run in results if run.arm == name])]
         if noisy:
             aurocs = bands(noisy, names, lambda run: [row["paper"]["auroc"] for row in run.detections])
             panels.append(("AUROC of the margin", aurocs))
     return grid(panels, "By epoch: mean and range over the seeds", columns=2, shared_legend=len(groups) == 1)
 
 
-def _finds_noise(runs: list[ArmResult]) -> bool:
+def _detects_noise(runs: list[ArmResult]) -> bool:
     return all(run.detections and all("auroc" in row["paper"] for row in run.detections) for run in runs)

@@ -1,4 +1,4 @@
-"""Training and measuring one arm of an experiment in this process."""
+"""Train and measure an arm of an experiment in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from raydr.training.sections import DevConfig, PairDetectionConfig
 from raydr.training.trainer import Trainer
 from raydr.training.training import Training
 
-#: The detectors that every arm's model is examined with after each epoch, whatever it trains with.
+#: Detectors applied to each arm's model after each epoch, whatever the arm's own training uses.
 DETECTORS: dict[str, Detector] = {
     "paper": GaussianDetector(),
     "calibrated": CalibratedDetector(min_separation=1),
@@ -47,16 +47,16 @@ MARGINS = "margins.npz"
 
 @dataclass(frozen=True)
 class ArmOptions:
-    """What an arm does besides training as its config says.
+    """Options of an arm beyond its config.
 
     Args:
         clean_only: train without the pairs that are known to be mismatched (the papers' "clean" reference), and without
             the candidates that are known to be false negatives.
-        drop_at_random: leave out as many of each query's candidates as judges dropped or relabelled, but any of them,
-            none of which becomes a positive: tells what a filter finds from what fewer candidates do.
-        keep_margins: measure the pairs before training too, always against the same random passages, and keep
-            what was measured.
-        examined: measure the pairs after every epoch, and say what each detector makes of them.
+        drop_at_random: drop as many of each query's candidates as judges dropped or relabelled, but random candidates.
+            This control separates the effect of a filter from that of fewer candidates.
+        keep_margins: also measure the pairs before training, always against the same random passages, and store the
+            margins.
+        examined: measure the pairs after each epoch, and apply each detector to them.
     """
 
     clean_only: bool = False
@@ -67,16 +67,16 @@ class ArmOptions:
 
 @dataclass
 class ArmResult:
-    """What an arm came to.
+    """The result of an arm.
 
     Args:
-        arm: its name.
+        arm: name of the arm.
         seed: of the training.
-        history: metrics of every epoch.
+        history: metrics of each epoch.
         detections: after each epoch, by detector: precision, recall and AUROC on the training pairs.
         values: state (``last``, ``best`` on dev) → measure → query id → value on the test queries.
         best_epoch: epoch of the best state, from 0.
-        seconds: of training alone.
+        seconds: of the training alone.
     """
 
     arm: str
@@ -90,11 +90,11 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class ArmData:
-    """What an arm is trained on; opened where it is used.
+    """The training data of an arm.
 
     Args:
         dataset: queries and judgments.
-        corpus: the corpus it was prepared with.
+        corpus: the corpus of the data set.
         negatives: mined candidates of the training split, if the arm uses hard negatives.
         margins: cross-fitted margins of the pairs, if its detection reads them.
     """
@@ -114,7 +114,7 @@ class PreparedArm:
     tokenizers: dict[Side, TextTokenizer]
 
     def detector(self) -> PairDetector:
-        """What measures the pairs, whatever the arm trains with."""
+        """Return the detector that measures the pairs, independent of the arm's training."""
         trainer, detection = self.trainer, PairDetectionConfig()
         examples = trainer.batches.examples
         return PairDetector(examples, self.data.corpus, self.tokenizers, detection, trainer.config, trainer.seed)
@@ -122,21 +122,21 @@ class PreparedArm:
 
 @dataclass(frozen=True)
 class AfterEpoch:
-    """A listener that is told of finished epochs alone; nothing is saved: an arm that dies is trained again."""
+    """A listener that passes on finished epochs and saves nothing: an arm that fails is trained again."""
 
     tell: Callable[[Progress], None]
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
-        """Nothing to do."""
+        """Ignore steps."""
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
-        """Nothing to do: an arm's own detection is examined with those of all arms."""
+        """Ignore the arm's own detections: all arms are examined with the same detectors."""
 
     def has_notice(self) -> bool:
         return False
 
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
-        """Only the end of an epoch matters."""
+        """Pass on the end of an epoch."""
         if not progress.step:
             self.tell(progress)
 
@@ -144,13 +144,13 @@ class AfterEpoch:
 def prepare_arm(
     training: Training, data: ArmData, after_epoch: Callable[[Progress], None], options: ArmOptions = ArmOptions()
 ) -> PreparedArm:
-    """Put together what trains one arm in this process.
+    """Build the trainer of an arm for this process.
 
     Args:
-        training: its settings.
-        data: the artefacts.
-        after_epoch: is called when an epoch is over.
-        options: which of the data it trains on.
+        training: settings of the arm.
+        data: of the arm.
+        after_epoch: called at the end of each epoch.
+        options: of the arm.
     """
     if not training.train.use_gpu:
         torch.set_num_threads(1)
@@ -174,14 +174,14 @@ def prepare_arm(
 def run_arm(
     training: Training, data: ArmData, options: ArmOptions, test: Mapping[str, Any], output: Folder | None = None
 ) -> ArmResult:
-    """Train and measure one arm in this process.
+    """Train and measure an arm in this process.
 
     Args:
-        training: its settings.
-        data: the artefacts.
-        options: what else it does.
-        test: the ``split`` that is searched, the ``measures``, and ``top_k`` passages a query.
-        output: where the margins are kept, if they are.
+        training: settings of the arm.
+        data: of the arm.
+        options: of the arm.
+        test: the searched ``split``, the ``measures``, and ``top_k``, the number of passages for each query.
+        output: folder of the margins, if they are kept.
     """
     result, measured = ArmResult("", training.seed), list[PairMargins]()
     last: dict[str, torch.Tensor] = {}
@@ -233,7 +233,7 @@ def run_arm(
 
 
 def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tensor]) -> dict[str, dict[str, float]]:
-    """Measure → query id → value on the test queries over the whole corpus, of the model in one state."""
+    """Return measure → query id → value on the test queries over the whole corpus, for a state of the model."""
     trainer, model = arm.trainer, arm.trainer.model
     everything = DevConfig(max_queries=10**9, random_passages=len(arm.data.corpus))
     tables = arm.data.dataset.training_tables(test["split"])
@@ -245,20 +245,20 @@ def _test(arm: PreparedArm, test: Mapping[str, Any], state: dict[str, torch.Tens
 
 
 def _dropped(negatives: pa.Table, pairs: set[tuple[str, str]]) -> pa.Table:
-    """The same candidates, some of them with the action that keeps them from ever being a negative."""
+    """Return the candidates with the action ``drop`` for some pairs."""
     rows = zip(pairs_of(negatives), negatives["action"].to_pylist(), strict=True)
     changed = ["drop" if pair in pairs else action for pair, action in rows]
     return _with_column(negatives, "action", pa.array(changed, pa.string()))
 
 
 def _dropped_at_random(negatives: pa.Table, rng: np.random.Generator) -> pa.Table:
-    """The same candidates, each with the action and weight of any of its query's; what was relabelled is dropped."""
+    """Return the candidates with actions and weights shuffled within each query; ``relabel`` becomes ``drop``."""
     query_N = negatives["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
-    given_N = np.empty_like(query_N)
-    given_N[np.argsort(query_N, kind="stable")] = np.lexsort((rng.random(len(query_N)), query_N))
+    source_N = np.empty_like(query_N)
+    source_N[np.argsort(query_N, kind="stable")] = np.lexsort((rng.random(len(query_N)), query_N))
     actions = pc.if_else(pc.equal(negatives["action"], "relabel"), "drop", negatives["action"])
-    shuffled = _with_column(negatives, "action", actions.take(given_N))
-    return _with_column(shuffled, "weight", negatives["weight"].take(given_N))
+    shuffled = _with_column(negatives, "action", actions.take(source_N))
+    return _with_column(shuffled, "weight", negatives["weight"].take(source_N))
 
 
 def _with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:

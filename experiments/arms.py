@@ -1,11 +1,11 @@
-"""Arms of an experiment: the same data and seed, trained in different ways, measured in the same way.
+"""Arms of an experiment: trainings in different ways on the same data and seeds, with the same measurement.
 
-A seed draws the noise, the folds, the order of batches and the initial weights; queries and passages are the same for
-all seeds. An arm is trained in one process, so that several run at a time: the model is the one that Ray Train would
-give with any number of workers, since the batch is global. It is a node of the graph, artefact ``arm``::
+A seed determines the noise, the folds, the order of batches and the initial weights; queries and passages are the same
+for all seeds. An arm is trained in a single process, so that several arms run at a time. The model equals that of Ray
+Train with any number of workers, since the batch is global. An arm is a node of the graph, artefact ``arm``::
 
     result.json          :class:`ArmResult`
-    margins.npz          :class:`States`, if these are kept
+    margins.npz          :class:`States`, if they are kept
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of training.
+    """An arm: a way of training.
 
     Args:
         name: of the arm.
-        context: the run with the arm's training, and its seed.
-        pairs: the data set that it trains on.
+        context: the run with the arm's training and seed.
+        pairs: the data set of the training.
         negatives: candidates of the training split, if it uses hard negatives.
-        options: what it does besides.
+        options: of the arm.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Arm:
         return self.context.config.seed
 
     def node(self) -> Node:
-        """Its training, test and result."""
+        """Declare the training and test of the arm."""
         config = self.context.config
-        # Both states are reported, whichever the config would keep.
+        # Both states are reported, whichever state the config keeps.
         context = self.context.of(config.model_copy(update={"train": config.train.model_copy(update={"keep": "best"})}))
         training = context.training()
         test = {
@@ -82,12 +82,12 @@ class Arm:
 
 
 def plain_arm(recipe: Recipe, name: str, train: Mapping[str, Any] | None = None, **options: Any) -> Arm:
-    """The training of a variant, or that of the config, on the run's data.
+    """Return an arm that trains a variant, or the config, on the run's data.
 
     Args:
         recipe: of the run.
-        name: of the arm; the variant's, if there is one.
-        train: settings of the section that are replaced.
+        name: of the arm; a variant's name trains the variant.
+        train: settings that replace those of the section ``train``.
         options: as in :class:`ArmOptions`.
     """
     config = recipe.config.variant(name)
@@ -101,9 +101,9 @@ class States:
     """Margins of all training pairs, before training and after each epoch.
 
     Args:
-        values_EN: one row a state: before training, after the first epoch, ...
-        random_EN: of random pairs, one a query.
-        mismatched_N: the truth.
+        values_EN: a row for each state: before training, after the first epoch, ...
+        random_EN: margins of random pairs, one for each query.
+        mismatched_N: whether each pair is mismatched.
     """
 
     values_EN: NDArray[np.float64]
@@ -112,13 +112,13 @@ class States:
 
     @classmethod
     def of(cls, arm: Artifact) -> States:
-        """What an arm has kept."""
+        """Read the margins of an arm."""
         with np.load(arm.local(MARGINS), allow_pickle=False) as arrays:
             return cls(arrays["values_EN"], arrays["random_EN"], arrays["mismatched_N"])
 
 
 def seeded_recipes(session: Session, num_seeds: int) -> list[Recipe]:
-    """The run with so many seeds, from the config's on; all have the queries and judgments of the first."""
+    """Return the run with ``num_seeds`` seeds, from the config's on; all share the first's queries and judgments."""
     first = session.recipe
     prepared = {declare.__name__: declare(first.context) for declare in (declare_corpus, declare_prepared)}
     recipes = [first]
@@ -129,7 +129,7 @@ def seeded_recipes(session: Session, num_seeds: int) -> list[Recipe]:
 
 
 def make_arms(session: Session, arms: Sequence[Arm]) -> dict[tuple[str, int], Artifact]:
-    """The artefacts of all arms, by name and seed; what is there is not made again."""
+    """Make the missing artefacts of arms; return all by name and seed."""
     nodes = {(arm.name, arm.seed): arm.node() for arm in arms}
     for (name, seed), node in nodes.items():
         session.recipe.named(f"arms/{name}-{seed}", node)
@@ -137,13 +137,13 @@ def make_arms(session: Session, arms: Sequence[Arm]) -> dict[tuple[str, int], Ar
 
 
 def run_arms(session: Session, arms: Sequence[Arm]) -> list[ArmResult]:
-    """What all arms come to."""
+    """Return the results of all arms."""
     made = make_arms(session, arms)
     return [ArmResult(name, seed, **arm.folder.read_json(RESULT)) for (name, seed), arm in made.items()]
 
 
-# On Ray several run side by side, whatever their size.
-@artefact("arm", version=2, rows=lambda of: 10**9, moves=True)
+# The number of rows is large, so that arms run side by side on Ray whatever their size.
+@artefact("arm", version=2, rows=lambda settings: 10**9, moves=True)
 def train_arm(
     making: Building,
     pool: Pool,
@@ -157,7 +157,7 @@ def train_arm(
     options: ArmOptions,
     test: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Train and measure one arm; the stage of the node."""
+    """Train and measure an arm."""
     data = ArmData(Dataset(dataset), Corpus(corpus), negatives, margins)
     gpus = float(training.train.use_gpu)
     result: ArmResult = pool.run(run_arm, training, data, options, test, making.folder, needs=Needs(num_gpus=gpus))

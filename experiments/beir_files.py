@@ -1,4 +1,4 @@
-"""The files of a BEIR folder as they are, for experiments that make one from another."""
+"""Reading and writing the files of BEIR folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Judgment = tuple[str, str, str]
 
 
 def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """The rows of ``NAME.jsonl``, or of ``NAME.jsonl.gz``."""
+    """Yield the rows of ``NAME.jsonl``, or of ``NAME.jsonl.gz``."""
     plain = folder / f"{name}.jsonl"
     with plain.open(encoding="utf-8") if plain.exists() else gzip.open(f"{plain}.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -21,7 +21,7 @@ def read_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
 
 
 def write_rows(folder: Path, name: str, rows: Iterable[dict[str, Any]]) -> int:
-    """Write ``NAME.jsonl``; returns how many rows it has."""
+    """Write ``NAME.jsonl``; return the number of rows."""
     count = 0
     with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as file:
         for row in rows:
@@ -31,7 +31,7 @@ def write_rows(folder: Path, name: str, rows: Iterable[dict[str, Any]]) -> int:
 
 
 def read_qrels(folder: Path) -> dict[str, list[Judgment]]:
-    """The judgments by split."""
+    """Read the judgments by split."""
     judgments: dict[str, list[Judgment]] = {}
     for file in sorted((folder / "qrels").glob("*.tsv")):
         rows = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()[1:]]

@@ -1,8 +1,8 @@
-"""A small part of a BEIR folder, as a BEIR folder: the queries of some kinds, and whole articles.
+"""Write a small part of a BEIR folder as a BEIR folder: the queries of some kinds, and whole articles.
 
-Query ids that begin alike are of one kind, passages whose ids agree up to the last ``#`` are one article. Articles that
-the kept queries are judged on stay, and random ones until there are enough passages: what is cut from an article is
-still next to the rest of it.
+Query ids with a common prefix are of a kind; passages whose ids agree up to the last ``#`` form an article. The part
+keeps all articles with judgments of these queries, and random articles until there are enough passages. Neighbouring
+passages of an article therefore stay together.
 
     python -m experiments.beir_part ../shared/data/openqa-wiki work/data/openqa-answers --prefixes nq,sq --passages 8000
 """
@@ -31,7 +31,7 @@ def article_of(passage_id: str) -> str:
 
 
 def choose_articles(sizes: Counter[str], needed: set[str], num_passages: int, seed: int) -> set[str]:
-    """The needed articles, and others in an order that seed and names decide, until there are enough passages.
+    """Return the needed articles, and others in an order given by seed and names, until there are enough passages.
 
     >>> sorted(choose_articles(Counter({"a": 2, "b": 3, "c": 4}), {"b"}, 3, seed=0))
     ['b']
@@ -46,15 +46,15 @@ def choose_articles(sizes: Counter[str], needed: set[str], num_passages: int, se
 
 
 def write_part(source: Path, target: Path, prefixes: Sequence[str], num_passages: int, seed: int) -> dict[str, int]:
-    """Write the part; returns its numbers of queries, by split, and of passages.
+    """Write the part; return its numbers of queries, by split, and of passages.
 
     Raises:
-        DataError: no query id begins with one of the prefixes, or the target is there already.
+        DataError: no query id begins with a prefix, or the target exists.
     """
     if target.exists():
-        raise DataError(f"{target} is there already: remove it, or give another folder")
-    of_kind = tuple(prefixes)
-    qrels = {split: [row for row in rows if row[0].startswith(of_kind)] for split, rows in read_qrels(source).items()}
+        raise DataError(f"{target} exists already: remove it, or choose another folder")
+    kinds = tuple(prefixes)
+    qrels = {split: [row for row in rows if row[0].startswith(kinds)] for split, rows in read_qrels(source).items()}
     sizes = Counter(article_of(row["_id"]) for row in read_rows(source, "corpus"))
     needed = {article_of(passage_id) for rows in qrels.values() for _, passage_id, _ in rows}
     if not needed:
@@ -78,8 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--prefixes", required=True, help="comma-separated beginnings of query ids")
-    parser.add_argument("--passages", type=int, required=True, help="keep at least so many")
+    parser.add_argument("--prefixes", required=True, help="comma-separated prefixes of query ids")
+    parser.add_argument("--passages", type=int, required=True, help="minimal number of passages to keep")
     parser.add_argument("--seed", type=int, default=13)
     arguments = parser.parse_args()
     prefixes = arguments.prefixes.split(",")

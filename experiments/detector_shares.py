@@ -1,6 +1,6 @@
-"""What detectors of mismatched pairs flag, by the share of pairs that is mismatched, where few or none are too.
+"""Flags of detectors by the share of mismatched pairs, which may be small or zero.
 
-Each share and seed has noise of its own, and its pairs are measured by models that have not seen them (the section
+Each share and seed has its own noise, and its pairs are measured by models that have not seen them (the section
 ``cross_fit``). Margins are kept in the working folder.
 
     python -m experiments.detector_shares configs/experiments/noisy-code.yaml --seeds 3
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def measured(config: RunConfig, shares: Sequence[float], seeds: Sequence[int]) -> Iterator[tuple[float, int, Margins]]:
-    """Share, seed, and the margins of data with that noise."""
+    """Yield each share and seed, with the margins of data with that noise."""
     assert config.inject_noise is not None
     for seed, share in product(seeds, shares):
         noise = config.inject_noise.model_copy(update={"share": share})
@@ -52,7 +52,7 @@ def measured(config: RunConfig, shares: Sequence[float], seeds: Sequence[int]) -
 
 
 def examined(share: float, seed: int, margins: Margins) -> Iterator[dict[str, Any]]:
-    """What each detector makes of margins whose truth is known."""
+    """Yield a record of each detector on margins whose truth is known."""
     wrong_N = margins.truth.fill_null(False).to_numpy()
     for name, detector in DETECTORS.items():
         detection = detect(margins, detector)
@@ -75,24 +75,24 @@ def examined(share: float, seed: int, margins: Margins) -> Iterator[dict[str, An
 
 
 def detect(margins: Margins, detector: Detector) -> Detection:
-    """What a detector makes of cross-fitted margins; a mixture, which takes seconds to fit, of the first draw alone."""
+    """Apply a detector to cross-fitted margins; a mixture, which is slow to fit, reads only the first draw."""
     if isinstance(detector, LocalFdrDetector):
         return margins.detect(detector)
     return detector.detect(margins.margins_ND[:, 0], margins.random_ND[:, 0], margins.fold_N)
 
 
 def table(findings: list[dict[str, Any]]) -> Table:
-    """A row a share and detector; means over the seeds, of the flagged share also the smallest and the largest."""
+    """Return a row for each share and detector: means over the seeds, and the range of the flagged share."""
     rows = []
     for share, name in dict.fromkeys((finding["share"], finding["detector"]) for finding in findings):
-        mine = [finding for finding in findings if (finding["share"], finding["detector"]) == (share, name)]
-        flagged = [finding["share_flagged"] for finding in mine]
-        keeps_all = all(finding["reason"] for finding in mine)
+        own = [finding for finding in findings if (finding["share"], finding["detector"]) == (share, name)]
+        flagged = [finding["share_flagged"] for finding in own]
+        keeps_all = all(finding["reason"] for finding in own)
         cells = ["keeps all" if keeps_all else f"{np.mean(flagged):.1%} ({min(flagged):.0%} to {max(flagged):.0%})"]
         for key in ("share_estimated", "precision", "recall", "calibration_error", "average_precision", "auroc"):
-            values = [finding[key] for finding in mine if finding[key] is not None]
+            values = [finding[key] for finding in own if finding[key] is not None]
             cells.append(f"{np.mean(values):.3f}" if values else "–")
-        rows.append([f"{share:.0%}", name, str(len(mine)), *cells])
+        rows.append([f"{share:.0%}", name, str(len(own)), *cells])
     columns = ["mismatched", "detector", "seeds", "flagged", "estimated", "precision", "recall", "calibration error"]
     return Table("Pairs flagged, by the share that is mismatched", [*columns, "average precision", "AUROC"], rows)
 

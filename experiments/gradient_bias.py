@@ -1,8 +1,8 @@
-"""The bias of NCE's gradient against the full softmax's, by how the negatives are drawn: a synthetic set-up.
+"""Bias of NCE's gradient relative to the full softmax, by the sampling of negatives, on synthetic data.
 
-A peaky distribution over 1,000 labels is fitted by a small network with ordinary cross-entropy. After each step the
-gradient of the population's cross-entropy is compared with that of NCE with 4 negatives, averaged over 10 draws. The
-negatives come from raydr's samplers, the losses are raydr's.
+A small network learns a peaky distribution over 1,000 labels with ordinary cross-entropy. After each step, the gradient
+of the population's cross-entropy is compared with that of NCE with 4 negatives, averaged over 10 draws. Samplers and
+losses are raydr's.
 
     python -m experiments.gradient_bias --out work/experiments/gradient_bias
 
@@ -39,11 +39,11 @@ NUM_LABELS = 1000
 WIDTH = 300
 BATCH_SIZE = 128
 LEARNING_RATE = 1e-3
-#: Labels below this probability add less than their number times it to the population's loss.
+#: Probability below which labels are left out of the population's loss.
 NEGLIGIBLE = 1e-8
 
 FULL = "full softmax"
-#: How negatives are drawn, and the loss that goes with it. ``random_share`` 1 is all random.
+#: Samplers of negatives, each with its loss; all negatives are random for ``random_share`` 1.
 KINDS: dict[str, tuple[Sampler, Loss]] = {
     "random": (Mixed(random_share=1.0), NCE()),
     "mixed-50": (Mixed(random_share=0.5), NCE()),
@@ -54,7 +54,7 @@ KINDS: dict[str, tuple[Sampler, Loss]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Size of the experiment."""
+    """The size of the experiment."""
 
     steps: int = 30
     negatives: int = 4
@@ -62,12 +62,12 @@ class Settings:
     seeds: tuple[int, ...] = (42, 43, 44, 45, 46)
 
 
-#: By kind of loss, its value and the bias of its gradient after each step.
+#: Loss and bias of the gradient after each step, by kind of negatives.
 Curves = dict[str, dict[str, list[float]]]
 
 
 class Network(nn.Module):
-    """One embedding, a hidden layer with ReLU, and a score a label."""
+    """An embedding, a hidden layer with ReLU, and a score for each label."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,14 +82,14 @@ class Network(nn.Module):
 
 
 def population(seed: int) -> NDArray[np.float64]:
-    """softmax(u / 0.001) with u uniform on [0, 1): about a dozen labels share nearly all of it."""
+    """Draw softmax(u / 0.001) with u uniform on [0, 1): about a dozen labels have nearly all probability."""
     logits = query_rng(seed, 0, "population", "gradient bias").random(NUM_LABELS) / 0.001
     weights = np.exp(logits - logits.max())
     return np.asarray(weights / weights.sum())
 
 
 def run(seed: int, settings: Settings) -> Curves:
-    """Train once; loss and bias of every kind after each step."""
+    """Train once; return loss and bias of each kind after each step."""
     probs = population(seed)
     labels = np.flatnonzero(probs > NEGLIGIBLE)
     weights = torch.tensor(probs[labels], dtype=torch.float32)
@@ -117,7 +117,7 @@ def run(seed: int, settings: Settings) -> Curves:
 
 
 def gradient(network: nn.Module, loss: Tensor) -> Tensor:
-    """The gradient of all parameters as one vector."""
+    """Return the gradient of all parameters as a vector."""
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(network.parameters()))])
 
 
@@ -130,7 +130,7 @@ def expected_loss(
     settings: Settings,
     key: tuple[int, int, str],
 ) -> Tensor:
-    """Σ_y pop(y) · ℓ(y), where ℓ(y) is the mean over draws of the loss of label y against its negatives."""
+    """Compute Σ_y pop(y) · ℓ(y), where ℓ(y) is the mean over draws of the loss of label y against its negatives."""
     scores_LC = scores_C.expand(len(labels), -1)
     return (weights * loss_per_label(scores_LC, labels.tolist(), sampler, loss, settings, key)).sum()
 
@@ -143,14 +143,14 @@ def loss_per_label(
     settings: Settings,
     key: tuple[int, int, str],
 ) -> Tensor:
-    """Mean over draws of the loss of each label against its negatives, shape (L,).
+    """Compute the mean over draws of the loss of each label against its negatives, shape (L,).
 
     Args:
         scores_LC: a row of scores for each label.
         labels: the columns of the labels.
         sampler: draws the negatives.
         loss: of a label and its negatives.
-        settings: how many are drawn, how often.
+        settings: with the numbers of negatives and of draws.
         key: seed, step and purpose of the draws.
     """
     seed, step, purpose = key
@@ -179,7 +179,7 @@ def loss_per_label(
 def draw_negatives(
     scores: NDArray[np.float64], label: int, sampler: Sampler, settings: Settings, rng: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """For each draw the label and its negatives, and the log-probability of each (0 where the sampler gives none)."""
+    """Yield for each draw the label and its negatives, and their log-probabilities (0 if the sampler has none)."""
     others = np.delete(np.arange(len(scores)), label)
     candidates = CandidateList(scores[others])
     for _ in range(settings.draws):
@@ -193,7 +193,7 @@ def draw_negatives(
 
 
 def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
-    """Loss and bias by step: the mean over the seeds, with the range of them."""
+    """Draw loss and bias by step: mean and range over the seeds."""
 
     def panel(measure: str, names: Sequence[str], ylabel: str) -> Any:
         def draw(axes: Axes) -> None:
@@ -201,7 +201,7 @@ def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
             for name in names:
                 values = np.array([curves[name][measure] for curves in runs])
                 color = COLORS[(FULL, *KINDS).index(name)]
-                # Dashed and on top: the corrected loss lies on the full softmax's.
+                # Dashed and on top, since the corrected loss coincides with that of the full softmax.
                 style: Any = {"linestyle": "--", "zorder": 3} if name == FULL else {}
                 axes.plot(steps, values.mean(axis=0), color=color, label=name, **style)
                 axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0)
@@ -220,7 +220,7 @@ def picture(runs: Sequence[Curves], settings: Settings) -> bytes:
 
 
 def table(runs: Sequence[Curves], steps: Sequence[int]) -> Table:
-    """A row a kind: mean loss and bias over the seeds after some steps."""
+    """Return a row for each kind: mean loss and bias over the seeds after some steps."""
     rows = []
     for name in (FULL, *KINDS):
         cells = [name]

@@ -1,9 +1,9 @@
-"""The bias of NCE's gradient with a real dual encoder: 64 queries, 128 passages, 7 negatives, 500 draws.
+"""Bias of NCE's gradient with a real dual encoder: 64 queries, 128 passages, 7 negatives, 500 draws.
 
 The passages are each query's positive and another passage of the same article. They are the whole label space, so that
-the full softmax is exact. The gradient is compared at two places: where the full cross-entropy was minimised, and
-where NCE with random negatives was. The loss reaches the encoder through the 64 × 128 scores alone, so its gradient in
-the scores is averaged over the draws first and then goes through the encoder once.
+the full softmax is exact. Gradients are compared at two points: after minimising the full cross-entropy, and after
+minimising NCE with random negatives. The loss depends on the encoder only through the 64 × 128 scores. Its gradient in
+the scores is therefore averaged over the draws, and then passed through the encoder once.
 
     python -m experiments.gradient_bias_encoder --data DATA/openqa-wiki --out work/experiments/gradient_bias_encoder
 
@@ -34,13 +34,13 @@ from raydr.seeding import stable_hash64
 
 NUM_QUERIES = 64
 LEARNING_RATE = 1e-4
-#: Worth so many padded tokens to the grouping of texts by length.
+#: Overhead of a group of texts of similar length, in padded tokens.
 GROUP_OVERHEAD = 64
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Query i's positive is passage i; passage 64 + i is of the same article."""
+    """Queries and passages: passage i is the positive of query i, and passage 64 + i is from the same article."""
 
     queries: list[str]
     titles: list[str]
@@ -48,7 +48,7 @@ class Texts:
 
 
 def read_texts(data: Path, seed: int) -> Texts:
-    """The first 64 training queries, in an order that the seed shuffles, whose article has another passage."""
+    """Read the first 64 training queries, in an order given by the seed, whose article has another passage."""
     passages = {row["_id"]: row for row in read_rows(data, "corpus")}
     queries = {row["_id"]: row["text"] for row in read_rows(data, "queries")}
     pairs = read_qrels(data)["train"]
@@ -73,9 +73,9 @@ def read_texts(data: Path, seed: int) -> Texts:
 
 
 class Scorer:
-    """Scores of all queries against all passages, as a function of the encoder's parameters.
+    """Scores of all queries and passages as a function of the encoder's parameters.
 
-    Dropout is off: the two gradients are to differ by the negatives alone.
+    Dropout is off, so that the two gradients differ only by the negatives.
     """
 
     def __init__(self, texts: Texts, num_layers: int) -> None:
@@ -104,7 +104,7 @@ class Scorer:
         return self.model.config.logits_QP(query_QD, passage_PD)
 
     def gradient(self, scores_QP: Tensor, score_gradient_QP: Tensor) -> Tensor:
-        """The gradient of all parameters, given that of the scores."""
+        """Return the gradient of all parameters from that of the scores."""
         used = [part for part in self.model.parameters() if part.requires_grad]
         gradients = torch.autograd.grad(scores_QP, used, score_gradient_QP, retain_graph=True, allow_unused=True)
         return torch.cat([part.flatten() for part in gradients if part is not None])
@@ -117,12 +117,12 @@ def full_loss(scores_QP: Tensor) -> Tensor:
 def sampled_loss(
     scores_QP: Tensor, sampler: Sampler, loss: Loss, settings: Settings, key: tuple[int, int, str]
 ) -> Tensor:
-    """Mean over queries and draws of the loss of the positive against the negatives drawn."""
+    """Compute the mean over queries and draws of the loss of the positive against drawn negatives."""
     return loss_per_label(scores_QP, range(len(scores_QP)), sampler, loss, settings, key).mean()
 
 
 def minimise(scorer: Scorer, by: str, steps: int, negatives: int, seed: int) -> float:
-    """Train on all queries at once; returns the accuracy over all passages afterwards."""
+    """Train with all queries in a batch; return the final accuracy over all passages."""
     optimizer = torch.optim.Adam(scorer.model.parameters(), lr=LEARNING_RATE)
     sampler, once = KINDS["random"][0], Settings(negatives=negatives, draws=1)
     for step in range(steps):
@@ -138,7 +138,7 @@ def minimise(scorer: Scorer, by: str, steps: int, negatives: int, seed: int) -> 
 
 
 def biases(scorer: Scorer, settings: Settings, seed: int) -> dict[str, float]:
-    """Norm of the full gradient, and of its difference from that of each kind of negatives."""
+    """Return the norm of the full gradient, and of its difference from the gradient of each kind of negatives."""
     scores_QP = scorer.scores_QP()
 
     def through_scores(loss_of: Any) -> Tensor:
@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of openqa-wiki")
     parser.add_argument("--out", type=Path, default=Path("work/experiments/gradient_bias_encoder"))
-    parser.add_argument("--steps", type=int, default=40, help="of each of the two trainings")
+    parser.add_argument("--steps", type=int, default=40, help="steps of each of the two trainings")
     parser.add_argument("--negatives", type=int, default=7)
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--layers", type=int, default=3)

@@ -1,9 +1,9 @@
-"""Training on mismatched pairs (NPC's table 2 in small): NCE, co-teaching, NPC, NCE on filtered and on clean pairs.
+"""Training on mismatched pairs (NPC's table 2 on a small scale): NCE, co-teaching, NPC, NCE on filtered or clean pairs.
 
-Arms are plain NCE as the config trains it (``nce``), every variant of the config, the same training on what a judge of
-``judge.judges`` leaves (``JUDGE-filtered``), and without the pairs that are known to be mismatched (``clean``). With
-``--arms`` a variant can train on the right pairs alone too (``VARIANT-clean``). Arms and seeds run side by side; an arm
-that is finished is not run again.
+The arms are the config's own training with NCE (``nce``), each variant of the config, the config's training on the data
+that a judge of ``judge.judges`` keeps (``JUDGE-filtered``), and without known mismatched pairs (``clean``). With
+``--arms``, a variant can also train on the right pairs alone (``VARIANT-clean``). Arms and seeds run side by side;
+finished arms are reused.
 
     python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 3 --equal-steps --unexamined
     python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 3 --equal-steps --unexamined \\
@@ -37,9 +37,9 @@ FILTERED, ON_CLEAN = "-filtered", f"-{REFERENCE}"
 
 def main() -> None:
     parser = run_parser(__doc__, "experiment", seeds=3)
-    parser.add_argument("--arms", default="", help="comma-separated; all but VARIANT-clean if left out")
+    parser.add_argument("--arms", default="", help="comma-separated; by default all but VARIANT-clean")
     parser.add_argument("--equal-steps", action="store_true", help="arms with fewer pairs train for more epochs")
-    help_text = "pairs are not measured after each epoch, which takes a fifth of an arm's time"
+    help_text = "do not measure the pairs after each epoch, which takes a fifth of an arm's time"
     parser.add_argument("--unexamined", action="store_true", help=help_text)
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
@@ -55,10 +55,10 @@ def main() -> None:
 
 
 def arm_names(config: RunConfig, chosen: str = "") -> list[str]:
-    """The chosen arms, separated by commas; all arms of the config if empty.
+    """Return the arms of a comma-separated list; all arms of the config if it is empty.
 
     Raises:
-        ConfigError: a chosen arm is none of the config's.
+        ConfigError: the config has no such arm.
     """
     filtered = [f"{judge.name}{FILTERED}" for judge in config.judge.judges]
     known = [BASELINE, *config.variants, *filtered, REFERENCE]
@@ -71,11 +71,11 @@ def arm_names(config: RunConfig, chosen: str = "") -> list[str]:
 
 
 def declare_arms(session: Session, recipe: Recipe, names: Sequence[str]) -> list[Arm]:
-    """The arms with their data; what judges leave of it is made here.
+    """Declare the arms, after making the data that judges keep.
 
     Args:
-        session: that makes it.
-        recipe: of the run whose arms these are.
+        session: makes these data.
+        recipe: of the run.
         names: of the arms.
     """
     arms = []
@@ -92,7 +92,7 @@ def declare_arms(session: Session, recipe: Recipe, names: Sequence[str]) -> list
 
 
 def equal_steps(session: Session, all_pairs: Node, arm: Arm) -> Arm:
-    """The arm with about as many optimiser steps, and steps of warm-up, as over all pairs: in whole epochs."""
+    """Return the arm with about as many optimiser steps, and steps of warm-up, as over all pairs, in whole epochs."""
     config, split = arm.context.config, arm.context.config.data.train_split
 
     def num_steps(pairs: Node, clean_only: bool) -> int:
@@ -110,7 +110,7 @@ def equal_steps(session: Session, all_pairs: Node, arm: Arm) -> Arm:
 
 
 def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:
-    """The config's own training on what a judge leaves of the pairs, or of the candidates."""
+    """Return the arm with the pairs, or candidates, that a judge keeps."""
     config, judge = recipe.config, recipe.config.judge.judge(arm.name.removesuffix(FILTERED))
     if judge.subject == "negatives" and arm.negatives is None:
         needed = "set negatives and train.num_hard_negatives"
@@ -122,7 +122,7 @@ def _filtered(session: Session, recipe: Recipe, arm: Arm) -> Arm:
     [made] = session.make(judged.pairs)
     before, after = made.info["judgments_before"], made.info["judgments_after"]
     if after < config.train.batch_size:
-        # Before any arm is trained, and not by this one in the end.
+        # Raised before any arm is trained.
         raise DataError(
             f"arm {arm.name}: {judge.name} leaves {after} of {before} pairs, fewer than train.batch_size "
             f"{config.train.batch_size}: change the judge's settings, or leave the arm out (--arms)"

@@ -1,4 +1,4 @@
-"""Perplexities of matched and mismatched pairs before and after the warm-up, after NCE, after NPC (NPC's figure 4).
+"""Perplexity of matched and mismatched pairs before training, after the warm-up, after NCE and after NPC (figure 4).
 
 python -m experiments.perplexity_panels configs/experiments/noisy-code.yaml
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Panel:
-    """One state: what is drawn, and the margins of random pairs."""
+    """A state of training: the drawn pairs, and the margins of random pairs."""
 
     pairs: DetectedPairs
     random_N: NDArray[np.float64]
@@ -67,15 +67,15 @@ def _draw(pairs: DetectedPairs, axes: Axes) -> None:
 
 
 def measured_states(session: Session, *names: str) -> list[States]:
-    """The margins of the training pairs before training and after each epoch, by each of these arms."""
+    """Return the margins of the training pairs before training and after each epoch, for each of these arms."""
     plain = [plain_arm(session.recipe, name, keep_margins=True) for name in names]
-    # Names of their own: those of the arms that are compared stay where they are.
+    # Their own names, so that the names of compared arms do not move.
     arms = [replace(arm, name=f"measured-{arm.name}") for arm in plain]
     return [States.of(made) for made in make_arms(session, arms).values()]
 
 
 def panels(plain: States, corrected: States, warmup_epochs: int, method: str) -> dict[str, Panel]:
-    """The four states of the figure, by title."""
+    """Return the four states of the figure, by title."""
     chosen = {
         "before training": (plain, 0),
         f"after the warm-up ({warmup_epochs} of {len(plain.values_EN) - 1} epochs)": (plain, warmup_epochs),
@@ -92,7 +92,7 @@ def panels(plain: States, corrected: States, warmup_epochs: int, method: str) ->
 
 
 def table(states: dict[str, Panel]) -> Table:
-    """How far apart the two kinds of pairs are, and what the detectors make of it."""
+    """Return the separation of matched and mismatched pairs in each state, and the quality of the detectors."""
     rows = []
     for title, panel in states.items():
         pairs, truth_N = panel.pairs, panel.pairs.truth_N

@@ -1,8 +1,8 @@
-"""A second reader of labels that people have judged: a cross-encoder or a language model beside ``npc``.
+"""A second reader in addition to ``npc``, a cross-encoder or a language model, on labels that people have judged.
 
-A reader is the folder of a cross-encoder that raydr saved. Its vote is the log-odds of a wrong label. It enters in two
-ways: its rank is added to that of ``npc``; and, as in a cascade, it decides the pairs to which ``npc`` gives a
-probability from .1 to .9. Labels choose nothing.
+A reader is the folder of a cross-encoder that raydr saved. Its vote is the log-odds of a wrong label. It is combined in
+two ways: its rank is added to that of ``npc``; and, in a cascade, it decides pairs with a probability from .1 to .9
+under ``npc``. No setting is chosen by the labels.
 
     python -m experiments.readers ../shared/data/cosqa-labelled --reader wikiqa=work/reader-wikiqa/models/ranker
 """
@@ -43,12 +43,12 @@ from raydr.pipeline.noise_benchmark import detect_wrong_labels, set_config
 FIRST = "npc"
 _TOKENS, _NUM_SAMPLES = 4_096, 2_000
 _LENGTHS = {"query": {"max_length": 64}, "passage": {"max_length": 256}}
-#: Where the judge of a cascade reads again.
+#: Range of probabilities in which the second reader of a cascade decides.
 _UNSURE = LanguageModel().unsure
 
 
 def read_pairs(labelled: LabelledSet, rows_B: IntArray, folder: str) -> FloatArray:
-    """Compute a reader's log-odds of a wrong label of some pairs, shape (B,)."""
+    """Compute a reader's log-odds of a wrong label for some pairs, shape (B,)."""
     dtype, _ = resolve_dtype("auto", "cpu")
     scorer = CrossEncoderScorer(folder, dtype, "cpu", _TOKENS)
     passages = [labelled.passages[at] for at in rows_B]
@@ -59,7 +59,7 @@ def read_pairs(labelled: LabelledSet, rows_B: IntArray, folder: str) -> FloatArr
 
 
 def votes(first: MethodScores, readers: dict[str, FloatArray]) -> Iterator[MethodScores]:
-    """Yield the first judge, and each reader alone, by its added rank, and in a cascade after the first."""
+    """Yield the first judge, each reader alone, and each reader combined with it by rank and in a cascade."""
     yield first
     assert first.probability_N is not None
     assert first.flagged_N is not None
@@ -85,7 +85,7 @@ def gain(wrong_B: BoolArray, before_B: FloatArray, after_B: FloatArray, query_B:
 
 
 def rows_of_set(labelled: LabelledSet, arguments: argparse.Namespace, folders: dict[str, str]) -> Iterator[list[str]]:
-    """Yield the rows of the table that belong to a set."""
+    """Yield the table's rows of a set."""
     count, seed = len(labelled.queries), arguments.seed
     rows_B = np.arange(count)
     if 0 < arguments.rows < count:
@@ -94,7 +94,7 @@ def rows_of_set(labelled: LabelledSet, arguments: argparse.Namespace, folders: d
         config = set_config(labelled, {"checkpoint": arguments.model, **_LENGTHS}, work, seed)
         detected = detect_wrong_labels(labelled, FIRST, config)
     if detected.probability_N is None or detected.flagged_N is None:
-        raise ConfigError(f"{labelled.name}: {FIRST} gives no probabilities, so that no pair is in doubt")
+        raise ConfigError(f"{labelled.name}: {FIRST} is inconclusive and has no probabilities for a cascade")
     first = MethodScores(
         FIRST, detected.suspicion_N[rows_B], detected.flagged_N[rows_B], detected.probability_N[rows_B]
     )
@@ -116,10 +116,10 @@ def rows_of_set(labelled: LabelledSet, arguments: argparse.Namespace, folders: d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", nargs="*", help="labelled sets whose pairs are taken for right")
-    parser.add_argument("--candidates", action="append", default=[], help="a labelled set of candidates")
+    parser.add_argument("pairs", nargs="*", help="labelled sets of pairs")
+    parser.add_argument("--candidates", action="append", default=[], help="labelled set of candidates; repeatable")
     parser.add_argument("--reader", action="append", required=True, metavar="NAME=FOLDER")
-    parser.add_argument("--rows", type=int, default=0, help="pairs drawn of each set; all if 0")
+    parser.add_argument("--rows", type=int, default=0, help="number of pairs drawn from each set; all if 0")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default=OFFLINE_CHECKPOINT)
     parser.add_argument("--out", default="work/experiments/readers")

@@ -1,7 +1,7 @@
-"""Refreshes of several settings and seeds side by side: one round of each arm, means over seeds, paired tests.
+"""Comparison of refreshes with several settings and seeds: a round of each arm, means over seeds, paired tests.
 
-Working folders that stand under one name are seeds of one setting; a query's value is its mean over these. Compared are
-the arms of each setting with its first arm, and each setting with the first one, arm by arm.
+Working folders with the same name are seeds of a setting; a query's value is its mean over these. The arms of each
+setting are compared with its first arm, and each setting with the first setting, arm by arm.
 
     python -m experiments.refreshes_compared --split val --round 2 --arms random,hard \\
         dual=work/linking poly=work/linking-poly,work/linking-poly-14
@@ -22,16 +22,16 @@ from raydr.evaluation.comparison import PerQuery, compare, summarize
 from raydr.evaluation.config import EvaluateConfig
 from raydr.pipeline.compare import interval_text
 
-#: Measure, and query.
+#: measure → query id → value.
 _Values = dict[str, dict[str, float]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "settings", nargs="+", metavar="NAME=WORKDIR,WORKDIR", help="seeds of a setting; first the base"
+        "settings", nargs="+", metavar="NAME=WORKDIR,WORKDIR", help="seeds of a setting; the baseline first"
     )
-    parser.add_argument("--arms", required=True, help="separated by commas; first the base")
+    parser.add_argument("--arms", required=True, help="comma-separated; the baseline first")
     parser.add_argument("--round", type=int, required=True)
     parser.add_argument("--split", required=True)
     parser.add_argument("--out", type=Path, default=Path("work/experiments/refreshes_compared"))
@@ -42,13 +42,13 @@ def main() -> None:
 
 
 def compared(settings: dict[str, list[str]], arms: list[str], number: int, split: str) -> list[Table]:
-    """Means, and differences that are tested.
+    """Return a table of means, and a table of tested differences.
 
     Args:
         settings: working folders by name.
-        arms: whose rounds are compared.
+        arms: the compared arms.
         number: of the round.
-        split: that was evaluated.
+        split: the evaluated split.
     """
     read = {name: [_per_query(folder, split) for folder in folders if folder] for name, folders in settings.items()}
     per_query: PerQuery = {
@@ -56,11 +56,11 @@ def compared(settings: dict[str, list[str]], arms: list[str], number: int, split
         for name, seeds in read.items()
         for arm in arms
     }
-    how = EvaluateConfig()
+    evaluate = EvaluateConfig()
     means = [
         [summary.system, str(len(read[summary.system.rpartition(", ")[0]])), summary.measure]
         + [interval_text(summary.mean, summary.low, summary.high)]
-        for summary in summarize(per_query, how, seed=0)
+        for summary in summarize(per_query, evaluate, seed=0)
     ]
     names = list(settings)
     wanted = {(f"{name}, {arms[0]}", f"{name}, {arm}") for name in names for arm in arms[1:]}
@@ -73,7 +73,7 @@ def compared(settings: dict[str, list[str]], arms: list[str], number: int, split
             interval_text(comparison.difference, comparison.low, comparison.high),
             f"{comparison.p:.4f}",
         ]
-        for comparison in compare(per_query, how, seed=0, every_pair=True)
+        for comparison in compare(per_query, evaluate, seed=0, every_pair=True)
         if (comparison.baseline, comparison.system) in wanted
     ]
     title = f"{split}, round {number}"
@@ -84,7 +84,7 @@ def compared(settings: dict[str, list[str]], arms: list[str], number: int, split
 
 
 def _per_query(folder: str, split: str) -> dict[str, _Values]:
-    """By arm and round, what a refresh has measured of each query."""
+    """Return the values of each query that a refresh has measured, by arm and round."""
     file = Path(folder) / "refresh" / "comparison" / split / "per_query.parquet"
     if not file.exists():
         raise ArtifactError(f"{folder} has no refresh that was compared on split {split!r}: there is no {file}")
@@ -101,13 +101,13 @@ def _of_system(by_system: dict[str, _Values], system: str) -> _Values:
 
 
 def _mean(seeds: list[_Values]) -> _Values:
-    """Of each query over the seeds, which must have the same queries."""
+    """Compute the mean of each query over the seeds, which must have the same queries."""
     for seed in seeds[1:]:
-        if any(seed[measure].keys() != of_query.keys() for measure, of_query in seeds[0].items()):
-            raise ConfigError("the working folders of one setting were evaluated on other queries")
+        if any(seed[measure].keys() != values.keys() for measure, values in seeds[0].items()):
+            raise ConfigError("the working folders of a setting were evaluated on different queries")
     return {
-        measure: {query_id: float(np.mean([seed[measure][query_id] for seed in seeds])) for query_id in of_query}
-        for measure, of_query in seeds[0].items()
+        measure: {query_id: float(np.mean([seed[measure][query_id] for seed in seeds])) for query_id in values}
+        for measure, values in seeds[0].items()
     }
 
 

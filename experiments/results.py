@@ -1,4 +1,4 @@
-"""What an experiment leaves: tables on the console and as Markdown for the documentation, pictures, JSON of it all."""
+"""Results of an experiment: tables for the console and as Markdown, pictures, and all figures as JSON."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def write_results(
     """Print the tables, and write ``results.md``, ``results.json`` and the pictures.
 
     Args:
-        out: folder.
+        out: folder of the files.
         settings: of the run, or of the command.
-        tables: in their order.
+        tables: to print and write, in order.
         figures: JSON values, by name.
-        pictures: PNG by the name of the file.
+        pictures: PNG, by file name.
     """
     for table in tables:
         show_table(table.title, list(table.columns), table.rows)

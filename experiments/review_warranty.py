@@ -1,8 +1,8 @@
-"""What decisions of people warrant, on sets whose labels are all known: coverage, drops, and decisions saved.
+"""Warranties of people's decisions on sets whose labels are all known: coverage, drops, and saved decisions.
 
 Each resampling draws the rows of a set with replacement, or a new simulated set, and a new random order. Labels are
-decided as ``raydr review`` shows them. The rival decides on labels drawn at random from all, and tests the same sets by
-exact hypergeometric tests at the confidence over the number of sets (Bonferroni).
+decided in the order of ``raydr review``. The baseline decides on labels drawn at random from all, and tests the same
+sets by exact hypergeometric tests with Bonferroni's correction for the number of sets.
 
     python -m experiments.review_warranty --data ../shared/data --out work/experiments/review-warranty
 """
@@ -39,28 +39,28 @@ BoolArray = NDArray[np.bool_]
 Draw = Callable[[np.random.Generator], tuple[FloatArray, BoolArray]]
 
 CONFIDENCE = 0.95
-#: Decisions of the table, and of the picture.
+#: Numbers of decisions in the table, and in the picture.
 BUDGETS, STEPS = (100, 300, 1000), (50, 100, 200, 300, 500, 700, 1000, 2000, 4000)
-#: Judged sets, and what their rows are taken for.
+#: Judged sets, and the kind of their rows.
 REAL: dict[str, Literal["pairs", "candidates"]] = {
     "semeval-cqa-replies": "pairs",
     "semeval-cqa-questions": "candidates",
     "staqc-sql-labelled": "pairs",
     "cosqa-labelled": "pairs",
 }
-#: AUROC of simulated judges of 10,000 pairs, three tenths of them wrong.
+#: AUROC of simulated judges, number of simulated pairs, and share of wrong pairs.
 SIMULATED, NUM_SIMULATED, SHARE_WRONG = (0.85, 0.95), 10_000, 0.3
-#: Recall that all labels would allow, above which a cell has a panel in the picture.
+#: Recall with all labels known above which a set and bound have a panel in the picture.
 _LEAST_SHOWN = 0.1
 
 
 class Outcome(NamedTuple):
-    """Drops of a way to decide, by the number of decisions.
+    """The drops that decisions warrant, by the number of decisions.
 
     Args:
         num_drops_B: number of dropped labels.
-        held_B: whether they keep to the bound.
-        recall_B: share of all wrong labels that they are.
+        held_B: whether the drops keep the bound.
+        recall_B: share of the wrong labels that are dropped.
     """
 
     num_drops_B: IntArray
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 class Resampling(NamedTuple):
-    """Outcome of the review, that of the rival, and the recall if all labels were known."""
+    """The outcomes of the review and of the baseline, and the recall if all labels were known."""
 
     review: Outcome
     random: Outcome
@@ -82,15 +82,15 @@ class Finding:
 
     Args:
         name: of the set.
-        bound: share of right labels among the dropped, at most.
+        bound: maximal share of right labels among the dropped labels.
         decisions: number of decisions.
-        coverage: share of resamplings that keep to the bound, and its 95 % interval.
+        coverage: share of resamplings that keep the bound, and its 95 % interval.
         any_drop: share of resamplings with a drop.
         num_drops: mean number of drops.
         recall: mean share of the wrong labels that are dropped.
-        most_recall: the same if all labels were known.
-        random_coverage, random_recall: of the rival.
-        random_decisions: decisions with which the rival finds as much; None if it does not with the most tried.
+        most_recall: mean recall if all labels were known.
+        random_coverage, random_recall: of the baseline.
+        random_decisions: number of decisions with which the baseline has the same recall; None if no tried number has.
     """
 
     name: str
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def suspicions(folder: Path, out: Path) -> tuple[FloatArray, BoolArray]:
-    """Suspicion of each pair by the cosine of the packaged encoder, kept in ``out``, and which labels are wrong."""
+    """Return suspicions by the cosine of the packaged encoder, cached in ``out``, and which labels are wrong."""
     labelled = read_labelled(folder, REAL[folder.name])
     kept = out / f"{folder.name}.npy"
     if not kept.exists():
@@ -149,13 +149,13 @@ def suspicions(folder: Path, out: Path) -> tuple[FloatArray, BoolArray]:
 
 
 def simulated(auroc: float, rng: np.random.Generator) -> tuple[FloatArray, BoolArray]:
-    """Suspicions, normal for right and for wrong labels, and which are wrong."""
+    """Draw suspicions, normal for right and for wrong labels, and which labels are wrong."""
     wrong_N = rng.random(NUM_SIMULATED) < SHARE_WRONG
     return rng.normal(size=NUM_SIMULATED) + np.sqrt(2.0) * ndtri(auroc) * wrong_N, wrong_N
 
 
 def resampled(suspicion_N: FloatArray, wrong_N: BoolArray, rng: np.random.Generator) -> tuple[FloatArray, BoolArray]:
-    """Rows drawn with replacement."""
+    """Draw rows with replacement."""
     rows_N = rng.integers(0, len(wrong_N), len(wrong_N))
     return suspicion_N[rows_N], wrong_N[rows_N]
 
@@ -169,7 +169,8 @@ def review_once(draw: Draw, bound: float, rng: np.random.Generator) -> Resamplin
 
     def outcome(num_sets_B: IntArray) -> Outcome:
         size_B, wrong_B, held_B = (
-            np.concatenate([[first], of])[num_sets_B] for first, of in ((0, sets.sizes_S), (0, wrong_S), (1, held_S))
+            np.concatenate([[first], values_S])[num_sets_B]
+            for first, values_S in ((0, sets.sizes_S), (0, wrong_S), (1, held_S))
         )
         return Outcome(size_B, held_B > 0, wrong_B / wrong_N.sum())
 
@@ -179,7 +180,7 @@ def review_once(draw: Draw, bound: float, rng: np.random.Generator) -> Resamplin
 
 
 def sets_in_turn(sets: SuspectSets, wrong_N: BoolArray) -> IntArray:
-    """Number of warranted sets after each number of decisions, made in the order of ``raydr review``."""
+    """Return the number of warranted sets after each number of decisions in the order of ``raydr review``."""
     decided_N = np.zeros(len(wrong_N), dtype=np.bool_)
     decisions: list[int] = []
     for size in sets.sizes_S.tolist():
@@ -195,7 +196,7 @@ def sets_in_turn(sets: SuspectSets, wrong_N: BoolArray) -> IntArray:
 def sets_at_random(
     sets: SuspectSets, suspicion_N: FloatArray, wrong_N: BoolArray, rng: np.random.Generator
 ) -> IntArray:
-    """The same for decisions on random labels: up to the largest set that an exact test allows, corrected for many."""
+    """Return the number of sets up to the largest that corrected exact tests allow, for decisions on random labels."""
     place_N = np.empty(len(wrong_N), dtype=np.int64)
     place_N[np.argsort(-suspicion_N, kind="stable")] = np.arange(len(wrong_N))
     order_N = rng.permutation(len(wrong_N))
@@ -211,7 +212,7 @@ def sets_at_random(
 
 
 class Curves(NamedTuple):
-    """Mean recall after each number of decisions, of the review and at random, and if all labels were known."""
+    """Mean recall after each number of decisions, of the review and of the baseline, and with all labels known."""
 
     review: list[float]
     random: list[float]
@@ -225,7 +226,7 @@ class Curves(NamedTuple):
 
 
 def summarized(name: str, bound: float, done: Sequence[Resampling], curves: Curves) -> Iterator[Finding]:
-    """A row for each number of decisions."""
+    """Yield a row for each number of decisions."""
     for decisions in BUDGETS:
         at = STEPS.index(decisions)
         held = sum(bool(resampling.review.held_B[at]) for resampling in done)
@@ -247,7 +248,7 @@ def summarized(name: str, bound: float, done: Sequence[Resampling], curves: Curv
 
 
 def decisions_for(recall: float, mean_recall: Sequence[float]) -> float | None:
-    """The number of decisions at which a curve over ``STEPS`` first reaches a recall; None if it does not.
+    """Return the number of decisions at which a curve over ``STEPS`` first reaches a recall; None if it does not.
 
     >>> decisions_for(0.5, [0.0, 0.0, 1.0, 1.0])
     150.0
@@ -259,7 +260,7 @@ def decisions_for(recall: float, mean_recall: Sequence[float]) -> float | None:
 
 
 def table(findings: Sequence[Finding]) -> Table:
-    """The findings as text."""
+    """Format the findings as a table."""
     columns = [
         "set", "right, at most", "decisions", "coverage", "with a drop", "drops", "recall", "at best",
         "random: coverage", "random: recall", "random: decisions for the same",
@@ -278,7 +279,7 @@ def table(findings: Sequence[Finding]) -> Table:
 
 
 def picture(curves: Mapping[str, Curves]) -> bytes:
-    """Recall by the number of decisions, a panel for each set and bound."""
+    """Draw recall by the number of decisions, a panel for each set and bound."""
 
     def panel(mean: Curves) -> Callable[[Axes], None]:
         def draw(axes: Axes) -> None:

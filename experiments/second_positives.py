@@ -1,11 +1,11 @@
-"""Second positives, cut anew from the article of the judged passage: a config's data with them, as a BEIR folder.
+"""Write a config's data as a BEIR folder with second positives: passages cut again from the judged passage's article.
 
 A run that reads the folder plants them with ``inject_noise: {kind: false_negatives}``. The folder::
 
-    corpus.jsonl             the passages as they were prepared, then the new ones
+    corpus.jsonl             the prepared passages, then the new passages
     queries.jsonl
-    qrels/SPLIT.tsv          in the training split also the second positives, with relevance 1
-    second_positives.jsonl   query_id, passage_id, made_from, shift: how each was made
+    qrels/SPLIT.tsv          in the training split with the second positives, of relevance 1
+    second_positives.jsonl   origin of each: query_id, passage_id, made_from, shift
 
     python -m experiments.second_positives configs/openqa-wiki.yaml work/data/openqa-recut \\
         --set workdir=work/openqa-answers --set data.reader.path=work/data/openqa-answers
@@ -40,7 +40,7 @@ from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_a
 from raydr.pipeline.session import open_session
 from raydr.seeding import query_rng
 
-#: The answer stands at least so many words away from where the judged passage was cut, so that its sentence is there.
+#: Minimal number of words between the answer and a cut, so that the new passage keeps the answer's sentence.
 CONTEXT_WORDS = 10
 
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
@@ -48,7 +48,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage of the corpus, or a new one."""
+    """A passage of the corpus, or a new passage."""
 
     passage_id: str
     title: str
@@ -57,13 +57,13 @@ class Passage:
 
 @dataclass(frozen=True, order=True)
 class SecondPositive:
-    """One further positive of a query, and how it was made.
+    """A further positive of a query, and its origin.
 
     Args:
-        query_id: the query.
-        passage_id: the further positive.
-        made_from: the passages that its words come from; the judged one first.
-        shift: words between the start of the judged passage and its own; negative if it starts earlier.
+        query_id: of the query.
+        passage_id: of the further positive.
+        made_from: the passages from which its words come; the judged passage first.
+        shift: words from the start of the judged passage to its own start; negative if it starts earlier.
     """
 
     query_id: str
@@ -74,11 +74,11 @@ class SecondPositive:
 
 @dataclass(frozen=True)
 class Judged:
-    """What is known of the training queries before.
+    """The training queries with their positives and answers.
 
     Args:
         positives: positives (relevance > 0) of each query, sorted.
-        matchers: of the queries whose answers can be looked for in a passage.
+        matchers: of the queries whose answers can be searched in a passage.
     """
 
     positives: Mapping[str, Sequence[str]]
@@ -88,13 +88,13 @@ class Judged:
     def read(
         cls, queries: pa.Table, qrels: pa.Table, rule: MatchRule = "string", prefixes: Sequence[str] = ()
     ) -> Judged:
-        """The judgments of a split by query.
+        """Read the judgments of a split by query.
 
         Args:
-            queries: queries of the split.
-            qrels: its judgments.
-            rule: how answers are compared.
-            prefixes: only queries whose id starts with one of these have answers to look for (yes and no are none).
+            queries: of the split.
+            qrels: judgments of the split.
+            rule: for the comparison of answers.
+            prefixes: of the ids of queries whose answers can be searched in passages; others may answer yes or no.
 
         Raises:
             DataError: an answer is not a valid regular expression.
@@ -108,12 +108,12 @@ class Judged:
         return cls(positives, matchers)
 
 
-#: Looks passages up by id; those that the corpus has not are left out.
+#: Returns the passages with some ids, without those that are not in the corpus.
 Lookup = Callable[[Sequence[str]], Mapping[str, Passage]]
 
 
 def neighbour_ids(passage_id: str, step: int) -> list[str]:
-    """Ids that the passage before (step −1) or after (+1) may have: the number at the end counts on.
+    """Return possible ids of the passage before (step −1) or after (+1), whose final numbers are consecutive.
 
     >>> neighbour_ids("AA_wiki_00#9", 1), neighbour_ids("p010", -1), neighbour_ids("0", -1), neighbour_ids("a", 1)
     (['AA_wiki_00#10'], ['p9', 'p009'], [], [])
@@ -128,21 +128,21 @@ def neighbour_ids(passage_id: str, step: int) -> list[str]:
 def recut(
     judged: Judged, lookup: Lookup, shift: tuple[int, int], seed: int
 ) -> tuple[list[Passage], list[SecondPositive]]:
-    """New passages from the text of a judged passage and of the one next to it in the same article.
+    """Cut new passages from the text of a judged passage and of its neighbour in the same article.
 
-    Of passage words w_1 … w_n and a shift s the new passage is w_{s+1} … w_n and the first s words of the next passage,
-    or the last s words of the one before and w_1 … w_{n−s}. Direction and s are drawn for the query among those that
-    keep at least half of the judged passage, with the answer in what is kept and :data:`CONTEXT_WORDS` away from the
-    cut. Passages are next to each other if they have the same title and ids that count on.
+    For words w_1 … w_n of the passage and a shift s, the new passage is w_{s+1} … w_n with the first s words of the
+    next passage, or the last s words of the previous passage with w_1 … w_{n−s}. Direction and s are drawn for the
+    query among those that keep at least half of the judged passage. The kept part must contain the answer,
+    :data:`CONTEXT_WORDS` away from the cut. Neighbours have the same title and consecutive ids.
 
-    A new passage is a second positive of every query whose judged passage gave words to it and whose answer is in
-    these words, not only of the query that it was cut for.
+    A new passage is a second positive of each query whose judged passage contributed words that contain the answer, not
+    only of the query for which it was cut.
 
     Args:
-        judged: the training queries; those without a matcher get none.
-        lookup: gives passages by id.
-        shift: least and most words to shift by.
-        seed: with the query id decides how it is cut.
+        judged: the training queries; those without a matcher get no second positive.
+        lookup: returns passages by id.
+        shift: minimal and maximal shift in words.
+        seed: determines the cuts, together with the query id.
 
     Returns:
         The new passages, sorted by id, and the second positives, sorted by query and passage id.
@@ -172,7 +172,7 @@ def recut(
 
 
 class _Cut:
-    """A new passage, and what is kept of each passage it was cut from, without the words next to a cut."""
+    """A new passage, and the words that it keeps of each source passage, without those next to a cut."""
 
     def __init__(self, gold: Passage, near: Passage, step: int, size: int) -> None:
         words, others = gold.text.split(), near.text.split()
@@ -206,7 +206,7 @@ def _cut(
     shift: tuple[int, int],
     seed: int,
 ) -> _Cut | None:
-    """The first cut, in the order drawn for the query, that keeps the answer."""
+    """Return the first cut, in the order drawn for the query, that keeps the answer."""
     most = min(shift[1], len(gold.text.split()) // 2)
     options = [
         (passage, step, size)
@@ -225,22 +225,22 @@ def _cut(
 def write_with_second_positives(
     dataset: Dataset, corpus: Corpus, judged: Judged, split: str, shift: tuple[int, int], seed: int, target: Path
 ) -> dict[str, int]:
-    """Make all second positives of the training queries and write the data with them; returns how many there are.
+    """Make second positives of the training queries and write the data with them; return the counts.
 
     Args:
         dataset, corpus: the prepared data.
         judged: the training queries.
         split: the training split.
-        shift: least and most words to shift by.
-        seed: with the query id decides how a passage is cut.
+        shift: minimal and maximal shift in words.
+        seed: determines the cuts, together with the query id.
         target: the new folder.
 
     Raises:
-        DataError: the target is there already, the data set was made with another corpus, no second positive could be
-            made, or a new passage would get an id that is taken.
+        DataError: the target exists, the data set belongs to another corpus, no second positive could be made, or the
+            id of a new passage exists already.
     """
     if target.exists():
-        raise DataError(f"{target} is there already: remove it, or give another folder")
+        raise DataError(f"{target} exists already: remove it, or choose another folder")
     dataset.require_corpus(corpus.artifact)
     new, rows = recut(judged, partial(_lookup, corpus), shift, seed)
     new = _without_copies(corpus, new)
@@ -248,8 +248,8 @@ def write_with_second_positives(
     rows = [row for row in rows if row.passage_id in kept]
     if not rows:
         raise DataError(
-            "no second positive could be made for a training query: queries need answer strings, passages a title and "
-            "ids that count on within an article"
+            "no second positive could be made: training queries need answer strings, and passages need a title and "
+            "consecutive ids within an article"
         )
     exported, writer = _WithSecondPositives(dataset, corpus, new, rows, split), BeirWriter()
     unfinished = target.with_name(f"{target.name}.part")
@@ -272,7 +272,7 @@ def write_with_second_positives(
 
 
 class _WithSecondPositives(Exported):
-    """The prepared data with further passages, and further judgments of one split."""
+    """The prepared data with further passages, and with further judgments of a split."""
 
     def __init__(
         self, dataset: Dataset, corpus: Corpus, new: Sequence[Passage], rows: Sequence[SecondPositive], split: str
@@ -297,22 +297,22 @@ class _WithSecondPositives(Exported):
 
 def _lookup(corpus: Corpus, passage_ids: Sequence[str]) -> dict[str, Passage]:
     rows = corpus.find(list(passage_ids))
-    there = np.flatnonzero(rows >= 0).tolist()
-    texts = corpus.texts(rows[there])
+    present = np.flatnonzero(rows >= 0).tolist()
+    texts = corpus.texts(rows[present])
     return {
         passage_ids[at]: Passage(passage_ids[at], title, text)
-        for at, title, text in zip(there, texts.titles, texts.texts, strict=True)
+        for at, title, text in zip(present, texts.titles, texts.texts, strict=True)
     }
 
 
 def _without_copies(corpus: Corpus, new: list[Passage]) -> list[Passage]:
-    """Leave out new passages whose content the corpus has already, and refuse ids that it has already."""
-    there = corpus.find([passage.passage_id for passage in new]) >= 0
-    if there.any():
+    """Leave out new passages whose content is in the corpus already; refuse ids that it has already."""
+    exists_N = corpus.find([passage.passage_id for passage in new]) >= 0
+    if exists_N.any():
         raise DataError(
-            f"{there.sum()} new passages would get ids that the corpus at {corpus.artifact.folder} has already, the "
-            f"first is {new[there.argmax()].passage_id!r}: does it hold second positives already? Start from the data "
-            "without them"
+            f"{exists_N.sum()} new passages would get ids that the corpus at {corpus.artifact.folder} has already, "
+            f"such as {new[exists_N.argmax()].passage_id!r}: does it hold second positives already? Start from the "
+            "data without them"
         )
     columns = [passage.title for passage in new], [passage.text for passage in new]
     hashes = hash_content(*(pa.array(column, pa.string()) for column in columns))
@@ -322,7 +322,7 @@ def _without_copies(corpus: Corpus, new: list[Passage]) -> list[Passage]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", help="its data is prepared; data, seed and evaluate.answer_* are used")
+    parser.add_argument("config", help="config of the data, which are prepared first; also sets seed and answer rules")
     parser.add_argument("target", type=Path)
     parser.add_argument("--recut-words", type=int, nargs=2, default=(30, 50), metavar=("LEAST", "MOST"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")

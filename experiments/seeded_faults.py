@@ -1,8 +1,8 @@
-"""Faults that are put into real data or settings, one by one: what does ``raydr diagnose`` name first?
+"""First finding of ``raydr diagnose`` for faults that are injected into real data or settings, one at a time.
 
-Each time 400 training pairs, 150 dev and 300 test queries of a BEIR folder and 800 passages are written anew with one
-fault, a small model is trained on them in this process, and the run is diagnosed with ``--quick``. With ``--remedies``
-the settings that are named first are obeyed: a model is trained anew, and the two are compared on the test queries.
+For each fault, 400 training pairs, 150 dev and 300 test queries, and 800 passages of a BEIR folder are written with it.
+A small model is trained on them in this process, and the run is diagnosed with ``--quick``. With ``--remedies``, a
+second model is trained with the settings of the first finding, and compared with the first on the test queries.
 
     python -m experiments.seeded_faults ../shared/data/openqa-wiki --faults none,mismatched,shifted-dev,hot --remedies
 """
@@ -40,7 +40,7 @@ SETTINGS = (
 
 
 class Part:
-    """A small part of a BEIR folder, drawn by its seed."""
+    """A small random part of a BEIR folder."""
 
     def __init__(self, source: Path, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ class Part:
         write_rows(folder, "queries", self.queries.values())
 
     def exchange(self, split: str, share: float) -> None:
-        """Give a share of a split's judgments the passage of the next one among them."""
+        """Exchange the passages among a share of a split's judgments."""
         rows = self.qrels[split]
         chosen = np.sort(self.rng.permutation(len(rows))[: round(share * len(rows))]).tolist()
         passages = [rows[at][1] for at in chosen]
@@ -83,7 +83,7 @@ class Part:
             self.passages[copied] = {**row, "_id": copied, "text": change(row["text"])}
 
     def leak(self, split: str, share: float) -> None:
-        """Train on a share of a split's queries, their words turned round."""
+        """Add a share of a split's queries, with their words reversed, to the training split."""
         for query_id, passage_id, relevance in self.qrels[split]:
             if self.rng.uniform() < share:
                 again = f"again-{query_id}"
@@ -92,7 +92,7 @@ class Part:
                 self.qrels["train"].append((again, passage_id, relevance))
 
     def lose(self, split: str, share: float) -> None:
-        """Let a share of a split's judgments name passages that are not there."""
+        """Replace the passages in a share of a split's judgments by missing ids."""
         self.qrels[split] = [
             (query_id, f"gone-{passage_id}" if self.rng.uniform() < share else passage_id, relevance)
             for query_id, passage_id, relevance in self.qrels[split]
@@ -101,7 +101,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: the check that should be named (None: none), what is done to the data, and settings."""
+    """A fault: the check that should find it (None for no fault), a change of the data, and settings."""
 
     check: str | None
     harm: Callable[[Part], None] = lambda part: None
@@ -141,7 +141,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A model that is trained with a fault, and with what is named as its remedy."""
+    """A training with a fault, and optionally with the remedy of a finding."""
 
     data: Path
     workdir: Path
@@ -161,17 +161,17 @@ class Trial:
         return RunConfig.load("example", [*SETTINGS, *paths, *own, *remedy])
 
     def named(self) -> list[Finding]:
-        """The faults that are named, the likeliest first."""
+        """Return the findings of the diagnosis, the likeliest first."""
         [made] = raydr.diagnose(self.config(), quick=True)
         return load_result(made).faults
 
     def evaluated(self, remedy: Sequence[str] = ()) -> dict[str, dict[str, float]]:
-        """What is measured of the trained model, by test query."""
+        """Return the measure of the trained model by test query."""
         [made] = raydr.evaluate(self.config(remedy), system=["trained"])
         return {MEASURE: query_values(made)["trained"][MEASURE]}
 
     def remedied(self, remedy: Sequence[str]) -> list[str]:
-        """The means without and with the remedy, what it gains, and p; the first alone where there is no remedy."""
+        """Return the means without and with the remedy, the gain, and p; without a remedy only the first mean."""
         config, systems = self.config(), {"faulty": self.evaluated()}
         if remedy:
             systems["remedied"] = self.evaluated(remedy)
@@ -186,10 +186,10 @@ class Trial:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, help="a BEIR folder with train, dev and test")
+    parser.add_argument("source", type=Path, help="BEIR folder with train, dev and test")
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"comma-separated: {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--remedies", action="store_true", help="train anew with the settings that are named first")
+    parser.add_argument("--remedies", action="store_true", help="train again with the settings of the first finding")
     arguments = parser.parse_args()
     chosen = arguments.faults.split(",")
     if unknown := [name for name in chosen if name not in FAULTS]:
@@ -207,10 +207,10 @@ def main() -> None:
             settings = first.settings if first else ()
             if arguments.remedies and (settings or not first):
                 remedied.append([name, " ".join(settings) or "nothing was named", *trial.remedied(settings)])
-    show_table("What diagnose names", ["fault", "wanted first", "named", "right"], rows)
+    show_table("Findings of diagnose", ["fault", "expected first", "findings", "right"], rows)
     if remedied:
         columns = ["fault", "remedy", f"{MEASURE} of test", "with the remedy", "gain", "p"]
-        show_table("What the first remedy brings", columns, remedied)
+        show_table("Gain of the first remedy", columns, remedied)
 
 
 if __name__ == "__main__":

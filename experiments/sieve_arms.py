@@ -1,8 +1,8 @@
-"""Hard negatives with planted false ones, filtered or not: what it does to a retriever (Wang et al., table 3).
+"""Effect on a retriever of hard negatives with planted false negatives, filtered or not (Wang et al., table 3).
 
-For each number of hard negatives one arm draws them from all candidates (``all``), one from what each filter leaves,
-and one from all but the planted ones (``clean``). Filters are judges: they are asked once and their verdicts kept. With
-``--controls`` each has a twin that takes as many of each query's candidates away, at random.
+For each number of hard negatives, an arm draws from all candidates (``all``), an arm from the candidates that each
+filter keeps, and an arm from all without the planted ones (``clean``). Filters are judges, whose verdicts are reused.
+With ``--controls``, each filter has a control arm that drops as many of each query's candidates at random.
 
     python -m experiments.sieve_arms configs/experiments/sieve-openqa.yaml --seeds 1
 """
@@ -26,10 +26,10 @@ UNFILTERED = "all"
 def main() -> None:
     parser = run_parser(__doc__, "sieve-arms", seeds=3)
     parser.add_argument(
-        "--hard-negatives", type=numbers(int, 1, 1000), default="1,5,15", help="comma-separated numbers of them"
+        "--hard-negatives", type=numbers(int, 1, 1000), default="1,5,15", help="comma-separated numbers of negatives"
     )
     parser.add_argument("--filters", default="sieve", help="comma-separated judges of negatives")
-    parser.add_argument("--controls", action="store_true", help="beside each filter, as many taken away at random")
+    parser.add_argument("--controls", action="store_true", help="add an arm for each filter that drops at random")
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
     filters = arguments.filters.split(",")
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def filtered_arms(recipe: Recipe, filters: Sequence[str], number: int, controls: bool = False) -> list[Arm]:
-    """The arms with one number of hard negatives; the first is unfiltered, the last the reference."""
+    """Return the arms with a number of hard negatives; the first is unfiltered, the last is the reference."""
     train, prefix = {"num_hard_negatives": number}, f"hn{number}-"
     unfiltered = plain_arm(recipe, f"{prefix}{UNFILTERED}", train)
     arms = [unfiltered]

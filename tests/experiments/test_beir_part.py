@@ -53,5 +53,5 @@ def test_queries_of_a_kind_and_whole_articles(source: Path, tmp_path: Path) -> N
 def test_what_cannot_be_written_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="begins with one of boolq"):
         write_part(source, tmp_path / "none", ["boolq"], 5, seed=0)
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="exists already"):
         write_part(source, source, ["sq"], 5, seed=0)

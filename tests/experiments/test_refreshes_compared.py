@@ -56,5 +56,5 @@ def test_what_does_not_fit_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"there is no 'hard-3' \(ARM-ROUND\); there are hard-2"):
         compared({"dual": [result]}, ["hard"], 3, "val")
     fewer = refreshed(tmp_path / "fewer", {"hard": 0.5}, 0, num=20)
-    with pytest.raises(ConfigError, match="evaluated on other queries"):
+    with pytest.raises(ConfigError, match="evaluated on different queries"):
         compared({"dual": [result, fewer]}, ["hard"], 2, "val")

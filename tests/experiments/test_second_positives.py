@@ -267,7 +267,7 @@ def test_what_does_not_fit_is_refused(made_data: tuple[Dataset, Corpus], tmp_pat
     with pytest.raises(DataError, match="no second positive could be made"):
         write_with_second_positives(dataset, corpus, unanswered, "train", (30, 50), 0, tmp_path / "none")
     write(made_data, tmp_path / "out")
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="exists already"):
         write(made_data, tmp_path / "out")
     # Second positives are not made of second positives: the new passages have the ids that would be given.
     extended = [{"passage_id": row.pop("_id"), **row} for row in rows(tmp_path / "out" / "corpus.jsonl")]

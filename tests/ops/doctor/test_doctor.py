@@ -120,7 +120,7 @@ def test_storage_is_tried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_mlflow_is_asked(tmp_path: Path) -> None:
     assert services.check_mlflow(config(tmp_path, tracking={"enabled": False})).state == "ok"
-    assert "made at its first use" in services.check_mlflow(config(tmp_path)).observation
+    assert "created on first use" in services.check_mlflow(config(tmp_path)).observation
     away = services.check_mlflow(config(tmp_path, tracking={"uri": "http://127.0.0.1:9"}))
     assert away.state == "broken"
     assert "--allowed-hosts" in away.advice
@@ -172,7 +172,7 @@ def test_packages_that_a_setting_needs_are_looked_for(tmp_path: Path, monkeypatc
     monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: None)
     there = machine.check_optional(wanted)
     assert [(finding.check, finding.state) for finding in there] == [("datasets", "ok"), ("peft", "ok"), ("int8", "ok")]
-    assert there[1].observation == "is there, as ranker.optimizer.lora needs it"
+    assert there[1].observation == "installed, as ranker.optimizer.lora needs it"
     for name in ("datasets", "peft"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr("raydr.models.int8.missing_for_int8", lambda: ("nncf not installed", "pip install nncf"))

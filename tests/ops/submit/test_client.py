@@ -111,7 +111,7 @@ def test_a_connection_that_leads_nowhere_is_noticed(monkeypatch: pytest.MonkeyPa
     [
         ("FAILED", 2, "job j1 failed (exit status 2)"),
         ("FAILED", None, "its process never ran"),
-        ("STOPPED", None, "the same submission goes on"),
+        ("STOPPED", None, "the same submission resumes"),
         ("SUCCEEDED", 0, "job j1 succeeded"),
     ],
 )

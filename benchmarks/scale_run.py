@@ -85,9 +85,9 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
     model = make(scratch / "model", "model", lambda building, pool: {})
     with stage("prepare"):
         sources = find_sources(config.data.reader)
-        how = {"reader": config.data.reader, "sources": sources, "data": config.data}
-        corpus = make(scratch / "corpus", "corpus", prepare_corpus, **how)
-        dataset = make(scratch / "dataset", "dataset", prepare_dataset, corpus, **how, seed=config.seed)
+        options = {"reader": config.data.reader, "sources": sources, "data": config.data}
+        corpus = make(scratch / "corpus", "corpus", prepare_corpus, **options)
+        dataset = make(scratch / "dataset", "dataset", prepare_dataset, corpus, **options, seed=config.seed)
     arithmetic = resolve_arithmetic(config.encode, RayPool())
     stubs = {"settings": config.encode, "arithmetic": arithmetic, "tokenizer": TOKENIZER, "encoder": ENCODER}
     with stage("encode passages"):
@@ -100,11 +100,11 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
         with stage(f"index {name}"):
             index = make(scratch / f"index-{name}", "index", build_index, passages, score=Dual(), settings=settings)
         with stage(f"search {name}"):
-            how = {"settings": config.search, "top_k": config.search.top_k, "system": name}
-            runs[name] = make(scratch / f"run-{name}", "run", search, index, queries, **how)
+            options = {"settings": config.search, "top_k": config.search.top_k, "system": name}
+            runs[name] = make(scratch / f"run-{name}", "run", search, index, queries, **options)
     with stage("mine"):
-        how = {"settings": config.negatives, "split": SPLIT, "miner": "ann", "round": 0}
-        negatives = make(scratch / "negatives", "negatives", mine, dataset, corpus, runs["exact"], **how)
+        options = {"settings": config.negatives, "split": SPLIT, "miner": "ann", "round": 0}
+        negatives = make(scratch / "negatives", "negatives", mine, dataset, corpus, runs["exact"], **options)
     imported = import_made(scratch, arguments.passages, corpus)
     checkpoint = ray.get(ray.remote(num_cpus=1)(save_learner).remote(scratch / "checkpoint"))
     with stage("train"):
@@ -155,8 +155,8 @@ def import_made(scratch: Path, num_passages: int, corpus: Artifact) -> Artifact:
     if not path.exists():
         ray.get(ray.remote(num_cpus=1)(write_vectors).remote(source, num_passages))
     with stage("import vectors"):
-        how: dict[str, Any] = {"file": str(source / "vectors.npy"), "ids": str(source / "ids.txt"), "checksums": []}
-        imported = make(path, "embeddings", import_vectors, corpus, **how, system="other", similarity="dot")
+        options: dict[str, Any] = {"file": str(source / "vectors.npy"), "ids": str(source / "ids.txt"), "checksums": []}
+        imported = make(path, "embeddings", import_vectors, corpus, **options, system="other", similarity="dot")
     shutil.rmtree(source, ignore_errors=True)
     return imported
 

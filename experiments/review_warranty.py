@@ -229,14 +229,14 @@ def summarized(name: str, bound: float, done: Sequence[Resampling], curves: Curv
     """Yield a row for each number of decisions."""
     for decisions in BUDGETS:
         at = STEPS.index(decisions)
-        held = sum(bool(resampling.review.held_B[at]) for resampling in done)
-        interval, recall = binomtest(held, len(done)).proportion_ci(), curves.review[at]
+        num_held = sum(bool(resampling.review.held_B[at]) for resampling in done)
+        interval, recall = binomtest(num_held, len(done)).proportion_ci(), curves.review[at]
         num_drops = np.array([resampling.review.num_drops_B[at] for resampling in done])
         yield Finding(
             name=name,
             bound=bound,
             decisions=decisions,
-            coverage=(held / len(done), interval.low, interval.high),
+            coverage=(num_held / len(done), interval.low, interval.high),
             any_drop=float((num_drops > 0).mean()),
             num_drops=float(num_drops.mean()),
             recall=recall,

@@ -39,7 +39,7 @@ _OF_A_MODEL = ("seed", "model", "train")
 
 @dataclass(frozen=True)
 class Runner:
-    """Makes the nodes of a run.
+    """The maker of a run's nodes.
 
     Args:
         inventory: existing artefacts.

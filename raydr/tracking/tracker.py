@@ -35,7 +35,7 @@ EndStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 class TrackingConfig(Config):
-    """Where results are tracked."""
+    """Tracking of results with MLflow."""
 
     enabled: bool = True
     """Whether anything is logged to MLflow."""

@@ -1,10 +1,10 @@
 """Growth of each stage's time, and of the driver's memory, with the size of the corpus.
 
-Synthetic passages pass through prepare, encode with a stub, index (exact, and IVF trained once on a sample), search,
-mine, an import of synthetic vectors, and a training on the mined negatives. Each size runs in its own process with its
-own Ray. This process measures, for each stage, the peak memory of the driver, of all processes and of Ray's object
-store, and the disk space at the end. It can kill the process in the middle of an artefact; the next process resumes,
-and the seconds of both count.
+Synthetic passages pass through prepare, encode with a stub, index, search and mine. An import of synthetic vectors and
+a training on the mined negatives follow. Indexes are exact, and IVF trained once on a sample. Each size runs in its own
+process with its own Ray. This process measures, for each stage, the peak memory of the driver, of all processes and of
+Ray's object store, and the disk space at the end. It can kill the process in the middle of an artefact; the next
+process resumes, and the seconds of both count.
 
     python -m benchmarks.scale --passages 200000 2000000 --kill corpus=50 passages=50 --json scale.json
 """

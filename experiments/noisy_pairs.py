@@ -1,8 +1,8 @@
 """Training on mismatched pairs (NPC's table 2 on a small scale): NCE, co-teaching, NPC, NCE on filtered or clean pairs.
 
-The arms are the config's own training with NCE (``nce``), each variant of the config, the config's training on the data
-that a judge of ``judge.judges`` keeps (``JUDGE-filtered``), and without known mismatched pairs (``clean``). With
-``--arms``, a variant can also train on the right pairs alone (``VARIANT-clean``). Arms and seeds run side by side;
+The arms are the config's own training with NCE (``nce``) and each variant of the config. ``JUDGE-filtered`` is the
+config's training on the data that a judge of ``judge.judges`` keeps, ``clean`` that without known mismatched pairs.
+With ``--arms``, a variant can also train on the right pairs alone (``VARIANT-clean``). Arms and seeds run side by side;
 finished arms are reused.
 
     python -m experiments.noisy_pairs configs/experiments/flags-code.yaml --seeds 3 --equal-steps --unexamined

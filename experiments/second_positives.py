@@ -130,13 +130,13 @@ def recut(
 ) -> tuple[list[Passage], list[SecondPositive]]:
     """Cut new passages from the text of a judged passage and of its neighbour in the same article.
 
-    For words w_1 … w_n of the passage and a shift s, the new passage is w_{s+1} … w_n with the first s words of the
-    next passage, or the last s words of the previous passage with w_1 … w_{n−s}. Direction and s are drawn for the
-    query among those that keep at least half of the judged passage. The kept part must contain the answer,
-    :data:`CONTEXT_WORDS` away from the cut. Neighbours have the same title and consecutive ids.
+    The passage has words w_1 … w_n, and the shift is s. A cut forward keeps w_{s+1} … w_n and adds the first s words of
+    the next passage; a cut backward adds the last s words of the previous passage to w_1 … w_{n−s}. Direction and s are
+    drawn for the query among those that keep at least half of the judged passage. The kept part must contain the
+    answer, :data:`CONTEXT_WORDS` away from the cut. Neighbours have the same title and consecutive ids.
 
-    A new passage is a second positive of each query whose judged passage contributed words that contain the answer, not
-    only of the query for which it was cut.
+    A new passage is a second positive of each query whose judged passage contributed words with the answer, and not
+    only of its own query.
 
     Args:
         judged: the training queries; those without a matcher get no second positive.

@@ -1,7 +1,7 @@
 """Effect on a retriever of hard negatives with planted false negatives, filtered or not (Wang et al., table 3).
 
-For each number of hard negatives, an arm draws from all candidates (``all``), an arm from the candidates that each
-filter keeps, and an arm from all without the planted ones (``clean``). Filters are judges, whose verdicts are reused.
+Each number of hard negatives has several arms: ``all`` draws from all candidates, an arm for each filter from those
+that it keeps, ``clean`` from those that are not planted. Filters are judges, whose verdicts are reused.
 With ``--controls``, each filter has a control arm that drops as many of each query's candidates at random.
 
     python -m experiments.sieve_arms configs/experiments/sieve-openqa.yaml --seeds 1

@@ -55,7 +55,7 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
     objective = Objective(config, plan.refreshes, space.settings.trials.max_failures)
     node = study(session, plan, objective, concurrency)
     if not session.dry_run:
-        # The user's "anew" concerns the search, not its data.
+        # --again repeats the search, not its data.
         _, dataset = session.make(recipe.corpus(), recipe.dataset(), anew=[])
         for split in _splits(plan):
             check_split(dataset, split, node.label)

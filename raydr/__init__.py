@@ -77,7 +77,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a function when it is first used: ``import raydr`` and ``raydr --help`` stay fast."""
+    """Import a function at its first use, so that ``import raydr`` and ``raydr --help`` stay fast."""
     if name not in __all__:
         raise AttributeError(f"module 'raydr' has no attribute {name!r}")
     modules = {
@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
         **{function_name(verb): f"raydr.verbs.{module}" for verb, (module, _) in VERBS.items()},
         "search_text": "raydr.verbs.text_search",
     }
-    # Of the functions that are there twice, those of the Python API take configs too.
+    # Of functions in both, those of the Python API are exported; they take configs too.
     modules |= dict.fromkeys(("evaluate", "train"), "raydr.api.training")
     value = getattr(importlib.import_module(modules[name]), name)
     globals()[name] = value

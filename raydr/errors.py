@@ -1,14 +1,14 @@
 """The errors that raydr raises on purpose.
 
-Every message says what was found, where, what was expected and what to do about it. The command line
-prints the message alone and ends with the error's exit code; from Python they are ordinary exceptions.
+A message has the bad value, its place, the expected value and the remedy. The command line prints the message alone and
+ends with the error's exit code; in Python they are ordinary exceptions.
 """
 
 from __future__ import annotations
 
 
 class RaydrError(Exception):
-    """Base of all errors that are the input's or the machine's fault and not a bug in raydr."""
+    """Base of errors in the input, the settings or the machine, as opposed to bugs in raydr."""
 
     exit_code = 1
 
@@ -17,7 +17,7 @@ class RaydrError(Exception):
         self.message = message
 
     def __str__(self) -> str:
-        # Ray Data appends advice about its retries to the arguments of what a worker raised.
+        # Ray Data appends advice about its retries to the arguments of a worker's error.
         return self.message
 
 
@@ -36,7 +36,7 @@ class ArtifactError(RaydrError):
 
 
 class DamagedError(ArtifactError, ValueError):
-    """A file that raydr wrote has other bytes now; names it and what to do."""
+    """A file that raydr wrote has other bytes now."""
 
 
 class DiskFullError(ArtifactError):
@@ -52,31 +52,31 @@ class BusyError(ArtifactError):
 
 
 class ModelError(RaydrError):
-    """A checkpoint cannot be loaded, or does not fit what is asked of it."""
+    """A checkpoint cannot be loaded, or does not fit its use."""
 
 
 class EndpointError(RaydrError):
-    """A server of language models is not there, or refuses what it is asked."""
+    """A server of language models does not answer, or refuses a request."""
 
 
 class TrainingError(RaydrError):
-    """Training cannot go on, for example because the loss is not finite."""
+    """Training cannot continue, for example because the loss is not finite."""
 
 
 class ClusterError(RaydrError):
-    """A Ray cluster is not there, refuses the request, or lost a job."""
+    """A Ray cluster does not answer, refuses a request, or lost a job."""
 
 
 class NodeLostError(ClusterError):
-    """The node on which something ran is gone: the cloud took it back, or it broke."""
+    """The node of a task is lost: the cloud took it back, or it broke."""
 
 
 class TuningError(RaydrError):
-    """A search over settings came to nothing."""
+    """A search over settings has no result."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text; its kind if it has none, and before a bare key.
+    """Return the first line of an error's text; its kind if it has no text, and before a bare key.
 
     >>> first_line(OSError("gone\\nfor good")), first_line(ConnectionResetError()), first_line(KeyError("act"))
     ('gone', 'ConnectionResetError', "KeyError: 'act'")

@@ -1,4 +1,4 @@
-"""Settings of the data: which reader, which subset, which queries are held out, and noise injected on purpose."""
+"""Settings of the data: reader, subset, held-out queries, and injected noise."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from raydr.seeding import stable_hash64
 
 
 class DataConfig(Config):
-    """What ``raydr prepare`` reads."""
+    """Settings of ``raydr prepare``."""
 
     reader: Annotated[Reader, Pluggable()]
-    """The format of the data, and where it is."""
+    """Format and location of the data."""
 
     max_bad_rows: int = Field(default=0, ge=0)
-    """Rows that may be left out because they are malformed; the rest of them is in the quarantine file."""
+    """Maximum of malformed rows, which are left out and kept in the quarantine file; more are an error."""
 
     max_queries: dict[str, Annotated[int, Field(ge=1)]] = {}
-    """Keep only so many queries of a split, chosen by (seed, query_id); for small trials."""
+    """Maximum of queries of a split, chosen by a hash of (seed, query_id); for small trials."""
 
     part_rows: int = Field(default=10_000, ge=1)
-    """Passages in one part; a part is the unit of work of encoding."""
+    """Passages of a part, the unit of work of encoding."""
 
     train_split: str = "train"
     """Name of the split to train on."""
 
     dev_split: str = "dev"
-    """Name of the split that chooses checkpoints and settings."""
+    """Name of the split by which checkpoints and settings are chosen."""
 
     test_splits: list[str] = ["test"]
     """Splits that are searched and evaluated."""
 
     hold_out: dict[str, Annotated[float, Field(gt=0, lt=1)]] = {}
-    """Shares of the training split's queries that become other splits, for data that come without them, for example
-    ``{dev: 0.1, test: 0.1}``; chosen by (seed, query_id)."""
+    """Shares of the training queries that become other splits, for data without these, for example
+    ``{dev: 0.1, test: 0.1}``; chosen by a hash of (seed, query_id)."""
 
     leaked_queries: Literal["keep", "leave_out"] = "keep"
-    """Treatment of training queries that the dev split or a test split has too, word for word or nearly. They are kept
-    with a warning, or left out of the training."""
+    """Treatment of training queries that are also in the dev split or a test split, word for word or nearly. They are
+    kept with a warning, or left out of training."""
 
     skip_own_id: bool = False
-    """Whether a passage with the query's own id is never a result and never a negative of the query. Set it where
-    queries are passages of the corpus, as in BEIR's ArguAna."""
+    """Whether the passage with a query's id is left out of the query's results and negatives. Set it where queries are
+    passages of the corpus, as in BEIR's ArguAna."""
 
     @model_validator(mode="after")
     def _something_is_left(self) -> DataConfig:
@@ -60,25 +60,24 @@ class DataConfig(Config):
 
     @property
     def held_out_splits(self) -> list[str]:
-        """Return the splits for evaluation."""
+        """Splits for evaluation."""
         return [split for split in dict.fromkeys([self.dev_split, *self.test_splits]) if split != self.train_split]
 
 
 class NoiseInjectionConfig(Config):
-    """Noise put into the training split on purpose, with the truth kept in columns."""
+    """Noise to inject into the training split; columns keep the truth."""
 
     kind: Literal["mismatched", "near", "judged", "false_negatives"] = "mismatched"
-    """``mismatched``: the positive is replaced by an unrelated passage; ``near``: by a positive of another query that
-    BM25 ranks high for this query; ``judged``: passages that people judged wrong (relevance 0) count as positives, as
-    where nobody has judged; ``false_negatives``: known positives of queries with several are planted among the
-    hard negatives."""
+    """Kind of noise. ``mismatched`` replaces positives by unrelated passages. ``near`` replaces them by positives of
+    other queries that BM25 ranks high for the query. ``judged`` turns passages that people judged wrong (relevance 0)
+    into positives. ``false_negatives`` plants positives of queries with several among the hard negatives."""
 
     ranks: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (5, 50)
-    """First and last rank that ``near`` draws from, among the positives of the split; the query's own have no rank."""
+    """First and last rank from which ``near`` draws; positives of other queries are ranked."""
 
     share: float = Field(default=0.2, ge=0, le=1)
-    """Share of the eligible queries that is made noisy: all with a positive; for ``near`` those with passages at these
-    ranks; for ``judged`` those with a passage that is judged wrong; for ``false_negatives`` those with several
+    """Share of the eligible queries that become noisy. Eligible are queries with a positive; for ``near`` with passages
+    at these ranks; for ``judged`` with a passage that is judged wrong; for ``false_negatives`` with several
     positives."""
 
     @field_validator("ranks")
@@ -91,12 +90,12 @@ class NoiseInjectionConfig(Config):
 
 @dataclass(frozen=True)
 class HoldOut:
-    """Which queries are held out.
+    """Assignment of queries to held-out splits.
 
     Args:
-        split: that they are taken from.
-        shares: of its queries, by the split that they go to.
-        seed: decides with each query's id.
+        split: split to take queries from.
+        shares: share of its queries for each held-out split.
+        seed: seed of the choice.
     """
 
     split: str
@@ -107,7 +106,7 @@ class HoldOut:
         """Put a query, judgment or negative into the split of its query.
 
         Raises:
-            DataError: the data have a split of that name of their own.
+            DataError: the data already have a split with the name of a held-out split.
 
         >>> rows = [Row("queries", "train", {"query_id": f"q{at}"}, at) for at in range(1000)]
         >>> splits = [HoldOut("train", {"dev": 0.1, "test": 0.2}, seed=0).moved(row).split for row in rows]
@@ -116,8 +115,8 @@ class HoldOut:
         """
         if row.split in self.shares:
             raise DataError(
-                f"the data have a split {row.split!r}, which data.hold_out is to make of {self.split!r}: leave it out "
-                "there, or give the split to make another name"
+                f"the data already have a split {row.split!r}, which data.hold_out would take from {self.split!r}: "
+                "remove it from data.hold_out, or choose another name"
             )
         return replace(row, split=self._split_of(row.values["query_id"])) if row.split == self.split else row
 

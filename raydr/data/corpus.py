@@ -2,15 +2,14 @@
 
 Artefact ``corpus``::
 
-    passages/part-*.arrow       passages(passage_id, title, text, source, line); passages/PARTITION/part-*.arrow of
-                                those that have a partition
-    lookup/rows/part-*.arrow    passage_id, content_hash: of consecutive rows; hashes are equal for passages with the
-                                same title and text
-    lookup/hashes/part-*.arrow  id_hash, row: sorted by the hash; each file has an equal range of all hashes
+    passages/part-*.arrow       passages(passage_id, title, text, source, line); passages/PARTITION/part-*.arrow for
+                                passages with a partition
+    lookup/rows/part-*.arrow    (passage_id, content_hash) by row; passages with the same title and text have equal
+                                hashes
+    lookup/hashes/part-*.arrow  (id_hash, row) sorted by the hash; each file has an equal range of all hashes
 
-Any process can read any passage by id without holding the corpus: training, mining, judging and searching look texts up
-here instead of carrying copies of them. On an object store ids are found without a request for a text, and the parts
-that hold some rows are fetched many at a time.
+Any process reads any passage by id without the corpus in memory: training, mining, judging and searching look texts up
+here. On an object store, a lookup of ids requests no texts, and parts are fetched concurrently.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ def hash_strings(strings: Sequence[str] | pa.Array | pa.ChunkedArray) -> NDArray
 
 
 def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa.Array) -> NDArray[np.uint64]:
-    """Hash whole passages, folded, so that copies are recognised."""
+    """Hash the folded titles and texts of passages, so that copies have equal hashes."""
     both = zip(titles.to_pylist(), texts.to_pylist(), strict=True)
     return hash_strings([fold(f"{title} {text}") for title, text in both])
 
 
 def range_of(hashes: NDArray[np.uint64], num_ranges: int) -> NDArray[np.int64]:
-    """Return the range that each hash is in, of a number of equal ranges, a power of two.
+    """Return the number of each hash's range, among ``num_ranges`` equal ranges; these are a power of two.
 
     >>> range_of(np.array([0, 2**62, 2**64 - 1], dtype=np.uint64), 4).tolist()
     [0, 1, 3]
@@ -82,14 +81,14 @@ class Corpus(ArtifactView):
         self._hashes = RowParts.of(artifact, artifact.parts("lookup/hashes"))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The artefact is the same object in all tasks of a process.
-        return _kept, (self.artifact,)
+        # Tasks of a process share an open corpus.
+        return _reopen, (self.artifact,)
 
     def __len__(self) -> int:
         return len(self.passages)
 
     def part(self, index: int) -> pa.Table:
-        """Map one part as a table."""
+        """Map a part as a table."""
         return self.passages.part(index)
 
     def parts(self) -> Iterator[pa.Table]:
@@ -99,7 +98,7 @@ class Corpus(ArtifactView):
         """Return the row of each passage id.
 
         Raises:
-            DataError: an id is not in the corpus; names the first and how many there are.
+            DataError: ids are not in the corpus; the message has their number and the first.
         """
         rows = self.find(passage_ids)
         if (rows < 0).any():
@@ -111,31 +110,31 @@ class Corpus(ArtifactView):
         return rows
 
     def rows_of_column(self, passage_ids: pa.ChunkedArray) -> NDArray[np.int64]:
-        """Return the rows of a column that names many passages more than once: each id is looked up once."""
+        """Return the row of each id of a column with many repeats; each different id is looked up once."""
         different = pc.unique(passage_ids)
         rows = self.rows_of(different.to_pylist())
         return rows[np.asarray(pc.index_in(passage_ids, value_set=different).to_numpy(), dtype=np.int64)]
 
     def find(self, passage_ids: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of each passage id, −1 where it is not in the corpus."""
-        wanted, ids = hash_strings(passage_ids), pa.array(passage_ids, pa.string())
-        rows = np.full(len(wanted), -1, dtype=np.int64)
-        part_of = range_of(wanted, len(self._hashes.names))
+        hashes, ids = hash_strings(passage_ids), pa.array(passage_ids, pa.string())
+        rows = np.full(len(hashes), -1, dtype=np.int64)
+        part_of = range_of(hashes, len(self._hashes.names))
         parts = np.unique(part_of).tolist()
         self._hashes.fetch(parts)
-        first = np.zeros(len(wanted), dtype=np.int64)
+        first = np.zeros(len(hashes), dtype=np.int64)
         for part in parts:
             places = np.flatnonzero(part_of == part)
             id_hash, row = self._sorted(part)
-            at = np.searchsorted(id_hash, wanted[places])
+            at = np.searchsorted(id_hash, hashes[places])
             hit = at < len(id_hash)
-            hit[hit] = id_hash[at[hit]] == wanted[places[hit]]
+            hit[hit] = id_hash[at[hit]] == hashes[places[hit]]
             first[places], rows[places[hit]] = at, row[at[hit]]
         hits = np.flatnonzero(rows >= 0)
         for part, at, local in self._rows.by_part(rows[hits]):
             places = hits[at]
-            there = self._rows.part(part)["passage_id"].take(pa.array(local))
-            for place in places[~pc.equal(there, ids.take(pa.array(places))).to_numpy()].tolist():
+            stored = self._rows.part(part)["passage_id"].take(pa.array(local))
+            for place in places[~pc.equal(stored, ids.take(pa.array(places))).to_numpy()].tolist():
                 rows[place] = self._resolve_collision(int(part_of[place]), int(first[place]), passage_ids[place])
         return rows
 
@@ -148,7 +147,7 @@ class Corpus(ArtifactView):
         id_hash, row = self._sorted(part)
         end = np.searchsorted(id_hash, id_hash[start], side="right")
         rows = row[start:end]
-        same = [at for at, there in enumerate(self.ids(rows)) if there == passage_id]
+        same = [at for at, stored in enumerate(self.ids(rows)) if stored == passage_id]
         return int(rows[same[0]]) if same else -1
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
@@ -159,7 +158,7 @@ class Corpus(ArtifactView):
 
     @cached_property
     def part_partitions(self) -> NDArray[np.object_]:
-        """The partition of each part; empty where it has none."""
+        """Partition of each part; empty where it has none."""
         return np.array([partition_of(name) for name in self.part_names], dtype=object)
 
     def partitions(self, rows: NDArray[np.int64]) -> NDArray[np.object_]:
@@ -178,6 +177,6 @@ class Corpus(ArtifactView):
 
 
 @lru_cache(maxsize=1)
-def _kept(artifact: Artifact) -> Corpus:
-    """Open a corpus that came from another process; it stays open for the next task."""
+def _reopen(artifact: Artifact) -> Corpus:
+    """Open a corpus that another process sent; it stays open for the next task."""
     return Corpus(artifact)

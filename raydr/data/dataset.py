@@ -2,14 +2,14 @@
 
 Artefact ``dataset``::
 
-    queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... of
-                                  those that have a partition
+    queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... for
+                                  queries with a partition
     qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
     absent/SPLIT/part-*.arrow     judgments of passages that are not in the corpus
-    negatives/SPLIT/part-*.arrow  negatives(...), where the source has hard negatives of its own
-    dropped/SPLIT/part-*.arrow    negatives(...): pairs that are no negatives either: dropped by judges, a query's own
-                                  passage, or a positive of the same text under another query id
-    trusted/SPLIT/part-*.arrow    the judgments that people have confirmed
+    negatives/SPLIT/part-*.arrow  negatives(...) that came with the data
+    dropped/SPLIT/part-*.arrow    negatives(...): pairs that are never negatives: dropped by judges, a query and the
+                                  passage with its id, or a positive of the same text under another query id
+    trusted/SPLIT/part-*.arrow    judgments that people have confirmed
 
 Artefact ``negatives`` (mined or judged) has the folder ``negatives`` alone.
 """
@@ -39,10 +39,10 @@ class Dataset(ArtifactView):
         return self.artifact.manifest.identity.inputs["corpus"]
 
     def require_corpus(self, corpus: Artifact) -> None:
-        """Refuse another corpus than that of the data set.
+        """Check that the data set was prepared with a corpus.
 
         Raises:
-            DataError: it is another.
+            DataError: it was prepared with another corpus.
         """
         if self.corpus_fingerprint != corpus.fingerprint:
             raise DataError(
@@ -55,7 +55,8 @@ class Dataset(ArtifactView):
         return sorted({name.split("/")[1] for name in self.artifact.parts("queries")})
 
     def require_split(self, split: str) -> None:
-        """
+        """Check that the data set has a split.
+
         Raises:
             DataError: the data set has no such split.
         """
@@ -87,15 +88,15 @@ class Dataset(ArtifactView):
         return read_split(self.artifact, "absent", split)
 
     def judgments(self, split: str) -> pa.Table:
-        """Return all judgments that came with the data: those of evaluation."""
+        """Return all judgments that came with the data, for evaluation."""
         return pa.concat_tables([self.qrels(split), self.absent(split)])
 
     def negatives(self, split: str) -> pa.Table:
-        """Return the negatives that came with the data; empty if it has none."""
+        """Return the negatives that came with the data; empty if there are none."""
         return read_split(self.artifact, "negatives", split)
 
     def dropped(self, split: str) -> pa.Table:
-        """Return the pairs that judges dropped, as negatives with the action ``drop``; empty if none did."""
+        """Return the pairs that are never negatives, with the action ``drop``; empty if there are none."""
         return read_split(self.artifact, "dropped", split)
 
     def trusted(self, split: str) -> pa.Table:
@@ -106,8 +107,8 @@ class Dataset(ArtifactView):
         """Return queries, judgments and candidate negatives, and the pairs that must never be negatives.
 
         Args:
-            split: the split.
-            mined: a ``negatives`` artefact that takes the place of the data set's own candidates.
+            split: split to read.
+            mined: ``negatives`` artefact that replaces the data set's own candidates.
         """
         own = ("queries", "qrels", "dropped", *(["negatives"] if mined is None else []))
         side_by_side(self.artifact.local, [name for table in own for name in self.artifact.parts(f"{table}/{split}")])
@@ -120,7 +121,7 @@ class Dataset(ArtifactView):
 
 
 def read_split(artifact: Artifact, name: str, split: str) -> pa.Table:
-    """Map all parts of a table of a split, put together."""
+    """Map all parts of a split's table, concatenated."""
     parts = side_by_side(lambda part: read_arrow(artifact.local(part)), artifact.parts(f"{name}/{split}"))
     return pa.concat_tables(parts) if parts else BY_NAME[name].empty_table()
 
@@ -129,7 +130,7 @@ def query_texts(data: Dataset, split: str, query_ids: list[str]) -> list[str]:
     """Return the texts of some queries, in their order.
 
     Raises:
-        DataError: one of them is not in the split.
+        DataError: a query is not in the split.
     """
     rows = of_queries(data.queries(split), query_ids)
     texts = dict(zip(rows["query_id"].to_pylist(), rows["text"].to_pylist(), strict=True))
@@ -148,7 +149,7 @@ def positives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, l
 
 
 def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[str]]:
-    """Return the passages that are no negatives of some queries: judged relevant, or dropped."""
+    """Return the passages that are never negatives of some queries: judged relevant, or dropped."""
     known = positives_of(data, split, query_ids)
     dropped = passages_by_query(of_queries(data.dropped(split), query_ids))
     return {
@@ -158,7 +159,7 @@ def never_negatives_of(data: Dataset, split: str, query_ids: list[str]) -> dict[
 
 def known_false_negatives(data: Dataset, split: str) -> set[tuple[str, str]]:
     """Return (query, passage) ids whose passage was planted among the negatives or replaced by a mismatched passage."""
-    # The data set is asked and not the candidates: a miner may have found such a passage by itself.
+    # The data set decides, not the candidates: a miner may propose such a passage by itself.
     planted, replaced = data.negatives(split), data.qrels(split)
     planted = planted.filter(pc.equal(planted["noise"], FALSE_NEGATIVE))
     replaced = replaced.filter(pc.is_valid(replaced["original_passage_id"]))

@@ -1,4 +1,4 @@
-"""Vectors of texts, one or several a text: their layout in memory, and the parts of an encoding that hold them."""
+"""Vectors of texts, a single vector or several per text: layout in memory, and parts of ``embeddings`` artefacts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from raydr.store import Artifact
 
 @dataclass(frozen=True)
 class VectorSets:
-    """Several vectors each of N texts, T in all.
+    """Several vectors for each of N texts, T vectors in all.
 
     Args:
-        vectors_TD: those of the first text, of the second, and so on.
-        offsets: int64 (N + 1), text i has ``vectors_TD[offsets[i]:offsets[i + 1]]``.
+        vectors_TD: vectors of all texts, text by text.
+        offsets: start of each text's vectors, and T; text i has ``vectors_TD[offsets[i]:offsets[i + 1]]``.
     """
 
     vectors_TD: NDArray[np.float16]
@@ -30,7 +30,7 @@ class VectorSets:
 
     @classmethod
     def of_padded(cls, padded_NMD: NDArray[np.float32]) -> VectorSets:
-        """Take the padding out of encodings.
+        """Remove the padding of encodings.
 
         >>> VectorSets.of_padded(np.array([[[1, 0], [0, 0]], [[0, 2], [3, 0]]], dtype=np.float32)).offsets.tolist()
         [0, 1, 3]
@@ -53,23 +53,23 @@ class VectorSets:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Vectors of each text."""
+        """Number of vectors of each text."""
         return np.diff(self.offsets)
 
     def slice(self, start: int, stop: int) -> VectorSets:
-        """Return consecutive texts."""
+        """Return the vectors of consecutive texts."""
         offsets = self.offsets[start : stop + 1]
         return VectorSets(self.vectors_TD[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def take(self, rows: NDArray[np.int64]) -> VectorSets:
-        """Return some texts, in the order of their numbers."""
+        """Return the vectors of the texts ``rows``, in their order."""
         lengths = self.lengths[rows]
         offsets = offsets_of(lengths)
         place = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         return VectorSets(self.vectors_TD[np.repeat(self.offsets[:-1][rows], lengths) + place], offsets)
 
     def padded(self) -> NDArray[np.float16]:
-        """Pad all texts with zeros to the most vectors of any, (N, M, D).
+        """Pad each text with zero vectors to the longest text, shape (N, M, D).
 
         >>> VectorSets(np.ones((3, 1), dtype=np.float16), np.array([0, 1, 3])).padded()[:, :, 0].tolist()
         [[1.0, 0.0], [1.0, 1.0]]
@@ -83,12 +83,12 @@ class VectorSets:
         return padded_NMD
 
 
-#: Vectors of N texts: (N, dim) of one a text, or several of each.
+#: Vectors of N texts: shape (N, dim) for a single vector per text, or several per text.
 Encodings = NDArray[np.float16] | VectorSets
 
 
 def to_embedding_table(ids: pa.Array | list[str], vectors: Encodings) -> pa.Table:
-    """Return ids and their vectors, shape (N, dim) of one each, as a table of one part.
+    """Return the table of a part from the ids and vectors of its texts.
 
     >>> table = to_embedding_table(["a", "b"], np.eye(2, dtype=np.float16))
     >>> str(table.schema.field("vector").type)
@@ -110,7 +110,7 @@ def to_column(vectors: Encodings) -> pa.Array:
 
 
 def is_several(table: pa.Table) -> bool:
-    """Return whether a part has several vectors a text."""
+    """Return whether a part has several vectors per text."""
     return "vectors" in table.schema.names
 
 
@@ -126,13 +126,13 @@ def dim_of(table: pa.Table) -> int:
 
 
 def vectors_of(table: pa.Table) -> NDArray[np.float16]:
-    """Return the vectors of a part, shape (N, dim): a view of the mapped file, nothing is copied."""
+    """Return the vectors of a part, shape (N, dim), as a view of the mapped file."""
     chunk = _only_chunk(table, "vector")
     return np.empty((0, dim_of(table)), dtype=np.float16) if chunk is None else _rows(chunk)
 
 
 def sets_of(table: pa.Table) -> VectorSets:
-    """Return the vectors of a part with several a text, as :func:`vectors_of`.
+    """Return the vectors of a part with several per text, as a view of the mapped file.
 
     >>> sets = VectorSets(np.ones((3, 2), dtype=np.float16), np.array([0, 1, 3]))
     >>> sets_of(to_embedding_table(["a", "b"], sets)).lengths.tolist()
@@ -169,7 +169,7 @@ class Embeddings(ArtifactView):
         self.dim = int(artifact.info["dim"])
         #: Fingerprints of the model that made the vectors, and of the corpus or data set that was encoded.
         self.model_fingerprint, self.source_fingerprint = str(artifact.info["model"]), str(artifact.info["source"])
-        #: The partition of each part, see :mod:`raydr.data.parts`; empty where it has none.
+        #: Partition of each part, see :mod:`raydr.data.parts`; empty where it has none.
         self.partitions: list[str] = artifact.info.get("partitions") or [""] * len(self.part_names)
 
     def __len__(self) -> int:
@@ -182,7 +182,7 @@ class Embeddings(ArtifactView):
 
     @cached_property
     def num_vectors(self) -> int:
-        """Return the number of vectors of all texts."""
+        """Number of vectors of all texts."""
         if not self.several:
             return len(self)
         return sum(len(self.sets(part).vectors_TD) for part in range(len(self.part_names)))
@@ -192,16 +192,16 @@ class Embeddings(ArtifactView):
         return self.rows.read(index).column("id")
 
     def vectors(self, index: int) -> NDArray[np.float16]:
-        """Map the vectors of a part, shape (rows, dim); of all its texts, where these have several."""
+        """Map the vectors of a part, shape (vectors, dim), text by text."""
         table = self.rows.read(index)
         return sets_of(table).vectors_TD if is_several(table) else vectors_of(table)
 
     def sets(self, index: int) -> VectorSets:
-        """Map the vectors of a part's texts, several each."""
+        """Map the vectors of a part with several per text."""
         return sets_of(self.rows.read(index))
 
     def slice(self, index: int, start: int, stop: int) -> Encodings:
-        """Return the vectors of some consecutive texts of a part, one or several each."""
+        """Return the vectors of consecutive texts of a part."""
         return self.sets(index).slice(start, stop) if self.several else self.vectors(index)[start:stop]
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:

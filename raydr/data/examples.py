@@ -1,8 +1,7 @@
 """Training examples: each query with its positives, its candidate negatives and its forbidden passages.
 
-Only row numbers and scores are kept, a few hundred bytes a query and 16 a candidate; texts are read from the
-memory-mapped corpus when a batch is made. Processes that train together on a node join the tables once, and map the
-result.
+Examples hold row numbers and scores, a few hundred bytes a query and 16 a candidate; batches read texts from the
+memory-mapped corpus. Training processes of a node join the tables once, and map the result.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from raydr.store.identity import fingerprint_of
 from raydr.store.node_cache import fetched
 from raydr.version import __version__
 
-#: What is read of a candidate that may be drawn: the table may have a hundred million rows.
+#: Columns of candidates that are read; the table may have a hundred million rows.
 _CANDIDATE_COLUMNS = ["query_id", "passage_id", "miner", "rank", "score", "positive_score", "weight"]
 _PLAIN = ("query_ids", "texts", "partitions", "positive_scores", "is_noise")
 _RAGGED = ("positives", "negatives", "scores", "weights", "forbidden")
@@ -60,22 +59,22 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Examples:
-    """All training queries, sorted by id, so that their order does not depend on files.
+    """Training queries of a split, sorted by id, so that their order does not depend on files.
 
     Args:
         query_ids: ids, sorted.
         texts: the query texts.
-        positives: corpus rows of each query's positives: the judged ones (relevance > 0) sorted by passage id, then
-            those that a judge has relabelled.
-        negatives: corpus rows of its candidate hard negatives in the order of the miner, each once; dropped ones left
-            out.
-        scores: the miner's score of each candidate (NaN if it gave none).
+        positives: corpus rows of each query's positives: judged passages (relevance > 0) sorted by passage id, then
+            relabelled passages.
+        negatives: corpus rows of each query's hard negatives in the miner's order, without repeats and dropped
+            candidates.
+        scores: the miner's score of each candidate, NaN without a score.
         weights: weight of each candidate in the denominator.
         positive_scores: the miner's score of the annotated positive, NaN where it was not retrieved.
-        forbidden: content hashes of its positives and of the passages that a judge dropped: never negatives.
-        pools: the corpus rows that random negatives are drawn from, by partition; of queries without one by "".
-        partitions: of each query; "" if it has none.
-        is_noise: whether the query's pair was made noisy on purpose (for reports only, never for training).
+        forbidden: content hashes of each query's positives and dropped passages, which are never negatives.
+        pools: corpus rows for random negatives, by the query's partition; "" for queries without a partition.
+        partitions: partition of each query; "" if it has none.
+        is_noise: whether noise was injected into the query's pair; for reports, never for training.
     """
 
     query_ids: list[str]
@@ -94,11 +93,11 @@ class Examples:
         return len(self.query_ids)
 
     def pool(self, at: int) -> RowPool:
-        """Return the corpus rows that random negatives of a query are drawn from."""
+        """Return the corpus rows for random negatives of a query."""
         return self.pools[self.partitions[at]]
 
     def save(self, path: Path) -> None:
-        """Write everything but the pools, of which the partitions, into a file for :meth:`map`."""
+        """Write the examples into a file for :meth:`map`, which makes the pools again from their partitions."""
         table = pa.table(
             {name: getattr(self, name) for name in _PLAIN} | {name: getattr(self, name).column() for name in _RAGGED}
         )
@@ -106,7 +105,7 @@ class Examples:
 
     @classmethod
     def map(cls, path: str, corpus: Corpus, scope: Scope) -> Examples:
-        """Map what :meth:`save` wrote; ids and texts of the queries are read."""
+        """Map a file of :meth:`save`; ids and texts of the queries are copied into memory."""
         table = read_arrow(path)
         columns: dict[str, Any] = {name: Ragged.of(table[name]) for name in _RAGGED}
         columns |= {name: table[name].to_pylist() for name in ("query_ids", "texts", "partitions")}
@@ -120,13 +119,13 @@ def read_examples(
     """Read the examples of a split.
 
     Args:
-        data: the data set.
-        split: the split.
-        mined: a ``negatives`` artefact that takes the place of the data set's own candidates.
-        corpus: the corpus that the ids refer to.
-        scope: the partitions that a query's random negatives are drawn from.
-        shared: whether other processes of this node read them too: the first joins the tables and keeps the result in
-            the node's cache, and all map it.
+        data: data set of the split.
+        split: split to read.
+        mined: ``negatives`` artefact that replaces the data set's own candidates.
+        corpus: corpus of the passage ids.
+        scope: partitions of a query's random negatives.
+        shared: whether processes of this node share the examples: the first joins the tables into the node's cache,
+            and all map the result.
 
     Raises:
         DataError: no query has a positive, or an id is not in the corpus.
@@ -155,11 +154,11 @@ def load_examples(
     """Join queries, judgments and candidate negatives.
 
     Args:
-        queries: table queries of one split.
-        qrels: its judgments; rows with relevance 0 are known non-relevant passages and are not used here.
+        queries: queries of the split.
+        qrels: judgments of the split; passages of relevance 0 are not used here.
         negatives: candidates; ``drop`` rows become forbidden, ``relabel`` rows further positives.
-        corpus: the corpus that the ids refer to.
-        scope: the partitions that a query's random negatives are drawn from.
+        corpus: corpus of the passage ids.
+        scope: partitions of a query's random negatives.
 
     Raises:
         DataError: no query has a positive, or an id is not in the corpus.
@@ -215,16 +214,16 @@ def _rows(ids: list[list[str]], corpus: Corpus) -> Ragged:
 
 
 def _positions(ids: pa.ChunkedArray, known: pa.Array) -> NDArray[np.int64]:
-    """Return the position of each id among the known ids; a hundred million of them never become Python strings."""
+    """Return the position of each id among the known ids; a hundred million ids never become Python strings."""
     return np.asarray(pc.index_in(ids, value_set=known).to_numpy(), dtype=np.int64)
 
 
 def _candidates(
     kept: pa.Table, owner: NDArray[np.int64], corpus: Corpus
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return each candidate once, sorted by query and rank: its row in the table, and in the corpus.
+    """Return rows in the table and in the corpus of all candidates, without repeats, sorted by query and rank.
 
-    Passages that the data set says were drawn at random come after all others: their ranks are of a list of their own.
+    Random passages of the data set come after all others, since their ranks are of a separate list.
     """
     is_random = pc.equal(kept["miner"], RANDOM_MINER).to_numpy(zero_copy_only=False)
     order = np.lexsort((kept["rank"].to_numpy(), is_random, owner))

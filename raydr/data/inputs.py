@@ -1,4 +1,4 @@
-"""Names of input files: found with or without ``.gz``, absolute, and checksummed."""
+"""Paths and checksums of input files, with or without ``.gz``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Input:
-    """A file that a reader has looked for."""
+    """File that a reader needs."""
 
     what: str
     path: str
@@ -30,7 +30,7 @@ _looked_for: ContextVar[list[Input] | None] = ContextVar("looked_for", default=N
 
 @contextmanager
 def looking_for_inputs() -> Iterator[list[Input]]:
-    """Collect the files that readers look for inside the block; a missing file is noted and is no error."""
+    """Collect the files that readers look for inside the block; a missing file is recorded without an error."""
     inputs: list[Input] = []
     token = _looked_for.set(inputs)
     try:
@@ -65,7 +65,7 @@ def exists(path: str) -> bool:
 
 
 def shown_files(folder: Folder) -> list[str]:
-    """Return the files below a folder without hidden files, such as those that systems and editors write."""
+    """Return the files below a folder without hidden files, such as files of systems and editors."""
     return [name for name in folder.files() if not any(step.startswith((".", "__MACOSX")) for step in name.split("/"))]
 
 
@@ -73,7 +73,7 @@ def find_input(folder: str, name: str, what: str) -> str:
     """Return the path of ``name`` or ``name.gz`` below ``folder``.
 
     Raises:
-        DataError: neither is there; says what the file should hold and which files the folder has.
+        DataError: neither file exists; the message has the expected content and the files of the folder.
         ArtifactError: the store of the folder cannot be reached.
     """
     path = join(folder, name)
@@ -99,7 +99,7 @@ def checksum(path: str) -> str:
     """Return BLAKE2b of a file's bytes, 32 hex digits.
 
     Raises:
-        DataError: the file is not there or cannot be read.
+        DataError: the file does not exist or cannot be read.
     """
     digest = hashlib.blake2b(digest_size=16)
     try:

@@ -20,18 +20,18 @@ from raydr.data.rows import fold
 from raydr.data.tables import choose_queries, of_queries, pairs_of, passages_by_query, relevant
 from raydr.evaluation.answer_match import AnswerMatcher, MatchRule, counts_for_answers
 
-#: Queries of a split whose tokens are counted, and whose passages are searched for answers.
+#: Sample of a split's queries, for token counts and answers in passages.
 QUERY_SAMPLE = 2_000
 _PURPOSE = "inspect"
 
 
 def count_blank(column: pa.ChunkedArray) -> int:
-    """Count the texts of nothing but white space."""
+    """Count the texts that are empty or white space."""
     return _count(pc.equal(pc.utf8_trim_whitespace(column), ""))
 
 
 def count_leaks(data: Dataset, split: str, train_split: str) -> int:
-    """Count a split's queries that the training split also has, word for word or nearly.
+    """Count a split's queries that are also in the training split, word for word or nearly.
 
     The training split itself is compared with all others.
     """
@@ -47,12 +47,12 @@ def count_duplicates(corpus: Corpus) -> int:
 
 @dataclass
 class SplitInspection:
-    """Inspects a split; the corpus is only read where the split names its passages.
+    """Inspection of a split; texts are read only of passages that the split names.
 
     Args:
         queries, qrels, negatives: tables of the split.
-        corpus: the corpus that the ids refer to.
-        seed: decides with the query id which queries are sampled.
+        corpus: corpus of the passage ids.
+        seed: seed of the sample.
     """
 
     queries: pa.Table
@@ -81,13 +81,13 @@ class SplitInspection:
         sample: int = QUERY_SAMPLE,
         lengths: Callable[[list[str]], Lengths] | None = None,
     ) -> SplitReport:
-        """Count and measure.
+        """Return the report on the split.
 
         Args:
-            match: how answers are compared with passages.
-            answer_prefixes: answers count for queries whose id starts with one of these; for all if empty.
-            sample: queries whose tokens are counted, and whose passages are searched for answers, at most.
-            lengths: measures the lengths of queries; they are not measured if None.
+            match: rule that compares answers with passages.
+            answer_prefixes: prefixes of the ids of queries whose answers count; all queries if empty.
+            sample: maximum of queries for token counts and answers in passages.
+            lengths: function that measures the lengths of queries; None to skip it.
 
         Raises:
             DataError: an answer is not a valid regular expression.
@@ -148,7 +148,7 @@ class SplitInspection:
         )
 
     def _show(self, passage_id: str) -> tuple[str, str]:
-        """Return title and text of a passage, and the place that it was read from."""
+        """Return title and text of a passage, and its place in the input."""
         row = int(self.corpus.find([passage_id])[0])
         if row < 0:
             return "(not in the corpus)", ""
@@ -202,8 +202,8 @@ class SplitInspection:
         return sum(matcher.matches(text) for text in self.corpus.texts(rows[rows >= 0]).texts)
 
 
-def _count(are: pa.ChunkedArray) -> int:
-    return int(pc.sum(are).as_py() or 0)
+def _count(mask: pa.ChunkedArray) -> int:
+    return int(pc.sum(mask).as_py() or 0)
 
 
 def _count_kinds(noise: pa.ChunkedArray) -> dict[str, int]:

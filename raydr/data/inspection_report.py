@@ -17,21 +17,20 @@ class Lengths(Config):
     num_sampled: int
     mean: float
     percentiles: dict[str, int]
-    """By percentile, for example ``{"50": 93, ...}``."""
+    """Length at each percentile, for example ``{"50": 93, ...}``."""
 
     longest: int
     max_length: int
-    """The configured length, and the share of texts that it cuts."""
-
     share_truncated: float
+    """Share of texts above ``max_length``, which are cut."""
 
 
 class CorpusReport(Config):
-    """The passages."""
+    """Report on the passages of a corpus."""
 
     num_passages: int
     num_duplicates: int
-    """Passages with the title and text of an earlier one, after folding case and white space."""
+    """Passages with the title and text of an earlier passage, after folding case and white space."""
 
     num_empty_texts: int
     num_empty_titles: int
@@ -39,20 +38,20 @@ class CorpusReport(Config):
 
 
 class AnswerReport(Config):
-    """Whether passages contain an answer of their query, over a sample of the queries with answers."""
+    """Answers in positives and negatives, over a sample of the queries with answers."""
 
     match: MatchRule
     num_queries: int
     num_queries_without_answer_in_positives: int
-    """Queries none of whose positives has an answer."""
+    """Queries without an answer in any positive."""
 
     num_negatives: int
     num_negatives_with_answer: int
-    """Likely false negatives."""
+    """Negatives with an answer: likely false negatives."""
 
 
 class SplitReport(Config):
-    """Queries, judgments and negatives of one split."""
+    """Report on the queries, judgments and negatives of a split."""
 
     num_queries: int
     num_judgments: int
@@ -60,19 +59,21 @@ class SplitReport(Config):
     num_queries_without_positive: int
     most_positives: int
     num_queries_with_repeated_text: int
-    """Queries whose text another query of the split has too, after folding case and white space."""
+    """Queries with the text of another query of the split, after folding case and white space."""
 
     num_empty_queries: int
     num_judgments_of_missing_passages: int
-    """Judgments that name a passage that is not in the corpus, or a query that is not in the split."""
+    """Judgments of passages that are not in the corpus."""
 
     num_judgments_of_missing_queries: int
+    """Judgments of queries that are not in the split."""
+
     missing_passages: list[str]
     num_queries_sharing_a_positive: int
     """Queries that have a positive passage in common with another query."""
 
     num_queries_with_unjudged_copies: int
-    """Queries of which a positive is in the corpus under another id too, that has no judgment."""
+    """Queries with a positive that has a copy in the corpus without a judgment."""
 
     num_negatives: int
     num_queries_with_negatives: int
@@ -80,15 +81,15 @@ class SplitReport(Config):
     """Negatives that are copies of a positive of their query, or the positive itself."""
 
     noise: dict[str, int]
-    """Judgments and negatives with noise put in on purpose, by kind."""
+    """Judgments and negatives with injected noise, by kind."""
 
     answers: AnswerReport | None
     lengths: Lengths | None
-    """None where nobody measured."""
+    """Lengths of the queries; None if not measured."""
 
 
 class Example(Config):
-    """A query as a reader sees it."""
+    """Example of a query with the texts of a positive and a negative."""
 
     split: str
     query_id: str
@@ -104,19 +105,19 @@ class Example(Config):
 
 
 class InspectionReport(Config):
-    """Everything that ``raydr inspect`` shows."""
+    """Content of ``raydr inspect``."""
 
     corpus_fingerprint: str
     dataset_fingerprint: str
     corpus: CorpusReport
     splits: dict[str, SplitReport]
     num_leaked: int
-    """Queries of the training split that are in another split too, word for word or nearly."""
+    """Queries of the training split that are also in another split, word for word or nearly."""
 
     examples: list[Example]
 
     def findings(self) -> list[str]:
-        """Return the findings, one sentence each, with a remedy."""
+        """Return the findings, a sentence each, with a remedy."""
         findings = leak_findings(self.num_leaked, "the training split", "another split")
         if self.corpus.num_empty_texts:
             findings.append(f"{self.corpus.num_empty_texts:,} passages have an empty text: they can only be noise")
@@ -136,32 +137,32 @@ def leak_findings(num_leaked: int, of: str, also: str) -> list[str]:
     """Return the finding on queries in both training and evaluation, if there are any.
 
     Args:
-        num_leaked: how many.
-        of: the split whose queries were counted.
-        also: where they are too.
+        num_leaked: number of leaked queries.
+        of: name of the split of these queries.
+        also: name of the other split.
     """
     if not num_leaked:
         return []
     return [
-        f"LEAKAGE: {num_leaked:,} queries of {of} are queries of {also} too, word for word or nearly: what is measured "
-        "there is too good. data.leaked_queries: leave_out leaves them out of the training split"
+        f"LEAKAGE: {num_leaked:,} queries of {of} are also queries of {also}, word for word or nearly: its measures "
+        "are too high. data.leaked_queries: leave_out leaves these queries out of the training split"
     ]
 
 
 def split_findings(split: str, report: SplitReport) -> list[str]:
-    """Return the findings of a split, one sentence each; leaked queries apart."""
+    """Return the findings of a split other than leaked queries, a sentence each."""
     missing = ", ".join(map(repr, report.missing_passages[:1]))
     counts = {
         f"judgments name passages that the corpus does not have, such as {missing}: prepare with the corpus that "
         "belongs to them": report.num_judgments_of_missing_passages,
-        "judgments name queries it does not have": report.num_judgments_of_missing_queries,
+        "judgments name queries that the split does not have": report.num_judgments_of_missing_queries,
         "queries have a copy of a positive without a judgment: a system that finds the copy scores a miss": (
             report.num_queries_with_unjudged_copies
         ),
         "queries have no positive: training leaves them out": report.num_queries_without_positive,
         "queries are empty": report.num_empty_queries,
-        "queries have the text of another one of the split": report.num_queries_with_repeated_text,
-        "negatives are a positive of their query or a copy of one: training leaves them out": (
+        "queries have the text of another query of the split": report.num_queries_with_repeated_text,
+        "negatives are positives of their query or copies of these: training leaves them out": (
             report.num_negatives_equal_to_a_positive
         ),
     }
@@ -172,8 +173,8 @@ def split_findings(split: str, report: SplitReport) -> list[str]:
             f"{split}: {share:.1%} of the negatives contain an answer and may be false negatives: judge them"
         )
     if report.answers is not None and (unanswered := report.answers.num_queries_without_answer_in_positives):
-        of = report.answers.num_queries
-        findings.append(f"{split}: of {of:,} queries with answers {unanswered:,} have none in any of their positives")
+        num_queries = report.answers.num_queries
+        findings.append(f"{split}: {unanswered:,} of {num_queries:,} queries with answers have no answer in a positive")
     return findings + (_truncation(f"{split} queries", "query", report.lengths) if report.lengths else [])
 
 
@@ -193,7 +194,7 @@ def measure_lengths(lengths: NDArray[np.int64], max_length: int) -> Lengths:
     >>> lengths.share_truncated, lengths.percentiles["50"]
     (0.25, 9)
     """
-    # Of no texts all figures are 0.
+    # Without texts all figures are 0.
     known = lengths if len(lengths) else np.zeros(1, dtype=np.int64)
     levels = np.percentile(known, _PERCENTILES, method="inverted_cdf")
     return Lengths(

@@ -16,9 +16,9 @@ from raydr.data.lines import CHUNK, open_text
 from raydr.data.rows import BadRows
 from raydr.errors import DataError
 
-#: Stands for bytes that are not UTF-8: a code point that Unicode keeps out of texts.
+#: Replacement of bytes that are not UTF-8: a code point that no text may have.
 _NOT_UTF8 = "\ufdd0"
-#: Brackets that a chunk opens and does not close, at most.
+#: Maximum of brackets that a chunk opens and does not close.
 _DEEPEST = 1000
 _MARK = "raydr.mark"
 codecs.register_error(_MARK, lambda error: (_NOT_UTF8, error.end) if isinstance(error, UnicodeDecodeError) else ("", 0))
@@ -30,8 +30,8 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
     An item that is not an object or holds bytes that are not UTF-8 is a bad row; its line is its record number.
 
     Raises:
-        DataError: the file is empty, is not a JSON array, is broken or too deep, or ends too early; names the last good
-            record.
+        DataError: the file is empty, is not a JSON array, is broken or too deep, or ends too early; the message has the
+            last good record.
     """
     record, is_damaged = 0, False
 
@@ -72,7 +72,7 @@ def read_json_array(path: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[st
 
 
 def _with_floats(value: Any) -> Any:
-    """Return the value as :mod:`json` reads it; ijson's own floats come with integers of 64 bits at most."""
+    """Return the value as :mod:`json` reads it; ijson's own option for floats limits integers to 64 bits."""
     if isinstance(value, dict):
         return {key: _with_floats(entry) for key, entry in value.items()}
     if isinstance(value, list):

@@ -15,20 +15,20 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
-#: Share of words in common, of all words of both.
+#: Least share of common words, of all words of both texts.
 SIMILARITY = Fraction(9, 10)
 _WORD = re.compile(r"\w+")
 
 
 def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, int]:
-    """Return the training texts that equal a held-out text, or nearly.
+    """Return the training texts that equal or nearly equal a held-out text.
 
     Args:
-        training: texts that are trained on.
-        held_out: texts that are evaluated with.
+        training: texts for training.
+        held_out: texts for evaluation.
 
     Returns:
-        Place of a training text → place of the first held-out text that is the same or nearly.
+        Place of a training text → place of the first held-out text that equals or nearly equals it.
 
     >>> find_leaks(["How to sort a list?", "how to sort a dict"], ["Sort a list, how to", "why"])
     {0: 0}
@@ -38,7 +38,7 @@ def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, in
 
 
 def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
-    """Return for each text the places of the others that are equal or nearly, itself included if it is among them.
+    """Return for each text the places of equal or nearly equal texts among the others, which may include the text.
 
     >>> find_copies(["How to sort a list?", "why"], ["Sort a list, how to", "a list: how to sort", "when"])
     [[0, 1], []]
@@ -51,7 +51,7 @@ def _word_sets(texts: Sequence[str]) -> list[frozenset[str]]:
 
 
 def _matches(sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]]) -> Iterator[Iterator[int]]:
-    """Yield for each set of words the places of the nearly equal sets, ascending; each is compared on demand."""
+    """Yield for each set of words the ascending places of nearly equal sets, compared on demand."""
     counts = Counter(word for words in (*sets, *others) for word in words)
     places_with: defaultdict[str, list[int]] = defaultdict(list)
     for at, words in enumerate(others):

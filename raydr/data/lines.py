@@ -1,8 +1,7 @@
 """Text files read line by line, plain or gzipped, from any fsspec path, with line numbers.
 
-Many workers read one large file in ranges of lines. Where a line starts, and which number it has, is known when the
-newlines before it are counted: the pieces of a file are counted at the same time. A range begins at a multiple of some
-number of lines, whatever the number of ranges.
+Many workers read a large file in ranges of lines. Tasks first count the newlines in pieces of the file, which gives
+place and number of each line. A range begins at a multiple of some number of lines, whatever the number of ranges.
 
 A line that is not UTF-8, not JSON or has the wrong number of columns is a bad row with its line number; a file
 that is empty, missing or damaged as a whole is an error.
@@ -26,11 +25,11 @@ from raydr.data.rows import BadRows, is_blank
 from raydr.errors import DataError
 from raydr.store.filesystems import open_file, resolve_url
 
-#: Bytes of a file that one task reads, about.
+#: Approximate bytes of a file that a task reads.
 RANGE_BYTES = 256 * 2**20
-#: Bytes after which the newlines so far are noted; a range begins to read at most so many bytes before its lines.
+#: Bytes per count of newlines; a range begins to read at most so many bytes before its lines.
 NOTED_BYTES = 4 * 2**20
-#: A record that is one line: each field is quoted as a whole, or has no quote.
+#: Pattern of a record in a single line: each field is quoted as a whole, or has no quote.
 _FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^"\t]*)'
 _SINGLE_LINE = re.compile(_FIELD + rb"(?:\t" + _FIELD + rb")*\r?")
 
@@ -40,10 +39,10 @@ class LineRange:
     """Consecutive lines of a text file.
 
     Args:
-        byte: where reading begins, perhaps within a line.
-        number: of that line, from 1.
-        first: the first line that is wanted.
-        end: the line after the last that is wanted; none is the last if 0.
+        byte: offset at which reading begins, perhaps within a line.
+        number: number of the line at this offset, from 1.
+        first: first line of the range.
+        end: line after the range; 0 for the end of the file.
     """
 
     byte: int
@@ -56,7 +55,7 @@ ALL_LINES = LineRange(byte=0, number=1, first=1, end=0)
 
 
 def piece_starts(path: str) -> list[int]:
-    """Return where the pieces of a file start that are counted by a task each; none if it is read by one task."""
+    """Return the offsets of a file's pieces, each for a task that counts; empty if a single task reads the file."""
     if path.endswith(".gz"):
         return []
     filesystem, inner = resolve_url(path)
@@ -68,12 +67,12 @@ def count_lines(path: str, start: int, quoted: bool) -> list[int] | None:
     """Count the newlines of a piece of a file, :data:`NOTED_BYTES` at a time.
 
     Args:
-        path: the file.
-        start: where the piece starts.
+        path: file to count.
+        start: offset of the piece.
         quoted: whether fields may be in quotes, and thus span lines.
 
     Returns:
-        The counts; None if a record may span lines.
+        Counts; None if a record may span lines.
     """
     counts = []
     with open_file(path) as file:
@@ -83,7 +82,7 @@ def count_lines(path: str, start: int, quoted: bool) -> list[int] | None:
             if not chunk:
                 break
             counts.append(chunk.count(b"\n"))
-            # The last line ends in the next chunk, which does not look at the rest of a line that it begins with.
+            # The last line ends in the next chunk, which skips the rest of the line that it begins in.
             if quoted and (not at or b"\n" in chunk):
                 whole = (chunk if not at else chunk.partition(b"\n")[2]) + file.readline()
                 if not all(_SINGLE_LINE.fullmatch(line) for line in whole.split(b"\n") if b'"' in line):
@@ -92,11 +91,11 @@ def count_lines(path: str, start: int, quoted: bool) -> list[int] | None:
 
 
 def line_ranges(counts: Sequence[int], block: int) -> Iterator[LineRange]:
-    """Divide a file into ranges of about as many lines each, as many ranges as its bytes need.
+    """Divide a file into ranges with about equally many lines, and about :data:`RANGE_BYTES` bytes each.
 
     Args:
         counts: newlines of consecutive pieces of :data:`NOTED_BYTES`.
-        block: each range begins at a multiple of so many lines.
+        block: number of lines; each range begins at a multiple of it.
 
     >>> list(line_ranges([3, 3], block=2))
     [LineRange(byte=0, number=1, first=1, end=0)]
@@ -108,18 +107,18 @@ def line_ranges(counts: Sequence[int], block: int) -> Iterator[LineRange]:
     bounds = sorted({num_blocks * at // num_ranges for at in range(num_ranges + 1)})
     for start, stop in itertools.pairwise(bounds):
         first = start * block + 1
-        # The line after the first newline from there on is the first that is known to be whole.
+        # A piece may begin within a line, so that its first whole line follows its first newline.
         piece = max((at for at, newlines in enumerate(before[:-1]) if newlines + 2 <= first), default=0)
         yield LineRange(piece * NOTED_BYTES, before[piece] + 1, first, stop * block + 1 if stop < num_blocks else 0)
 
 
-#: Bytes that are read at once.
+#: Bytes per read.
 CHUNK = 1 << 18
-#: Characters of a quoted field, at most.
+#: Maximum of characters of a quoted field.
 _LONGEST_FIELD = 1 << 26
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
-#: First bytes of what is taken for text by mistake, what it is, and what to do.
+#: First bytes of formats that are mistaken for text, the format, and the remedy.
 _OTHER = (
     (b"\xff\xfe\x00\x00", "UTF-32", "iconv -f UTF-32 -t UTF-8 {path}"),
     (b"\xff\xfe", "UTF-16", "iconv -f UTF-16 -t UTF-8 {path}"),
@@ -138,7 +137,7 @@ def open_text(path: str, start: int = 0) -> Iterator[gzip.GzipFile | io.Buffered
     """Open a file of UTF-8 text for reading bytes, decompressed if its name ends in ``.gz``.
 
     Args:
-        path: the file.
+        path: file to open.
         start: first byte; 0 for a compressed file.
 
     Raises:
@@ -151,7 +150,7 @@ def open_text(path: str, start: int = 0) -> Iterator[gzip.GzipFile | io.Buffered
             raw.seek(start)
             if is_gzip and mark and mark != _GZIP:
                 raise DataError(f"{path} is not compressed, as its name says: name it {path.removesuffix('.gz')}.")
-            # Both hand out what stands before a damage.
+            # Both yield the bytes before damage.
             with gzip.GzipFile(fileobj=raw) if is_gzip else io.BufferedReader(cast(io.RawIOBase, raw), CHUNK) as stream:
                 if not start:
                     _check_encoding(path, stream.peek(_LOOKED_AT)[:_LOOKED_AT])
@@ -170,10 +169,10 @@ def _check_encoding(path: str, start: bytes) -> None:
 
 
 def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, from 1, without line ends; all, or some consecutive lines.
+    """Yield the lines of a range with their numbers, from 1, without line ends.
 
     Raises:
-        DataError: the file is empty, or a ``.gz`` that is truncated or damaged; names the last good line.
+        DataError: the file is empty, or a truncated or damaged ``.gz``; the message has the last good line.
     """
     number = lines.number - 1
     try:
@@ -201,10 +200,10 @@ def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> It
 
 
 def read_json_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read one JSON object a line; blank lines are skipped.
+    """Yield the JSON object of each line, with the line's number; blank lines are skipped.
 
     Raises:
-        DataError: as :func:`read_lines`, or the file holds a JSON array.
+        DataError: the file is empty or damaged, or holds a JSON array.
     """
     filled = ((number, line) for number, line in read_lines(path, bad_rows, lines) if not is_blank(line))
     for place, (number, line) in enumerate(filled, start=lines.first):
@@ -216,7 +215,7 @@ def read_json_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) 
         holds_objects = isinstance(record, list) and bool(record) and isinstance(record[0], dict)
         if place == 1 and line.lstrip().startswith("[") and (problem or holds_objects):
             raise DataError(
-                f"{path}:{number}: a JSON array begins, where each line is to hold one object: write one object a line "
+                f"{path}:{number}: a JSON array begins; expected a JSON object on each line: write one object a line "
                 "(jq -c '.[]' does that); the reader pairs also takes arrays, from files whose names end in .json."
             )
         if isinstance(record, dict):
@@ -229,16 +228,16 @@ def read_json_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) 
 def read_tsv(
     path: str, columns: tuple[str, ...], bad_rows: BadRows, quoted: bool = False, lines: LineRange = ALL_LINES
 ) -> Iterator[tuple[int, list[str]]]:
-    """Read tab-separated lines of exactly these columns; blank lines and a first line with their names are skipped.
+    """Yield the fields of tab-separated lines with their numbers; blank lines and a header are skipped.
 
     Raises like :func:`read_lines`.
 
     Args:
-        path: the file.
-        columns: what the columns are called, for messages; their number is checked.
-        bad_rows: receives the lines with another number of columns.
-        quoted: fields may be in double quotes, as in DPR's files, and then span lines.
-        lines: the lines to read; no record spans two ranges.
+        path: file to read.
+        columns: names of the columns, for the header and messages; their number is checked.
+        bad_rows: collector of the lines with another number of columns.
+        quoted: whether fields may be in double quotes, as in DPR's files, and then span lines.
+        lines: range to read; no record spans two ranges.
     """
     if quoted:
         records = _csv_records(path, "\t", bad_rows, lines)
@@ -253,7 +252,7 @@ def read_tsv(
 
 
 def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
-    """Read records of a CSV file with a header, by column name; quoted fields may span lines.
+    """Yield records of a CSV file with a header, by column name; quoted fields may span lines.
 
     The number of a record is the line it starts on. Raises like :func:`read_lines`, and DataError if the header
     cannot be read or names a column twice.
@@ -286,7 +285,7 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
 
 
 def wrong_count(columns: Sequence[str], fields: Sequence[str]) -> str:
-    """Return the reason against a record whose fields do not match the columns."""
+    """Return the reason that refuses a record with another number of fields than columns."""
     return f"expected {len(columns)} columns ({', '.join(columns)}), found {len(fields)}"
 
 
@@ -295,7 +294,7 @@ def _csv_records(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield records with the line on which each starts; blank lines are skipped."""
     current = 0
-    #: The lines of the record being read.
+    #: Lines of the current record.
     taken: list[str] = []
 
     def physical_lines() -> Iterator[str]:
@@ -305,7 +304,7 @@ def _csv_records(
             taken.append(line)
             yield line + "\n"
 
-    # A passage may be longer than the 131,072 characters that the module allows by itself.
+    # A passage may be longer than the module's default limit of 131,072 characters.
     csv.field_size_limit(_LONGEST_FIELD)
     reader = csv.reader(physical_lines(), delimiter=delimiter, strict=True)
     while True:
@@ -316,7 +315,7 @@ def _csv_records(
             return
         except csv.Error as error:
             start = current - (reader.line_num - consumed) + 1
-            # Each line that the open quote has swallowed is a row that is missing.
+            # Each line inside the open quote is a lost row.
             for number, line in zip(range(start, current + 1), taken[-(current - start + 1) :], strict=True):
                 bad_rows.add(number, f"broken quoting, found in line {current}: {error}", line)
             continue
@@ -325,7 +324,7 @@ def _csv_records(
             taken.clear()
         start = current - (reader.line_num - consumed) + 1
         if delimiter == "\t" and len(lines_of_record) > 1 and any("\t" in field for field in fields):
-            # A quote that begins a text and one in a later row enclose all rows between.
+            # A quote that begins a text and a quote in a later row enclose all rows between.
             for number, line in enumerate(lines_of_record, start=start):
                 bad_rows.add(number, f"a quoted text from line {start} to {current} has tabs in it, as rows have", line)
         elif not all(map(is_blank, fields)):

@@ -1,8 +1,8 @@
-"""The last steps of a corpus: repeated passages are dropped, and the lookup is written.
+"""Last steps of a corpus: repeated passages are dropped, and the lookup is written.
 
-Rows are numbered through the parts as they were read. Groups of consecutive parts are hashed, then ranges of hashes are
-compared: equal ids have equal hashes, so each range finds its repeats by itself. Then each group drops its repeats, and
-each range writes its lookup. Every step may be done again after it was lost in the middle.
+Rows are numbered through the parts in their order. Tasks hash groups of consecutive parts, then compare ranges of
+hashes: equal ids have equal hashes, so each range has all copies of its ids. Then each group drops its repeats, and
+each range writes its lookup. Every step may be repeated after an interruption.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from raydr.store import Folder, Part
 from raydr.store.building import forget_part, write_and_record
 from raydr.store.folder import side_by_side
 
-#: A row on its way: hash of its id, its number as it was read, hash of its content.
+#: A hashed row: hash of its id, its number before repeats are dropped, hash of its content.
 _HASHED = np.dtype([("id_hash", "<u8"), ("row", "<i8"), ("content_hash", "<u8")])
-#: Rows whose id stood in an earlier row, that row, and whether their contents are the same.
+#: Rows that repeat an id, the first row with this id, and whether their contents are equal.
 _REPEATS = pa.schema([("row", pa.int64()), ("first", pa.int64()), ("same", pa.bool_())])
-#: Rows that one range of hashes has, about; the task that compares them takes some 100 bytes a row.
+#: Approximate rows of a range of hashes; comparing them takes some 100 bytes a row.
 RANGE_ROWS = 4_000_000
 
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive parts, finished by one task."""
+    """Consecutive parts, finished by a single task."""
 
     number: int
     names: tuple[str, ...]
@@ -53,12 +53,12 @@ class Group:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A corpus whose sources are read; picklable.
+    """Corpus before its last steps; picklable.
 
     Args:
-        folder: the corpus.
-        groups: all its parts.
-        num_ranges: of hashes, a power of two.
+        folder: folder of the corpus.
+        groups: groups of all its parts.
+        num_ranges: number of ranges of hashes, a power of two.
     """
 
     folder: Folder
@@ -81,14 +81,14 @@ class Unfinished:
         return cls(folder, tuple(groups), 1 << max(0, (start - 1) // range_rows).bit_length())
 
     def passages(self) -> RowParts:
-        """Return the rows as they were read."""
+        """Return the rows of all parts, repeats included."""
         names = [name for group in self.groups for name in group.names]
         sizes = [size for group in self.groups for size in group.sizes]
         return RowParts(names, sizes, self.folder.localize)
 
 
 def hash_group(folder: Folder, group: Group, num_ranges: int) -> list[int]:
-    """Keep the hashes of a group's passages, sorted; returns where each range of hashes starts among them."""
+    """Write the sorted hashes of a group's passages; return the start of each range among them, and their number."""
     hashed = np.empty(group.rows, dtype=_HASHED)
     hashed["row"] = np.arange(group.start, group.start + group.rows)
     ids, contents = [], []
@@ -108,20 +108,20 @@ def _read_range(corpus: Unfinished, bounds: Sequence[tuple[int, int]]) -> NDArra
     """Return the rows of a range of hashes, sorted by hash and then by row.
 
     Args:
-        corpus: hashed.
+        corpus: corpus whose hashes are written.
         bounds: first and end of the range in each group.
     """
     size = _HASHED.itemsize
-    wanted = [(group.hashes, *at) for group, at in zip(corpus.groups, bounds, strict=True) if at[0] < at[1]]
-    pieces = side_by_side(lambda at: corpus.folder.read_bytes(at[0], at[1] * size, at[2] * size), wanted)
+    reads = [(group.hashes, *at) for group, at in zip(corpus.groups, bounds, strict=True) if at[0] < at[1]]
+    pieces = side_by_side(lambda at: corpus.folder.read_bytes(at[0], at[1] * size, at[2] * size), reads)
     rows = np.frombuffer(b"".join(pieces), dtype=_HASHED)
     return rows[np.argsort(rows["id_hash"], kind="stable")]
 
 
 def find_repeats(corpus: Unfinished, number: int, bounds: Sequence[tuple[int, int]]) -> str:
-    """Keep the rows of a range of hashes whose id stood in an earlier row; returns the file, empty if there are none.
+    """Write the rows of a range that repeat an id; return the name of the file, empty if there are none.
 
-    Equal hashes are compared by the ids themselves.
+    Rows with equal hashes are compared by their ids.
     """
     rows = _read_range(corpus, bounds)
     id_hash = rows["id_hash"]
@@ -145,7 +145,7 @@ def find_repeats(corpus: Unfinished, number: int, bounds: Sequence[tuple[int, in
 
 
 def _read_repeats(folder: Folder, names: Sequence[str]) -> pa.Table:
-    """Return all repeats, by row."""
+    """Return all repeats, sorted by row."""
     tables = side_by_side(lambda name: read_arrow(folder.localize(name)), names)
     return pa.concat_tables([_REPEATS.empty_table(), *tables]).sort_by("row")
 
@@ -153,15 +153,15 @@ def _read_repeats(folder: Folder, names: Sequence[str]) -> pa.Table:
 def report_repeats(
     corpus: Unfinished, repeats_files: Sequence[str], passages_repeat: bool, paths: Mapping[str, str]
 ) -> Finished:
-    """Say which repeats are bad rows, and count the others as merged.
+    """Record repeats as bad rows, or count them as merged.
 
-    Of passages with the same id the first is kept. A copy is merged without a word where the reader expects copies, and
-    a bad row otherwise; the same id with another text (case and white space aside) is a bad row.
+    The first passage with an id is kept. A copy is merged if the reader expects copies, and is a bad row otherwise; the
+    same id with another text (case and white space aside) is always a bad row.
 
     Args:
-        corpus: compared.
-        repeats_files: what :func:`find_repeats` returned of those ranges that have some.
-        passages_repeat: whether copies are expected.
+        corpus: corpus with repeats.
+        repeats_files: files of :func:`find_repeats`.
+        passages_repeat: whether the reader expects copies.
         paths: full paths of the sources by their short names, for messages.
     """
     repeats, passages, bad = _read_repeats(corpus.folder, repeats_files), corpus.passages(), Quarantine()
@@ -182,10 +182,10 @@ def report_repeats(
 
 
 def drop_repeats(folder: Folder, group: Group, repeats_files: Sequence[str]) -> dict[str, Part | None]:
-    """Drop repeated passages from a group's parts, and write ids and content hashes of those that stay, by row.
+    """Drop repeated passages from a group's parts, and write ids and content hashes of the others, by row.
 
     Returns:
-        What was written, and None for each part of which no row is left.
+        Written parts by name; None for a part without rows left.
     """
     repeats = np.asarray(_read_repeats(folder, repeats_files)["row"].to_numpy()) - group.start
     keep = np.ones(group.rows, dtype=np.bool_)
@@ -198,7 +198,7 @@ def drop_repeats(folder: Folder, group: Group, repeats_files: Sequence[str]) -> 
             written[name] = None
             continue
         table = read_arrow(folder.localize(name))
-        # A task before this one that was lost may have shortened it.
+        # An interrupted task may have dropped the repeats already.
         if len(table) == len(mask) and not mask.all():
             table = table.filter(pa.array(mask))
         if not mask.all():
@@ -216,7 +216,7 @@ def drop_repeats(folder: Folder, group: Group, repeats_files: Sequence[str]) -> 
 def write_hashes(
     corpus: Unfinished, number: int, bounds: Sequence[tuple[int, int]], repeats_files: Sequence[str]
 ) -> dict[str, Part | None]:
-    """Write a range of the sorted hashes of ids, with the rows as they are when repeats are dropped."""
+    """Write the sorted id hashes of a range, with row numbers after repeats are dropped."""
     rows = _read_range(corpus, bounds)
     dropped = np.asarray(_read_repeats(corpus.folder, repeats_files)["row"].to_numpy())
     rows = rows[~np.isin(rows["row"], dropped)]

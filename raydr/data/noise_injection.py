@@ -1,11 +1,11 @@
-"""Noise put into training data on purpose, to measure methods against the truth.
+"""Injection of noise into training data, to measure methods against the truth.
 
-Four kinds, functions of (seed, query id) and of the set of training queries, never of the order of rows:
+Four kinds, which depend on the seed, the query ids and the set of training queries, never on the order of rows:
 
 - *mismatched*: all positives of some queries are replaced by positives of other queries;
-- *near*: by positives of other queries that rank high for the query, which are harder to find;
-- *judged*: what people judged wrong counts as right, as where nobody has judged; this noise is real;
-- *false negatives*: of some queries with several positives all but one are planted among the negatives.
+- *near*: they are replaced by positives of other queries that rank high for the query, which are harder to detect;
+- *judged*: passages that people judged wrong become positives, which is the noise of real data;
+- *false negatives*: all positives but one of some queries are planted among the negatives.
 
 Where queries have partitions, the other queries are those of the query's partition.
 """
@@ -27,9 +27,9 @@ from raydr.seeding import query_rng
 
 #: Value of the column ``noise`` of a judgment whose passage was replaced.
 MISMATCHED = "mismatched"
-#: Value of the column ``noise`` of a negative that is a positive in truth.
+#: Value of the column ``noise`` of a planted positive among the negatives.
 FALSE_NEGATIVE = "false_negative"
-#: Miner of the negatives that were positives.
+#: Miner of planted positives.
 PLANTED = "planted"
 
 _PURPOSE = "inject noise"
@@ -37,12 +37,12 @@ _PURPOSE = "inject noise"
 
 @dataclass(frozen=True)
 class CleanSplit:
-    """The training split before noise is injected.
+    """Training split before noise is injected.
 
     Args:
-        qrels: its judgments.
-        negatives: its negatives.
-        content: hash of the content of each passage that the judgments name.
+        qrels: judgments of the split.
+        negatives: negatives of the split.
+        content: content hash of each judged passage, by id.
         dropped: pairs that are never positives or negatives, for example a query and the passage with its id.
         partitions: partition of each query that has one.
 
@@ -67,12 +67,12 @@ class CleanSplit:
 
     @cached_property
     def positives(self) -> dict[str, list[str]]:
-        """The relevant passages of each query."""
+        """Relevant passages of each query."""
         return passages_by_query(relevant(self.qrels))
 
     @cached_property
     def excluded(self) -> defaultdict[str, set[str]]:
-        """What no query may be given: the passages that are judged or dropped for it, or among its negatives."""
+        """Passages that never replace a query's positives: judged or dropped for it, or among its negatives."""
         excluded: defaultdict[str, set[str]] = defaultdict(set)
         for table in (self.qrels, self.negatives, self.dropped):
             for query_id, passage_id in pairs_of(table):
@@ -81,7 +81,7 @@ class CleanSplit:
 
     @cached_property
     def pools(self) -> dict[str, list[str]]:
-        """The positives of each partition's queries, sorted; those of all queries for a query without a partition."""
+        """Sorted positives of each partition's queries; the key "" has the positives of all queries."""
         pools: defaultdict[str, set[str]] = defaultdict(set)
         for query_id, passage_ids in self.positives.items():
             for partition in {"", self.partition(query_id)}:
@@ -95,11 +95,11 @@ class CleanSplit:
 
 @dataclass(frozen=True)
 class Injected:
-    """The noisy tables of the training split, and counts."""
+    """Noisy tables of the training split, and counts."""
 
     qrels: pa.Table
     negatives: pa.Table
-    #: Queries that could have been made noisy, and those that were.
+    #: Eligible queries, and queries that became noisy.
     num_eligible_queries: int
     num_noisy_queries: int
     #: Judgments replaced, or moved to the negatives.
@@ -113,9 +113,9 @@ def inject_mismatched(split: CleanSplit, share: float, seed: int) -> Injected:
     its negatives, and not a copy of one of its positives. The negatives are returned as they are.
 
     Args:
-        split: the training split.
+        split: training split.
         share: share of the queries with a positive.
-        seed: decides which queries, and with each query's id which passages.
+        seed: seed of the choice of queries and passages.
 
     Raises:
         DataError: a query has no unrelated passage.
@@ -130,16 +130,15 @@ def inject_near(
 ) -> Injected:
     """Replace every positive of round(share · eligible) queries by a passage that ranks high for the query.
 
-    Ranks count without the query's positives, their copies, and what is judged or dropped for it or among its
-    negatives. Eligible are queries with as many passages at these ranks as they have positives. Near passages may be
-    right: nobody has judged them.
+    Judged and dropped passages, negatives of the query and copies of its positives have no rank. Eligible are queries
+    with at least as many passages at these ranks as positives. Near passages may be right: nobody has judged them.
 
     Args:
-        split: the training split.
+        split: training split.
         share: share of the eligible queries.
-        seed: decides which queries, and with each query's id which passages.
-        ranked: passages of each query, the nearest first; each a positive of some query.
-        ranks: first and last rank that is drawn from.
+        seed: seed of the choice of queries and passages.
+        ranked: passages of each query, nearest first; each is a positive of a query.
+        ranks: first and last rank to draw from.
 
     Raises:
         DataError: no query is eligible.
@@ -167,15 +166,15 @@ def inject_near(
 
 
 def inject_judged(split: CleanSplit, share: float, seed: int) -> Injected:
-    """Take the passages judged wrong of round(share · eligible) queries for positives.
+    """Turn passages that are judged wrong into positives, for round(share · eligible) queries.
 
-    Eligible are queries with a judgment of relevance 0, of a passage that is neither dropped nor a copy of a positive.
-    Their passages leave the negatives.
+    Eligible are queries with a passage of relevance 0 that is neither dropped nor a copy of a positive. These passages
+    are removed from the negatives.
 
     Args:
-        split: the training split.
+        split: training split.
         share: share of the eligible queries.
-        seed: decides which queries.
+        seed: seed of the choice of queries.
 
     Raises:
         DataError: no query is eligible.
@@ -207,9 +206,9 @@ def inject_false_negatives(split: CleanSplit, share: float, seed: int) -> Inject
     passage id.
 
     Args:
-        split: the training split.
+        split: training split.
         share: share of the eligible queries.
-        seed: decides which queries, and with each query's id which positive stays.
+        seed: seed of the choice of queries and of the positive that stays.
 
     Raises:
         DataError: no query is eligible.
@@ -238,7 +237,7 @@ def inject_false_negatives(split: CleanSplit, share: float, seed: int) -> Inject
 
 
 def _replaced(split: CleanSplit, drawn: Mapping[str, list[str]], num_eligible: int) -> Injected:
-    """Put the drawn passages of each query into the place of its positives."""
+    """Replace the positives of each query by its drawn passages."""
     replacement = {
         (query_id, old): new
         for query_id, passage_ids in drawn.items()
@@ -253,7 +252,7 @@ def _replaced(split: CleanSplit, drawn: Mapping[str, list[str]], num_eligible: i
 
 
 def _draw_unrelated(split: CleanSplit, query_id: str, seed: int) -> list[str]:
-    """Draw a passage of the pool for each positive: the first that fit, from a drawn place on, round the pool."""
+    """Draw a passage for each positive: the first that fit, from a random place in the pool on, round the pool."""
     partition, positives, content = split.partition(query_id), split.positives[query_id], split.content
     pool, excluded = split.pools[partition], split.excluded[query_id]
     start = int(query_rng(seed, 0, query_id, "inject mismatched").integers(len(pool)))

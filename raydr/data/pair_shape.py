@@ -1,4 +1,4 @@
-"""The shape of records of pairs, from column names and some values: which columns hold the query, the positive, ..."""
+"""Shape of records of pairs, from names and values of columns: the columns of the query, the positive, ..."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from raydr.data.pairs import label_of
 from raydr.data.rows import RowError
 from raydr.errors import DataError
 
-#: Records by which a shape is recognised.
+#: Number of records that decide a shape.
 LOOKED_AT = 1000
-#: Columns, and a column of lists of objects, by which tevatron's and DPR's records are known.
+#: Columns that identify records of tevatron and DPR.
 _TEVATRON, DPR = {"query", "positive_passages"}, {"question", "positive_ctxs"}
 
 
@@ -22,7 +22,7 @@ def _names(text: str) -> list[str]:
     return text.split()
 
 
-# Names that columns have in the data sets of the field, the likeliest first; compared without case, blanks and "_".
+# Names of columns in the data sets of the field, likeliest first; compared without case, blanks and "_".
 _QUERY = _names(
     "query anchor question sentence1 texta sent0 queries prompt input claim source "
     "searchterm searchterms searchquery searchtext userquery querytext keywords keyword"
@@ -38,24 +38,24 @@ _NEGATIVE_ID = re.compile(r"(hard)?neg(ative)?s?ids?\d*")
 _QUERY_ID = _names("queryid qid questionid anchorid id")
 _PASSAGE_ID = _names("passageid pid positiveid positiveids posid posids docid documentid corpusid")
 _TITLE = _names("title passagetitle positivetitle doctitle")
-#: Judgments; then counts of clicks in logs, where a pair without any is no positive.
+#: Judgments, then counts of clicks in logs, where a pair without clicks is no positive.
 _LABEL = _names(
     "label labels score relevance rel similarity similarityscore rating "
     "clicks numclicks clickcount nclicks click purchases"
 )
-#: Descriptions of the settings that do not describe themselves.
+#: Descriptions of settings whose names are not plain.
 _WORDS = {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
 
 
 @dataclass(frozen=True)
 class PairShape:
-    """The way to read records of pairs.
+    """Settings that read records of pairs, with a description.
 
     Args:
-        settings: of the readers ``pairs`` and ``huggingface``: layout, columns.
-        what: they are, for people.
+        settings: layout and columns, for the readers ``pairs`` and ``huggingface``.
+        what: description of the records, for people.
         query: column of the queries' texts.
-        remark: a column that is not read although its name says judgments, or a guess; empty if there is none.
+        remark: remark on an unread column of judgments, or on a guess; empty without a remark.
     """
 
     settings: dict[str, Any]
@@ -70,13 +70,13 @@ def pair_shape(
     """Recognise the shape of some records of a file.
 
     Args:
-        records: not none; the first :data:`LOOKED_AT` decide.
-        where: they were read, for messages.
-        in_memory: whether they are an argument of a function, for which no config names the columns.
-        others: first records of the other splits, which may have further columns, and other labels.
+        records: at least one record; the first :data:`LOOKED_AT` decide.
+        where: name of their source, for messages.
+        in_memory: whether the records are an argument of a function, so that no config names the columns.
+        others: first records of the other splits, which may have further columns and labels.
 
     Raises:
-        DataError: no column is a query's, or a positive's; names the columns and what to set.
+        DataError: no column holds queries, or none holds positives; the message has the columns and the remedy.
 
     >>> pair_shape([{"anchor": "a", "positive": "b", "negative": "c"}], "a.jsonl").what
     "triplets: query in 'anchor', positive in 'positive', negatives in 'negative'"
@@ -98,7 +98,7 @@ def pair_shape(
             f"passages from {texts[1]!r:.60}. A file's first line must have the names of its columns"
         )
     if len(texts) == 2 and not lists:
-        # One of the two columns is enough to know the other.
+        # A known column leaves the other column for the other text.
         query = query or next(name for name in texts if name != positive)
         positive = positive or next(name for name in texts if name != query)
     if query is None or positive is None:
@@ -119,7 +119,7 @@ def pair_shape(
             f"{lacking}. Rename them to 'query' and 'positive'{'' if in_memory else config}"
         )
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
-    # A column that some rows have otherwise is still that column: the reader names these rows.
+    # A column with wrong values in some rows still counts: the reader reports these rows.
     everything = [*records, *others]
     names = list(dict.fromkeys(name for record in everything for name in record))
     some_text = [name for name in names if any(_is_text(record.get(name)) for record in everything)]
@@ -150,7 +150,7 @@ def pair_shape(
 
 
 def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: Sequence[str]) -> str | None:
-    """Return the column if it identifies the content, and not rows or documents; else None."""
+    """Return the column if its ids and the content correspond one to one; else None."""
     if column is None:
         return None
     pairs = {(repr(record[column]), repr([record.get(name) for name in content])) for record in records}
@@ -158,9 +158,10 @@ def _ids_of(records: Sequence[Mapping[str, Any]], column: str | None, content: S
 
 
 def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: str) -> tuple[dict[str, Any], str]:
-    """Return the label from which pairs are positives: 1 for whole numbers, else the middle of the likely scale.
+    """Return the label column with its smallest label of a positive, and a remark.
 
-    A column with some numbers is the label, and its other rows are bad rows; a column without any is remarked on.
+    This label is 1 for whole numbers, else the middle of the likely scale. A column with some numbers is the label
+    column, and its other rows are bad rows; a column without numbers gets a remark.
     """
     if label is None:
         return {}, ""
@@ -174,11 +175,11 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: s
         return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
     relevant_from = 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2
-    none = (
+    warning = (
         f"{where}: pairs are relevant from {label} {relevant_from:g} on, and no label of the first pairs is above "
         f"{max(values):g}: set data.reader.columns.relevant_from"
     )
-    return {"label": label, "relevant_from": relevant_from}, none if max(values) < relevant_from else ""
+    return {"label": label, "relevant_from": relevant_from}, warning if max(values) < relevant_from else ""
 
 
 def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
@@ -196,7 +197,7 @@ def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
 
 
 def _holds(records: Sequence[Mapping[str, Any]], name: str, is_value: Callable[[Any], bool]) -> bool:
-    """Return whether a column has values, all of a kind; some may be missing."""
+    """Return whether a column has values, all of a type; some may be missing."""
     values = [record[name] for record in records if record.get(name) is not None]
     return bool(values) and all(map(is_value, values))
 
@@ -210,7 +211,7 @@ def _is_text_or_texts(value: Any) -> bool:
 
 
 def _first(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """Return the name that stands first among the known ones; None if none is known."""
+    """Return the name that comes first in ``known``; None if no name is known."""
     by_bare = {_bare(name): name for name in reversed(names)}
     return next((by_bare[name] for name in known if name in by_bare), None)
 

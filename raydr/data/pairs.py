@@ -1,4 +1,4 @@
-"""Pairs in records of any shape: which columns hold the query, the positive and the negatives."""
+"""Rows of queries, judgments, negatives and passages from records of pairs, by the names of columns."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ _NEGATIVE = re.compile(r"negative(_\d+)?")
 
 
 class PairColumns(Config):
-    """Names of the columns; an empty name means that there is none."""
+    """Names of the columns; a name is empty if the data lack the column."""
 
     query: str = "query"
-    """The query's text."""
+    """Text of the query."""
 
     positive: str = "positive"
-    """The text of its positive, or a list of several."""
+    """Text of the positive, or a list of texts."""
 
     negatives: list[str] = []
-    """Columns that hold a negative or a list of negatives each, the hardest first."""
+    """Columns of a negative or a list of negatives each, hardest first."""
 
     label: str = ""
-    """A judgment of the pair: a number, or true or false; without one every pair is relevant."""
+    """Judgment of the pair: a number, or true or false; without this column every pair is relevant."""
 
     relevant_from: float = 1
-    """Labels from this on are positives; the others are judged not relevant, and are negatives. Where all labels of a
-    file are whole, that of a positive is its relevance, else every positive's is 1."""
+    """Smallest label of a positive; pairs below it are judged not relevant, and are negatives. Where all labels of a
+    file are whole, the label of a positive is its relevance; else the relevance is 1."""
 
     query_id: str = ""
-    """Its id; made from the text without one."""
+    """Id of the query; made from the text without this column."""
 
     title: str = ""
     """Title of the positive."""
 
     passage_id: str = ""
-    """Id of the positive, or a list of ids; made from title and text without one."""
+    """Id of the positive, or a list of ids; made from title and text without this column."""
 
     negative_ids: list[str] = []
     """Ids of the negatives, a column for each of ``negatives``."""
@@ -66,7 +66,7 @@ class PairColumns(Config):
     """Answer strings."""
 
     split: str = ""
-    """The split of the row; empty: files say it."""
+    """Split of the row; empty if the split depends on the file."""
 
 
 def rows_of_pair(
@@ -74,17 +74,17 @@ def rows_of_pair(
 ) -> Iterator[Row]:
     """Yield the query, judgments, negatives and passages of a record.
 
-    A passage without an id gets one from its title and text, so that equal passages are one; so does a query.
+    Passages and queries without ids get ids from their content, so that equal texts share an id.
 
     Args:
-        layout: ``columns``: as ``columns`` says; ``sentence-transformers``: anchor, positive, and negative or
-            negative_1, negative_2, ...; ``tevatron``: query_id, query, positive_passages and negative_passages,
-            lists of (docid, title, text).
+        layout: ``columns``: named columns; ``sentence-transformers``: anchor, positive, and negative or negative_1,
+            negative_2, ...; ``tevatron``: query_id, query, positive_passages and negative_passages, lists of (docid,
+            title, text).
         columns: names of the columns, for ``layout="columns"``.
-        split: the split, unless ``columns.split`` names a column.
-        graded: whether labels are relevances, as :func:`look_at_labels` says.
-        record: the record by column name.
-        line: where the record was read.
+        split: split of the record, unless ``columns.split`` names a column.
+        graded: whether labels are grades of relevance, see :func:`look_at_labels`.
+        record: record by column name.
+        line: line of the record.
 
     Raises:
         RowError: a column is missing or of the wrong type.
@@ -101,16 +101,16 @@ def rows_of_pair(
 def look_at_labels(
     layout: Layout, columns: PairColumns, records: Callable[[], Iterable[tuple[int, Mapping[str, Any]]]], file: str
 ) -> tuple[bool, str]:
-    """Return whether the labels of a file are grades of relevance. One rule for a file keeps their order.
+    """Return whether the labels of a file are grades of relevance; a single rule per file keeps their order.
 
     Args:
-        layout: of the records.
-        columns: of the records.
-        records: reads the file anew; only called where there are labels.
-        file: its name, for the remark.
+        layout: layout of the records.
+        columns: columns of the records.
+        records: function that reads the file from its start; called only if there are labels.
+        file: name of the file, for the remark.
 
     Returns:
-        Whether they are, and what is to be remarked of it: empty where there is nothing to decide.
+        Whether labels are grades, and a remark on this decision; empty if it changes nothing.
     """
     if layout != "columns" or not columns.label:
         return False, ""
@@ -150,34 +150,34 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, gr
         yield Row.judgment(split, query_id, passage_id, line, relevance)
     negatives: list[tuple[str, str]] = []
     ids = [*columns.negative_ids, *[""] * (len(columns.negatives) - len(columns.negative_ids))]
-    for column, named in zip(columns.negatives, ids, strict=True):
-        negatives += (passages := _passages_of(record, column, named))
+    for column, id_column in zip(columns.negatives, ids, strict=True):
+        negatives += (passages := _passages_of(record, column, id_column))
         for passage_id, text in passages:
             yield Row.passage(passage_id, "", text, line)
     for rank, (passage_id, _) in enumerate(negatives, start=1):
         yield Row.negative(split, query_id, passage_id, line, rank)
 
 
-def _passages_of(record: Mapping[str, Any], column: str, named: str, title: str = "") -> list[tuple[str, str]]:
-    """Return ids and texts of a column's passages that are not blank; ``named`` is the column of the ids, if any."""
+def _passages_of(record: Mapping[str, Any], column: str, id_column: str, title: str = "") -> list[tuple[str, str]]:
+    """Return ids and texts of a column's passages that are not blank; without ``id_column``, make ids."""
     value = record.get(column)
-    # A table with columns negative_1 to negative_n leaves cells empty where a query has fewer.
+    # Columns negative_1 to negative_n have empty cells for queries with fewer negatives.
     texts = [value] if isinstance(value, str) else value or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise RowError(f"{column!r} must be a string or a list of strings, found {value!r:.80}")
-    ids = record.get(named)
+    ids = record.get(id_column)
     ids = ids if isinstance(ids, list) else [ids] * len(texts)
-    if named and len(ids) != len(texts):
-        raise RowError(f"{column!r} has {len(texts)} texts, {named!r} has {len(ids)} ids")
+    if id_column and len(ids) != len(texts):
+        raise RowError(f"{column!r} has {len(texts)} texts, {id_column!r} has {len(ids)} ids")
     return [
-        (id_of(record_id, named) if named else content_id(title, text), text)
+        (id_of(record_id, id_column) if id_column else content_id(title, text), text)
         for record_id, text in zip(ids, texts, strict=True)
         if text.strip() or (title.strip() and isinstance(value, str))
     ]
 
 
 def label_of(record: Mapping[str, Any], key: str) -> float:
-    """Return the judgment of a record: a number, or true (1) or false (0), also as a word, as in CSV.
+    """Return the judgment of a record: a number, or true (1) or false (0), also in words, as in CSV.
 
     >>> label_of({"label": "0.5"}, "label"), label_of({"label": True}, "label"), label_of({"label": "False"}, "label")
     (0.5, 1.0, 0.0)
@@ -219,12 +219,12 @@ def without_flagged(
 ) -> dict[str, Any] | None:
     """Return a record without its flagged positives; None if no positive is left.
 
-    Where a column lists several positives, only the flagged ones leave it.
+    A list of several positives loses the flagged positives only.
 
     Args:
-        record: by column name.
-        flagged: (query_id, passage_id) as the reader makes them.
-        layout, columns: how the record is read.
+        record: record by column name.
+        flagged: (query_id, passage_id) pairs, as the reader makes them.
+        layout, columns: settings of the reader.
 
     >>> columns = PairColumns(query_id="qid", passage_id="pid")
     >>> row = {"qid": "1", "query": "q", "pid": "7", "positive": "p"}
@@ -251,7 +251,7 @@ def without_flagged(
 
 
 def pair_ids(record: Mapping[str, Any], layout: Layout, columns: PairColumns) -> list[PairIds]:
-    """Return the ids of a record's pairs, as the reader makes them; none of an unusable record."""
+    """Return the ids of a record's pairs, as the reader makes them; empty for an unusable record."""
     try:
         rows = list(rows_of_pair(layout, columns, "", False, record, 0))
     except RowError:
@@ -260,5 +260,5 @@ def pair_ids(record: Mapping[str, Any], layout: Layout, columns: PairColumns) ->
 
 
 def _is_flagged(record: Mapping[str, Any], flagged: Collection[PairIds], layout: Layout, columns: PairColumns) -> bool:
-    """Return whether the only pair of a record was flagged."""
+    """Return whether a pair of the record is flagged."""
     return any(ids in flagged for ids in pair_ids(record, layout, columns))

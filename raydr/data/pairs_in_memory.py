@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from datasets import Dataset
 
-#: Pairs of one split, in memory.
+#: Pairs of a split, in memory.
 PairTable: TypeAlias = "pd.DataFrame | Dataset | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]"
 #: Pairs in memory, by split where there are several; or the path of a file or folder, local or an fsspec URL.
 Pairs: TypeAlias = "PairTable | Mapping[str, PairTable] | str | Path"
@@ -37,7 +37,7 @@ _DIGEST_BYTES = 8
 
 @runtime_checkable
 class ArrowFormat(Protocol):
-    """A data set of Hugging Face."""
+    """Data set of Hugging Face."""
 
     def with_format(self, type: str) -> Any: ...
 
@@ -50,14 +50,14 @@ class ArrowFormat(Protocol):
 def place_pairs(pairs: Pairs, folder: str) -> str:
     """Return the path of a file, or a folder, with the pairs.
 
-    Pairs in memory are written below ``folder``, under a name made from their content: equal pairs are one file.
+    Pairs in memory are written below ``folder``, under a name made from their content, so that equal pairs share it.
 
     Args:
-        pairs: as the Python API takes them.
-        folder: a local folder.
+        pairs: pairs in a form that the Python API takes.
+        folder: local folder.
 
     Raises:
-        DataError: a row or a column cannot be used; names both.
+        DataError: a row or a column cannot be used; the message has both.
     """
     if isinstance(pairs, str | Path):
         return absolute(str(pairs))
@@ -79,11 +79,11 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
 
 
 def check_rows(reader: PairsReader, max_bad_rows: int) -> None:
-    """Read placed pairs, and refuse those in memory by their argument and row if more are bad than allowed.
+    """Read placed pairs, and raise an error with argument and row if more rows are bad than allowed.
 
     Args:
-        reader: reads what :func:`place_pairs` has written.
-        max_bad_rows: rows that may be bad.
+        reader: reader of the files of :func:`place_pairs`.
+        max_bad_rows: maximum of bad rows.
 
     Raises:
         DataError: too many rows are bad.
@@ -105,11 +105,11 @@ def check_rows(reader: PairsReader, max_bad_rows: int) -> None:
 
 
 def pair_table(pairs: PairTable, where: str) -> pa.Table:
-    """Return the pairs of a split as an Arrow table, whose queries and positives are texts.
+    """Return the pairs of a split as an Arrow table; its queries and positives are checked to be texts.
 
     Args:
         pairs: a DataFrame, a ``datasets.Dataset``, or rows: tuples (query, passage[, negative]) or dicts.
-        where: their name in messages.
+        where: name of the pairs in messages.
 
     Raises:
         DataError: there is no row, or a row or a column cannot be used; rows count from 0.
@@ -192,7 +192,7 @@ def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:
 
 
 def _check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
-    """Refuse a value that is no text, at its first row; the reader checks lists of texts."""
+    """Raise an error at the first value that is no text; the reader checks lists of texts."""
     if pa.types.is_null(column.type):
         raise DataError(f"{where}, row 0, column {name!r}: there is no text")
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):

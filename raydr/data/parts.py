@@ -1,9 +1,9 @@
-"""Read access to artefacts, to tables whose rows are numbered through several files, and partitions of rows.
+"""Read access to artefacts, tables with rows in several files, and partitions of rows.
 
-Partitions are groups of passages that a query's search, and its negatives, can be confined to. Every part of a corpus,
-and every part of a split's queries, holds rows of one partition only, and its name says which:
-``passages/PARTITION/part-*.arrow``, ``queries/SPLIT/PARTITION/part-*.arrow``. So do the parts of vectors and the shards
-of an index: a search in a partition is a search of its shards, a draw from it one of a few ranges of rows.
+A partition is a group of passages to which a query's search and negatives can be confined. Each part of a corpus or of
+a split's queries holds rows of a single partition, which its name contains: ``passages/PARTITION/part-*.arrow``,
+``queries/SPLIT/PARTITION/part-*.arrow``. Parts of vectors and shards of an index hold a single partition too: a search
+in a partition searches its shards, and a draw takes rows of a few ranges.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raydr.store.folder import side_by_side
 
 
 class ArtifactView:
-    """Read access to an artefact of one kind; nothing is read in advance."""
+    """Read access to an artefact of a kind; nothing is read in advance."""
 
     kind: ClassVar[str]
 
@@ -39,7 +39,7 @@ class ArtifactView:
         return cls(Artifact.open(path, cls.kind))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is mapped stays here: another process maps it anew.
+        # Mapped files are not sent: another process maps them itself.
         return type(self), (self.artifact,)
 
     @property
@@ -62,12 +62,12 @@ def as_numpy(column: pa.ChunkedArray) -> NDArray[Any]:
 
 
 class RowParts:
-    """Rows of a table in several Arrow files; a file is mapped when one of its rows is read for the first time.
+    """Rows of a table in several Arrow files; a file is mapped at the first read of its rows.
 
     Args:
-        names: of the files.
-        rows: of each file.
-        local: the local path of a file.
+        names: names of the files.
+        rows: number of rows of each file.
+        local: function from the name of a file to its local path.
     """
 
     def __init__(self, names: Sequence[str], rows: Iterable[int], local: Callable[[str], str]) -> None:
@@ -86,27 +86,27 @@ class RowParts:
         return int(self.starts[-1])
 
     def part(self, index: int) -> pa.Table:
-        """Map one part as a table."""
+        """Map a part as a table, and keep it mapped."""
         if index not in self._tables:
             self._tables[index] = self.read(index)
         return self._tables[index]
 
     def read(self, index: int) -> pa.Table:
-        """Map a part as :meth:`part` does, for as long as the table is in use."""
+        """Map a part as a table, for as long as the table is in use."""
         return read_arrow(self._local(self.names[index]))
 
     def fetch(self, parts: Iterable[int]) -> None:
-        """Map parts, those of an object store many at a time."""
+        """Map parts; files of an object store are fetched concurrently."""
         missing = [part for part in parts if part not in self._tables]
-        # The ranks of a node begin with different files, so that they do not wait for each other's.
+        # The ranks of a node begin with different files, so that they do not wait for each other.
         random.Random(os.getpid()).shuffle(missing)
         if missing:
             self._tables.update(zip(missing, side_by_side(self.read, missing), strict=True))
 
     def by_part(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield rows by part: the part, places among ``rows``, and the rows counted within the part.
+        """Yield rows by part: the part, places among ``rows``, and row numbers within the part.
 
-        All of these parts are mapped.
+        All of these parts are mapped and kept.
         """
         if not len(rows):
             return
@@ -138,22 +138,22 @@ class RowParts:
         return values
 
 
-#: Where is looked for a query: its own partition, those that the queries of its split have, or the whole corpus.
+#: Passages for a query: its own partition, the partitions of its split's queries, or the whole corpus.
 Scope = Literal["own", "split", "all"]
 
 
 class PartitionConfig(Config):
-    """What a query is confined to where passages and queries have partitions; without these nothing changes.
+    """Partitions to which a query is confined; without partitions, these settings have no effect.
 
-    ``own`` is the query's own partition, ``split`` all partitions that a query of its split has, ``all`` the corpus. A
-    query without a partition is never confined.
+    ``own`` is the query's own partition, ``split`` all partitions of its split's queries, ``all`` the corpus. A query
+    without a partition is never confined.
     """
 
     negatives: Scope = "own"
-    """Where a training query's negatives come from: runs over the training split, mining, and random passages."""
+    """Scope of a training query's negatives: runs over the training split, mining, and random passages."""
 
     search: Scope = "own"
-    """Where queries of the other splits are searched; while training, ``train.dev.scope`` says that."""
+    """Scope of searches for queries of the other splits; during training, ``train.dev.scope`` applies."""
 
 
 def partition_of(part: str) -> str:
@@ -172,26 +172,26 @@ def split_scope(system: str) -> tuple[str, Scope | None]:
     """Split a system's name into the system and the scope of its search, if the name has a scope.
 
     Raises:
-        ConfigError: there is no such choice.
+        ConfigError: the scope is unknown.
 
     >>> split_scope("trained@split"), split_scope("trained")
     (('trained', 'split'), ('trained', None))
     """
-    name, at, wanted = system.partition("@")
+    name, at, suffix = system.partition("@")
     scopes: tuple[Scope, ...] = get_args(Scope)
-    scope = next((scope for scope in scopes if scope == wanted), None)
+    scope = next((scope for scope in scopes if scope == suffix), None)
     if at and scope is None:
-        raise ConfigError(f"system {system}: after @ stand the partitions that are searched, {', '.join(scopes)}")
+        raise ConfigError(f"system {system}: unknown scope {suffix!r}; expected after @: {', '.join(scopes)}")
     return name, scope
 
 
 def within(scope: Scope, own: str, of_split: Collection[str]) -> frozenset[str] | None:
-    """Return the partitions that confine a query; None if none does.
+    """Return the partitions that confine a query; None if it is not confined.
 
     Args:
-        scope: how far it may go.
+        scope: scope of the query.
         own: the query's partition; empty if it has none.
-        of_split: the partitions of all queries of its split.
+        of_split: partitions of all queries of its split.
 
     >>> sorted(within("split", "a", ["a", "b"])), within("split", "", ["a"]), within("all", "a", ["a", "b"])
     (['a', 'b'], None, None)
@@ -201,30 +201,30 @@ def within(scope: Scope, own: str, of_split: Collection[str]) -> frozenset[str] 
     return frozenset((own,)) if scope == "own" else frozenset(of_split) - {""}
 
 
-def check_partition(wanted: str, partitions: Iterable[str], where: str) -> None:
-    """Refuse an unknown partition.
+def check_partition(partition: str, partitions: Iterable[str], where: str) -> None:
+    """Check that a partition is known.
 
     Args:
-        wanted: a partition; empty: none is wanted.
-        partitions: those of the corpus; an empty string stands for passages without a partition.
-        where: they are, for messages, for example ``the corpus at FOLDER``.
+        partition: partition to check; empty for none.
+        partitions: partitions of the corpus; an empty string stands for passages without a partition.
+        where: name of the corpus, for messages, for example ``the corpus at FOLDER``.
 
     Raises:
-        ConfigError: there is no such partition.
+        ConfigError: the partition is unknown.
     """
     known = sorted(set(partitions) - {""})
-    if wanted and wanted not in known:
+    if partition and partition not in known:
         has = f"it has {', '.join(known)}" if known else "its passages have none"
-        raise ConfigError(f"{where} has no partition {wanted!r}: {has}")
+        raise ConfigError(f"{where} has no partition {partition!r}: {has}")
 
 
 @dataclass(frozen=True)
 class RowPool:
-    """Some rows of a corpus: consecutive ones, or several ranges of these.
+    """Pool of corpus rows, as ranges of consecutive rows.
 
     Args:
         firsts: first row of each range.
-        offsets: where each range starts among the rows of the pool, and their number; shape (ranges + 1,).
+        offsets: start of each range among the rows of the pool, and their number; shape (ranges + 1,).
     """
 
     firsts: NDArray[np.int64]

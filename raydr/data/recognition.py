@@ -16,7 +16,7 @@ from raydr.data.rows import BadRows
 from raydr.errors import DataError
 from raydr.store import Folder
 
-#: Words in the names of files and splits that say what they are for.
+#: Splits by the words that name them in files.
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("dev", "valid", "validation", "val"), "dev"),
@@ -32,14 +32,14 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Recognised:
-    """Data whose format is known.
+    """Recognised data: settings of the reader, and a description.
 
     Args:
         reader: settings of the reader.
-        what: a description of the format.
-        splits: the splits, by the names that the data have for them.
+        what: description of the format.
+        splits: names of the splits in the data.
         num_queries: queries of the training split; None if the first records do not hold all of them.
-        remark: what a person should know of it; empty if there is nothing.
+        remark: remark for people; empty without a remark.
     """
 
     reader: dict[str, Any]
@@ -53,10 +53,10 @@ def recognise(path: str) -> Recognised:
     """Recognise the format of a file or a folder.
 
     Args:
-        path: local or an fsspec URL.
+        path: file or folder, local or an fsspec URL.
 
     Raises:
-        DataError: the format is unknown; says what the folder holds, and which formats are known.
+        DataError: the format is unknown; the message has the folder's files and the known formats.
     """
     place = absolute(path)
     if exists(place):
@@ -91,7 +91,7 @@ def recognise(path: str) -> Recognised:
 
 
 def _folder(folder: str, names: Sequence[str]) -> Recognised:
-    """Recognise files of pairs, or of DPR, one or several a split."""
+    """Recognise files of pairs, or of DPR, in a folder."""
     tables = [name for name in names if format_of(name) in FORMATS and "/" not in name]
     passages = [name for name in tables if format_of(name) == "tsv" and _is_passages(f"{folder}/{name}")]
     tables = [name for name in tables if name not in passages]
@@ -101,7 +101,7 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
             files.setdefault(split, []).append(name)
     if "train" not in files:
         listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-        raise DataError(f"{folder} holds {listed}, of which nothing says what it is. {_KNOWN}")
+        raise DataError(f"{folder} holds {listed}, none of which has a known format and split. {_KNOWN}")
     return _pairs(folder, files, passages)
 
 
@@ -170,17 +170,18 @@ def _of_records(
     where: str,
     everything: Callable[[], Iterable[Mapping[str, Any]]],
 ) -> Recognised:
-    """Complete a reader's settings by the shape of the first records, of which a column may name the split.
+    """Complete a reader's settings by the shape of the first records, which may have a column of splits.
 
     Args:
         reader: settings so far.
         splits: all splits.
-        heads: first records of each split, the one that decides first.
-        where: these were read.
-        everything: reads all records; only called where a column names the splits, since files are often sorted by it.
+        heads: first records of each split; the first split decides.
+        where: name of their source, for messages.
+        everything: function that reads all records; called only for a column of splits, by which files are often
+            sorted.
 
     Raises:
-        DataError: some splits have judgments, and others have not: their pairs would be relevant without a word.
+        DataError: some splits have judgments and others lack them, so that all pairs of these would be relevant.
     """
     records, *others = heads.values()
     shape = pair_shape(records, where, others=[record for head in others for record in head])
@@ -203,7 +204,7 @@ def _num_queries(records: Sequence[Mapping[str, Any]], column: str) -> int | Non
 
 
 def _num_listed(folder: str, names: Iterable[str], file: str, until: str = r"\s") -> int | None:
-    """Count different first words of a file's lines, its queries; None without a file, or if there are too many."""
+    """Count the different first words of a file's lines, its queries; None without a file, or if it is too long."""
     path = next((f"{folder}/{name}" for name in names if name.removesuffix(".gz") == file), "")
     lines = [line for _, line in islice(read_lines(path, BadRows(path)), LOOKED_AT)] if path else []
     return len({re.split(until, line)[0] for line in lines} - {"query-id"}) if 0 < len(lines) < LOOKED_AT else None
@@ -219,7 +220,7 @@ def _is_passages(path: str) -> bool:
 
 
 def split_in(name: str) -> str:
-    """Return the split in a file's name, by raydr's name; empty if it has none.
+    """Return raydr's name of the split in a file's name; empty if it has none.
 
     >>> split_in("nq-train.jsonl.gz"), split_in("validation"), split_in("pairs.csv")
     ('train', 'dev', '')

@@ -1,4 +1,4 @@
-"""Rows of input files: values are checked; unusable rows are counted, and kept with file, line and reason."""
+"""Checks of values in input files; unusable rows are counted, and kept with file, line and reason."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pydantic import Field
 from raydr.component import Config
 from raydr.errors import DataError
 
-#: Grades of relevance are no higher: trec_eval's time for nDCG grows with their square.
+#: Maximum of a grade of relevance; trec_eval's time for nDCG grows with its square.
 HIGHEST_GRADE = 10_000
-#: What separates columns and may be all of a blank line. Unicode knows more, which are part of a text or an id.
+#: White space between columns and in blank lines. Other spaces of Unicode are part of a text or an id.
 WHITE_SPACE = " \t\n\r\v\f"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class RowError(ValueError):
-    """The reason why a row cannot be used; readers turn it into a bad row."""
+    """Reason why a row cannot be used; readers turn it into a bad row."""
 
 
 def text_field(row: Mapping[str, Any], key: str, default: str | None = None) -> str:
@@ -97,7 +97,7 @@ def id_of(value: Any, key: str) -> str:
 
 
 def fold(text: str) -> str:
-    r"""Return a text without differences of Unicode form, case and white space: copies have the same.
+    r"""Normalise Unicode form, case and white space of a text, so that copies are equal.
 
     >>> fold("Cafe\u0301  au Lait") == fold("caf\u00e9 au lait")
     True
@@ -126,7 +126,7 @@ def number_of(value: Any, key: str) -> float:
     (2.0, -15.0)
 
     Raises:
-        RowError: it is something else, such as NaN, an infinity, a boolean or a word.
+        RowError: the value is no finite number, but NaN, an infinity, a boolean or a word.
     """
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if is_number or (isinstance(value, str) and _NUMBER.fullmatch(value.strip(WHITE_SPACE))):
@@ -170,7 +170,7 @@ def is_blank(line: str) -> bool:
 
 
 def answers_of(value: Any) -> list[str] | None:
-    """Return answer strings, or None where there are none at all."""
+    """Return the answer strings; None without a list of answers."""
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
@@ -196,15 +196,15 @@ def written_answers(text: str) -> list[str]:
 
 
 class MentionConfig(Config):
-    """The settings by which a mention and its context become a query's text."""
+    """Settings that turn a mention and its context into a query's text."""
 
     window: int = Field(default=96, ge=1)
     """Words of a query, the mention included. Half of the other words stand before the mention and half after it; a
     short side leaves its room to the other. A longer mention stays whole, alone."""
 
     markers: tuple[str, str] = ("[", "]")
-    """Words before and after the mention. A tokenizer cuts them into pieces like other words, unless the checkpoint's
-    knows them as special tokens."""
+    """Words before and after the mention. A tokenizer cuts them into pieces like other words, unless they are special
+    tokens of the checkpoint."""
 
     def text(self, before: Sequence[str], mention: Sequence[str], after: Sequence[str]) -> str:
         """Return the query of a mention, from its words.
@@ -236,7 +236,7 @@ class BadRow:
 
 @dataclass
 class BadRows:
-    """Collects the bad rows of one file.
+    """Bad rows of a file.
 
     >>> bad = BadRows("train.jsonl", keep=1)
     >>> bad.add(3, "broken JSON", "{...")
@@ -246,11 +246,11 @@ class BadRows:
     """
 
     file: str
-    #: How many rows are kept in full; the others are only counted.
+    #: Maximum of rows that are kept in full; the others are only counted.
     keep: int = 10_000
     count: int = 0
     kept: list[BadRow] = field(default_factory=list)
-    #: What was decided for the file as a whole, for people.
+    #: Remarks on the file as a whole, for people.
     remarks: list[str] = field(default_factory=list)
 
     def add(self, line: int, reason: str, content: object = "") -> None:
@@ -279,15 +279,15 @@ class Quarantine:
 
     @property
     def examples(self) -> list[BadRow]:
-        """Return some of the bad rows, for messages."""
+        """Some of the bad rows, for messages."""
         return [row for bad_rows in self.files.values() for row in bad_rows.kept[:5]][:5]
 
 
 def check_allowed(count: int, examples: list[BadRow], max_bad_rows: int, quarantine: str) -> None:
-    """Fail if more rows are bad than the user allows.
+    """Check that no more rows are bad than the user allows.
 
     Raises:
-        DataError: with the first bad rows, the quarantine file, and the setting to change.
+        DataError: more rows are bad; the message has the first of them, the quarantine file, and the setting to change.
     """
     if count > max_bad_rows:
         shown = "\n  ".join(str(row) for row in examples[:5])

@@ -1,4 +1,4 @@
-"""The last step of a split: queries, judgments and negatives are compared with each other and with the corpus."""
+"""Last step of a split: queries, judgments and negatives are compared with each other and with the corpus."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from raydr.data.tables import TableName, choose_queries, read_arrow, to_table, w
 from raydr.store import Folder, Part
 from raydr.store.building import write_and_record
 
-#: Rows of one part of judgments or negatives.
+#: Rows of a part of judgments or negatives.
 _PART_ROWS = 100_000
-#: Queries that are compared with the passage of their id, to tell whether queries are passages.
+#: Queries that are compared with the passage of the same id, to detect queries that are passages.
 _OWN_TEXTS = 1_000
-#: Who says that a query's own passage is no negative of it.
+#: Miner of dropped pairs of a query and the passage with its id.
 OWN_ID = "own id"
-#: Who says that a positive of the same query under another id is no negative of it.
+#: Miner of dropped pairs of a query and a positive of the same text under another query id.
 SAME_QUERY = "same query"
 _Table = TableName | Literal["dropped", "absent"]
 #: Rows of the table queries, by id.
@@ -36,18 +36,18 @@ _Queries = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """The work on a split.
+    """Inputs and settings of the last step of a split.
 
     Args:
-        split: its name.
+        split: name of the split.
         staged: names of the staged parts of each table.
-        queries_repeat: whether the same query may be read many times (then copies are merged).
-        max_queries: queries that are kept; all if None.
-        seed: decides with the query's id which ones.
-        part_rows: queries in one part.
-        held_out: names of the staged queries that the split is not to have in it; none if it is not trained on.
-        leave_out_leaked: whether queries that are among them all the same are left out.
-        skip_own_id: whether a passage that has a query's id is no negative of it.
+        queries_repeat: whether the same query may be read many times, so that copies are merged.
+        max_queries: maximum of queries; all if None.
+        seed: seed of the choice of queries.
+        part_rows: queries of a part.
+        held_out: names of staged held-out queries, to find leaks into the training split; empty for other splits.
+        leave_out_leaked: whether leaked queries are left out.
+        skip_own_id: whether the passage with a query's id is no negative of it.
         paths: full paths of the sources by their short names, for messages.
     """
 
@@ -65,14 +65,14 @@ class SplitPlan:
 
 @dataclass(frozen=True)
 class FinishedSplit(Finished):
-    """The result of writing a split."""
+    """Result of the last step of a split."""
 
     leaked: list[tuple[str, str]]
-    """The first training queries that are held out as well, with what they are held out as."""
+    """First training queries that are held out as well, each with the text of its held-out query."""
 
 
 def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSplit:
-    """Write the tables of a split, without rows that do not fit together.
+    """Write the tables of a split, without bad rows.
 
     Bad rows are:
 
@@ -82,8 +82,8 @@ def finish_split(plan: SplitPlan, folder: Folder, corpus: Corpus) -> FinishedSpl
     - two judgments of a pair that differ.
 
     Identical judgments and negatives are merged and counted. A passage that is judged not relevant is a negative of
-    its query too. A positive of the same query under another id is never one. Judgments of passages that a search
-    cannot find are written to a table of their own: they count in measures, and training leaves them out.
+    its query too. A positive of the same text under another query id is never a negative. Judgments of passages that
+    a search cannot return are written to the table ``absent``: they count in measures, and training leaves them out.
     """
     return _Finisher(plan, folder, corpus).run()
 
@@ -98,7 +98,7 @@ class _Finisher:
         self.parts: dict[str, Part] = {}
         self.counts = {"merged": 0, "left_out": 0}
         self.bad = Quarantine()
-        #: Judgments of passages as not relevant.
+        #: Judgments with a relevance of 0 or less.
         self.not_relevant: list[dict[str, Any]] = []
         self.positives: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -124,7 +124,7 @@ class _Finisher:
         return FinishedSplit(self.parts, self.counts, self.bad.count, self.bad.examples, examples)
 
     def _find_leaked(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return queries that are held out too, by id, with the held-out text."""
+        """Return the held-out text of each query that is held out too, by the query's id."""
         held_out = [text for name in self.plan.held_out for text in self._read(name)["text"].to_pylist()]
         ids = list(texts)
         leaks = find_leaks(list(texts.values()), held_out) if held_out else {}
@@ -179,7 +179,7 @@ class _Finisher:
         return set(self.positives)
 
     def _own_passages(self, queries: Sequence[Mapping[str, Any]]) -> None:
-        """Write which passages have a query's id; or count, among the first queries, those that are the passage."""
+        """Drop pairs of a query and the passage with its id, or count the first queries that equal this passage."""
         if not self.plan.skip_own_id:
             queries = queries[:_OWN_TEXTS]
         rows = self.corpus.find([query["query_id"] for query in queries])
@@ -190,12 +190,12 @@ class _Finisher:
                 "dropped", [{"query_id": query_id, "passage_id": query_id, "miner": OWN_ID} for query_id in ids]
             )
             return
-        # Numbers as ids are often the same, and of different texts.
+        # Numeric ids are often equal where the texts differ.
         texts = self.corpus.texts(rows[own]).texts
         self.counts["own_passages"] = sum(queries[at]["text"] == text for at, text in zip(own, texts, strict=True))
 
     def _same_queries(self, queries: Sequence[Mapping[str, Any]]) -> None:
-        """Write the positives of queries with one text under several ids: no negatives of any of them."""
+        """Drop the positives of queries with the same text from each other's negatives."""
         by_text: defaultdict[str, list[str]] = defaultdict(list)
         for query in queries:
             by_text[fold(query["text"])].append(query["query_id"])
@@ -211,7 +211,7 @@ class _Finisher:
         self._write("dropped", rows)
 
     def _negatives(self, known: _Queries, chosen: set[str]) -> None:
-        """Write the negatives, part by part: of a triples file there may be hundreds of millions."""
+        """Write the negatives part by part; a file of triples may have hundreds of millions."""
         self.counts["negatives"] = 0
         hashes: list[NDArray[np.uint64]] = []
         for table in self._all_negatives():
@@ -233,7 +233,7 @@ class _Finisher:
             self._write("negatives", rows)
 
     def _all_negatives(self) -> Iterator[pa.Table]:
-        """Yield the staged negatives, then the passages that are judged not relevant, ranked in their order."""
+        """Yield the staged negatives, then the passages that are judged not relevant, ranked by row."""
         yield from self._staged("negatives")
         if self.not_relevant:
             ranks: Counter[str] = Counter()
@@ -249,9 +249,10 @@ class _Finisher:
     def _known_rows(
         self, table: pa.Table, known: _Queries, is_judged: bool = False
     ) -> Iterator[tuple[dict[str, Any], bool]]:
-        """Yield the rows of known queries, and whether their passage is known; the others are bad.
+        """Yield the rows of known queries, and whether a search for the query may return the passage.
 
-        A negative without its passage is left out. A judgment without it, or of another partition's, stays.
+        All other rows are bad. A negative of an unknown passage is left out. A judgment of an unknown passage, or of a
+        passage in another partition, is bad and yielded.
         """
         rows = self.corpus.find(table["passage_id"].to_pylist())
         partitions = self.corpus.partitions(rows)

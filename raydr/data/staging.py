@@ -1,9 +1,9 @@
-"""Reading a source into parts: rows are checked one by one, and written with their place.
+"""Reading of a source into parts: rows are checked one by one, and written with their place.
 
-A source is read once for the corpus and once for the data set, whichever it has rows for. Passages go to their final
-parts in the corpus. Queries, judgments and negatives are staged in the data set with
-``source`` and ``line`` beside them, until they can be compared with the passages and with each other. What was
-written for a source is listed in a record of its own, written last: that record is what a resume trusts.
+A source is read once for the corpus and once for the data set, if it has rows for them. Passages go to their final
+parts in the corpus. Queries, judgments and negatives are staged in the data set with the columns ``source`` and
+``line``, until they can be compared with the passages and with each other. A record lists the parts of each source; it
+is written last, and a resume relies on it.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ PLACE = (pa.field("source", pa.string(), nullable=False), pa.field("line", pa.in
 
 
 class SourceRecord(Config):
-    """The result of reading a source into an artefact."""
+    """Result of reading a source into an artefact."""
 
     parts: dict[str, Part]
     num_bad: int
-    """Bad rows that count for this artefact: each counts once, although some sources are read for two."""
+    """Bad rows that count for this artefact; those of a source that is read for two artefacts count for one of them."""
 
     num_refused: int
     """All bad rows."""
 
     examples: list[BadRow]
-    """The first bad rows, for messages."""
+    """First bad rows, for messages."""
 
     num_merged: int
-    """Copies of passages met again in the same source."""
+    """Copies of passages within the source."""
 
     num_unused: int
     """Queries that belong to no split."""
 
     remarks: list[str] = []
-    """What was decided for the source as a whole."""
+    """Remarks on the source as a whole, for people."""
 
     def is_complete(self, done: Mapping[str, Part]) -> bool:
         return all(done.get(name) == part for name, part in self.parts.items())
@@ -63,18 +63,18 @@ class SourceRecord(Config):
 
 @dataclass(frozen=True)
 class StagedSource:
-    """One source, or a range of its lines, on its way into one artefact; picklable.
+    """Source, or a range of its lines, to read into an artefact; picklable.
 
     Args:
-        reader: the reader that knows the format.
-        source: what to read.
-        index: its place among the sources; part names and thus the order of rows follow it.
-        name: the short name that goes into the column ``source``.
-        folder: the corpus or the data set.
-        target: which of the two.
-        part_rows: passages in one part.
-        hold_out: which queries are put into splits of their own.
-        piece: the place of the range among those of the source.
+        reader: reader of the format.
+        source: source to read.
+        index: place among the sources; part names and thus the order of rows follow it.
+        name: short name for the column ``source``.
+        folder: folder of the corpus or the data set.
+        target: artefact of the folder.
+        part_rows: passages of a part.
+        hold_out: assignment of queries to held-out splits.
+        piece: place of the range among the ranges of the source.
     """
 
     reader: Reader
@@ -96,7 +96,7 @@ class StagedSource:
         return f"{STAGING}/source-{self.label}.json"
 
     def record(self) -> SourceRecord | None:
-        """Return the record of what was read to its end; None if there is none."""
+        """Return the record of a source that was read to its end; None if there is none."""
         if not self.folder.exists(self.record_name):
             return None
         return SourceRecord.model_validate(self.folder.read_json(self.record_name))
@@ -106,14 +106,14 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
     """Read a source and write its parts of an artefact.
 
     Yields:
-        The number of rows read since the last time, for progress.
+        Number of rows read since the last yield, for progress.
 
     Raises:
         DataError: the source cannot be read any further.
     """
     reader, source, folder = staged.reader, staged.source, staged.folder
     bad_rows, is_corpus = BadRows(source.path), staged.target == "corpus"
-    # Copies in a source of passages alone are found when the corpus is finished, without all its ids in memory.
+    # Copies in a source of passages alone are merged in the last steps of the corpus, without all ids in memory.
     checks = _Checks(bad_rows, reader.passages_repeat and not source.has_only_passages)
     writer = _Writer(staged)
     seen = reported = 0
@@ -125,7 +125,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
             yield seen - reported
             reported = seen
     writer.flush()
-    # Bad rows of a source belong to the data set, unless it has nothing but passages.
+    # Bad rows of a source belong to the data set, unless it has only passages.
     owns_bad_rows = source.has_only_passages == is_corpus
     if owns_bad_rows:
         write_bad_rows(folder, staged.label, [bad_rows])
@@ -144,7 +144,7 @@ def stage_source(staged: StagedSource) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Finished:
-    """The result of a last step: the parts as they are now, counts, and refused rows."""
+    """Result of a last step: parts, counts, and bad rows."""
 
     parts: dict[str, Part]
     counts: dict[str, int]
@@ -153,7 +153,7 @@ class Finished:
 
 
 class _Checks:
-    """The checks of a row by itself, or within its source."""
+    """Checks of a row by itself, or within its source."""
 
     def __init__(self, bad_rows: BadRows, passages_repeat: bool) -> None:
         self.bad_rows = bad_rows
@@ -202,15 +202,16 @@ class _Checks:
 
 
 class _Writer:
-    """Collects rows by table and split, and writes a part when there are enough.
+    """Writer that collects rows by table and split, and writes a part when there are enough.
 
-    Of a source that may be divided a part has the rows of so many lines, so that parts do not depend on the ranges.
+    A part of a source that may be divided has the rows of a fixed number of lines, so that parts do not depend on the
+    ranges.
     """
 
     def __init__(self, staged: StagedSource) -> None:
         self.staged = staged
         self.parts: dict[str, Part] = {}
-        #: By table, and by split or, of passages, by partition.
+        #: Rows by table, and by split, or partition for passages.
         self._rows: defaultdict[tuple[TableName, str], list[Row]] = defaultdict(list)
         self._chunks: defaultdict[tuple[TableName, str], int] = defaultdict(int)
 
@@ -243,7 +244,7 @@ class _Writer:
         places = [self.staged.name] * len(rows), [row.line for row in rows]
         if table == "passages":
             name = "/".join(filter(None, ("passages", group, part)))
-            # A reader that reads many files in one source says itself where a passage comes from.
+            # A reader of many files in a source sets the place of a passage itself.
             written = to_table(table, ({"source": self.staged.name, "line": row.line, **row.values} for row in rows))
         else:
             name = f"{STAGING}/{table}/{group}/{part}"
@@ -256,7 +257,7 @@ class _Writer:
 
 
 def write_bad_rows(folder: Folder, what: str, reports: Collection[BadRows]) -> None:
-    """Write bad rows as JSON lines, and how many were only counted; nothing if there are none."""
+    """Write bad rows as JSON lines, and the number of rows that were only counted; no file without bad rows."""
     name = f"{STAGING}/bad-{what}.jsonl"
     if not any(bad_rows.count for bad_rows in reports):
         folder.remove(name)

@@ -1,4 +1,4 @@
-"""The Arrow tables that artefacts are made of: schemas, files, and rows by the ids of queries. All ids are strings.
+"""Arrow tables of artefacts: schemas, files, and rows by the ids of queries. All ids are strings.
 
 ``passages`` and ``queries`` are memory-mapped Arrow files, so that any row can be read without loading the rest;
 ``runs`` and ``verdicts`` are Parquet, because people open them with other tools.
@@ -20,9 +20,9 @@ from raydr.errors import DataError
 from raydr.seeding import stable_hash64
 
 TableName = Literal["passages", "queries", "qrels", "negatives"]
-#: The miner of negatives that a data set says were drawn at random; their ranks are of a list of their own.
+#: Miner of random negatives that came with the data; their ranks are of a separate list.
 RANDOM_MINER = "source:random"
-#: Queries, judgments and negatives of one split.
+#: Queries, judgments and negatives of a split.
 SplitTables = tuple[pa.Table, pa.Table, pa.Table]
 
 
@@ -34,7 +34,7 @@ PASSAGES = _schema(
     pa.field("passage_id", pa.string(), nullable=False),
     pa.field("title", pa.string(), nullable=False),
     pa.field("text", pa.string(), nullable=False),
-    #: Where the row was read: a name relative to the source, and the line or record number in it.
+    #: Place of the row: a short name of the file, and the line or record number in it.
     pa.field("source", pa.string(), nullable=False),
     pa.field("line", pa.int64(), nullable=False),
 )
@@ -44,9 +44,9 @@ QUERIES = _schema(
     pa.field("text", pa.string(), nullable=False),
     #: Answer strings (or regular expressions), null where the data set has none.
     pa.field("answers", pa.list_(pa.string())),
-    #: The partition that it is searched in, see :mod:`raydr.data.parts`; null if it has none.
+    #: Partition of the query, see :mod:`raydr.data.parts`; null if it has none.
     pa.field("partition", pa.string()),
-    #: A kind of query that is evaluated by itself, null if the data set tells none.
+    #: Category of the query, which is evaluated by itself; null if the data have none.
     pa.field("category", pa.string()),
 )
 
@@ -54,16 +54,16 @@ QRELS = _schema(
     pa.field("query_id", pa.string(), nullable=False),
     pa.field("passage_id", pa.string(), nullable=False),
     pa.field("relevance", pa.int32(), nullable=False),
-    #: How the row was made noisy on purpose (``mismatched``), null if it is as the data set has it.
+    #: Kind of injected noise (``mismatched``); null without injected noise.
     pa.field("noise", pa.string()),
-    #: The passage that stood here before noise was injected.
+    #: Passage before noise was injected.
     pa.field("original_passage_id", pa.string()),
 )
 
 NEGATIVES = _schema(
     pa.field("query_id", pa.string(), nullable=False),
     pa.field("passage_id", pa.string(), nullable=False),
-    #: Who proposed it: ``source:...`` for a data set's own, ``bm25``, ``ann``; ``pair`` for a dropped positive.
+    #: Miner: ``source:...`` for the data set, ``bm25`` or a model's name; ``pair`` for a dropped positive.
     pa.field("miner", pa.string(), nullable=False),
     pa.field("round", pa.int32(), nullable=False),
     pa.field("rank", pa.int32(), nullable=False),
@@ -74,7 +74,7 @@ NEGATIVES = _schema(
     pa.field("action", pa.string(), nullable=False),
     #: Weight on exp(score) in the denominator; 1 unless a judge lowered it.
     pa.field("weight", pa.float32(), nullable=False),
-    #: ``false_negative`` where a known positive was planted on purpose.
+    #: ``false_negative`` for a planted positive.
     pa.field("noise", pa.string()),
 )
 
@@ -92,7 +92,7 @@ VERDICTS = _schema(
     pa.field("score", pa.float32(), nullable=False),
     pa.field("action", pa.string(), nullable=False),
     pa.field("weight", pa.float32(), nullable=False),
-    #: Whether the pair really is noise, where that is known.
+    #: Whether the pair is noise in truth; null if unknown.
     pa.field("truth", pa.bool_()),
 )
 
@@ -117,7 +117,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def to_table(name: TableName | str, rows: Iterable[dict[str, Any]]) -> pa.Table:
-    """Convert rows (dicts) to a table of the named schema; absent optional columns become their default or null.
+    """Convert rows (dicts) to a table of the named schema; missing values become the default or null.
 
     >>> to_table("qrels", [{"query_id": "q", "passage_id": "p"}]).to_pylist()[0]["relevance"]
     1
@@ -134,7 +134,7 @@ def to_table(name: TableName | str, rows: Iterable[dict[str, Any]]) -> pa.Table:
 
 
 def write_arrow(table: pa.Table, path: str) -> None:
-    """Write one uncompressed Arrow file of one record batch, ready for memory mapping."""
+    """Write an uncompressed Arrow file of a single record batch, ready for memory mapping."""
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
 
@@ -172,7 +172,7 @@ def pairs_of(table: pa.Table, passage: str = "passage_id") -> list[tuple[str, st
 
 
 def places_of(table: pa.Table, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the row of each known (query id, passage id) pair; ids of all other rows never become Python's.
+    """Return the row of each (query id, passage id) pair in the table; only ids of these queries become Python strings.
 
     >>> places_of(pa.table({"query_id": ["q", "q", "r"], "passage_id": ["a", "b", "a"]}), {("q", "b"), ("s", "a")})
     {('q', 'b'): 1}

@@ -1,4 +1,4 @@
-"""Arithmetic and placement of encoders, resolved on the kind of node that will encode."""
+"""Arithmetic and number of encoders, resolved on a node of the kind that encodes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from raydr.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How vectors and scores are computed, resolved once for all workers.
+    """Device and dtype of vectors and scores, resolved once for all workers.
 
     Args:
-        dtype: ``float32``, ``bfloat16`` or ``float16``; of passages perhaps ``int8``.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; for passages also ``int8``.
         device: ``cpu`` or ``cuda``.
-        token_budget: tokens of a batch, which decides how texts are padded.
-        reason: why this dtype.
+        token_budget: tokens of a batch, on which the padding of texts depends.
+        reason: reason for the dtype.
     """
 
     dtype: str
@@ -35,22 +35,22 @@ class Arithmetic:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What vectors and scores depend on."""
+        """Settings on which vectors and scores depend."""
         return {"dtype": self.dtype, "token_budget": self.token_budget}
 
     def in_int8(self) -> Arithmetic:
-        """Return the arithmetic of passages where ``encode.dtype`` is int8. Queries and pairs keep this arithmetic."""
+        """Return the arithmetic of passages if ``encode.dtype`` is int8. Queries and pairs keep this arithmetic."""
         return replace(self, dtype="int8", reason="as configured")
 
 
 def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
-    """Resolve the arithmetic of the section ``encode`` where the encoders will run, which may be another machine.
+    """Resolve the arithmetic of the section ``encode`` on a machine of the encoders.
 
     int8 resolves as ``auto`` does: only passages are encoded in int8.
 
     Raises:
         ConfigError: the cluster has no GPU.
-        ModelError: the device does not know that arithmetic.
+        ModelError: the device does not support the dtype.
     """
     device = choose_device(settings)
     needs = Needs(settings.cpus_per_actor, settings.gpus_per_actor)
@@ -59,11 +59,11 @@ def resolve_arithmetic(settings: EncodeConfig, pool: Pool) -> Arithmetic:
 
 
 def resolve_training_dtype(pool: Pool, settings: TrainConfig, dtype: Dtype) -> tuple[str, str]:
-    """Resolve the arithmetic of a training, and its reason, on the kind of worker that will train.
+    """Resolve the dtype of a training, and its reason, on a worker of the kind that trains.
 
     Raises:
-        TrainingError: a GPU is asked for, and Ray has none.
-        ModelError: the device does not know that arithmetic.
+        TrainingError: the settings use a GPU, and Ray has none.
+        ModelError: the device does not support the dtype.
     """
     if settings.use_gpu and not pool.here and cluster_capacity()["GPU"] < 1:
         raise TrainingError(f"train.use_gpu is set, but Ray has no GPU; unset it to train on CPUs {IF_IT_GROWS}")
@@ -91,10 +91,10 @@ def _resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
 
 
 def require_device(device: str) -> None:
-    """Fail if CUDA is asked for in a process that has none.
+    """Check that a process for ``cuda`` has a CUDA device.
 
     Raises:
-        ModelError: there is no CUDA device here; raydr does not fall back to the CPU.
+        ModelError: there is no CUDA device; raydr does not fall back to the CPU.
     """
     if device != "cuda":
         return
@@ -122,21 +122,21 @@ def choose_device(settings: EncodeConfig) -> str:
     return "cuda" if gpus > 0 else "cpu"
 
 
-#: Parts of an encoder for which a node is started: for fewer its boot would take longer than they do.
+#: Least number of parts per started encoder; for fewer parts, the boot of a node takes longer than the work.
 _PARTS_A_NODE = 4
 
 
 def plan_encoders(settings: EncodeConfig, num_parts: int) -> tuple[int, int]:
-    """Return the number of encoder actors to request at once, and at most.
+    """Return the least and the largest number of encoder actors to request.
 
-    Ray Data starts more only while they fit beside a tokenising task, as nodes come and go. So the most is not limited
-    to what fits now: a node that joins later would stay idle. Where ``ray.capacity`` says that the cluster grows, the
-    request is as large as the parts keep busy. Otherwise Ray Data would double the cluster step by step, and wait for
-    the boot of a node each time.
+    Ray Data starts further actors only while they fit beside a tokenising task, as nodes come and go. So the maximum is
+    not limited to what fits now: a node that joins later would stay idle. If ``ray.capacity`` is set, the cluster grows,
+    and the first request is as large as the parts keep busy. Otherwise Ray Data would double the cluster step by step,
+    and wait for the boot of a node each time.
 
     Args:
-        settings: what was asked for.
-        num_parts: of the work.
+        settings: number and size of the encoders.
+        num_parts: number of parts to encode.
 
     Raises:
         ConfigError: ``min_actors`` and a tokenising task do not fit.
@@ -166,7 +166,7 @@ def places_for_encoders(settings: EncodeConfig, capacity: Mapping[str, float]) -
 
 
 def check_encoders(settings: EncodeConfig) -> None:
-    """Check before a training starts that the encoders after it can run here.
+    """Check before a training that the encoders after it can run on this cluster.
 
     Raises:
         ConfigError: the settings contradict each other, or ask for more than the cluster has.

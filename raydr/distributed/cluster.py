@@ -1,4 +1,4 @@
-"""Ray: the connection to a cluster or a local one, its capacity, its labels, its logs and its memory."""
+"""Ray: the connection to a cluster or a local Ray, with capacity, labels, logs and memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pydantic import Field
 from raydr.component import Config
 from raydr.errors import ClusterError, ConfigError
 
-#: Seconds to wait until something listens at a cluster's address.
+#: Seconds to wait for an answer at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
-#: How long Ray waits for its own processes to come up; a busy machine takes longer than the 30 s of Ray's defaults.
+#: Seconds that Ray waits for its own processes to start; a busy machine takes longer than Ray's defaults of 30 s.
 TIME_TO_START = {
     "RAY_gcs_server_port_wait_time_s": "120",
     "RAY_gcs_server_request_timeout_seconds": "120",
@@ -34,30 +34,30 @@ TIME_TO_START = {
     "RAY_agent_register_timeout_ms": "120000",
     "RAY_worker_register_timeout_seconds": "120",
 }
-#: The variable with which the nodes of a cluster state how far it may grow.
+#: Environment variable of a cluster's nodes with the largest size of the cluster.
 CAPACITY = "RAYDR_CAPACITY"
-#: How the names of threads begin that run steps of a pipeline.
+#: Prefix of the names of threads that run steps of a pipeline.
 STEP_THREAD = "raydr-step"
-#: Lives as long as the process; its thread begins when it is first needed.
+#: Thread that lives as long as the process; it starts at the first use.
 _LASTING_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ray")
 
 
 class RayConfig(Config):
-    """The Ray that is used. Inside a job or with an address the resources of a local Ray are ignored."""
+    """Connection to Ray. Inside a job or with an address, the resources of a local Ray are ignored."""
 
     address: str = ""
     """Address of a running cluster; empty: ``RAY_ADDRESS`` of the environment, else a local Ray."""
 
     capacity: dict[Literal["CPU", "GPU"], Annotated[float, Field(ge=0)]] | None = None
-    """How far a cluster that adds nodes on demand may grow, for example ``{CPU: 64, GPU: 12}``: sums over all groups at
-    their largest. No stage requests more, and ``raydr plan`` computes with it on any machine. If null, the variable
-    ``RAYDR_CAPACITY`` of the cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster files set; else the
-    size when a stage begins."""
+    """Largest size of a cluster that adds nodes on demand, for example ``{CPU: 64, GPU: 12}``: sums over all groups. No
+    stage requests more, and ``raydr plan`` computes with it on any machine. If null, the variable ``RAYDR_CAPACITY`` of
+    the cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster files set; else the size when a stage
+    begins."""
 
     node_labels: dict[str, str] = {"group": "!train"}
-    """Labels of the nodes that all work but training is placed on, in Ray's notation. The default leaves the machines
-    of several GPUs to ``train.node_labels: {group: train}``: Ray would start them for encoders before cheaper machines.
-    It admits nodes without such a label. Any node if empty."""
+    """Labels of the nodes for all work but training, in Ray's notation. The default leaves machines with several GPUs to
+    ``train.node_labels: {group: train}``: Ray would start them for encoders before cheaper machines. It admits nodes
+    without such a label. Any node if empty."""
 
     num_cpus: int | None = Field(default=None, ge=1)
     """CPUs of the local Ray; the machine's if null."""
@@ -66,10 +66,10 @@ class RayConfig(Config):
     """GPUs of the local Ray; the machine's if null."""
 
     object_store_gib: float = Field(default=1.0, gt=0)
-    """Shared memory for Ray's objects."""
+    """Shared memory in GiB for objects of the local Ray."""
 
     in_process_rows: int = Field(default=20_000, ge=0)
-    """Texts that a stage may read with a model and still run in this process, without a local Ray; 5 times as many rows
+    """Maximum of texts that a stage reads with a model in this process, without a local Ray; 5 times as many rows
     without a model. On the machine's only GPU 10 times as many with a model, and 4 times as many without. With 0 all
     stages run on Ray."""
 
@@ -78,7 +78,7 @@ class RayConfig(Config):
 
 
 class _Session:
-    """The Ray that this process uses."""
+    """Settings of the Ray that this process uses."""
 
     config: RayConfig | None = None
     dashboard = False
@@ -87,13 +87,13 @@ class _Session:
 
 @contextmanager
 def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
-    """Configure Ray for the block; the first :func:`start_ray` starts it, and the end of the block shuts it down.
+    """Configure Ray for the block; the first :func:`start_ray` starts Ray, and the end of the block shuts it down.
 
-    A Ray that was already connected is used and left running.
+    An existing connection to Ray is used and kept.
 
     Args:
-        config: where Ray is, or its resources if it is started here.
-        dashboard: start a local Ray with its dashboard. Without it Ray Train cannot clean up after a group whose parent
+        config: address of Ray, or resources of a local Ray.
+        dashboard: whether a local Ray has a dashboard. Without it Ray Train cannot clean up after a group whose parent
             was killed, as a search kills trials.
     """
     before = _Session.config, _Session.dashboard
@@ -104,7 +104,7 @@ def ray_session(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
         yield
     finally:
         _Session.config, _Session.dashboard = before
-        # After Ctrl-C steps may still be running in threads, and Ray's core crashes when it is taken from under them.
+        # After Ctrl-C, threads may still run steps, and Ray's core crashes if it is shut down under them.
         if owner and is_connected() and not step_threads():
             import ray
 
@@ -120,8 +120,8 @@ def connected(config: RayConfig, dashboard: bool = False) -> Iterator[None]:
 
 
 def start_ray() -> None:
-    """Connect to the Ray of the session, or start it on this machine, unless that was done."""
-    # Before the import, which reads some of them.
+    """Connect to the Ray of the session, or start it on this machine, unless it is connected."""
+    # The import of Ray reads some of these.
     for name, time in TIME_TO_START.items():
         os.environ.setdefault(name, time)
     import ray
@@ -135,8 +135,8 @@ def start_ray() -> None:
                 "Ray is used outside of a session: wrap the call in raydr.distributed.cluster.ray_session"
             )
         quiet_ray_logs()
-        if there := address_of(config):
-            knock(there)
+        if address := address_of(config):
+            knock(address)
             _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
             return
         temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
@@ -148,11 +148,11 @@ def start_ray() -> None:
             object_store_memory=int(config.object_store_gib * 2**30),
             include_dashboard=_Session.dashboard,
             logging_level="ERROR",
-            # What workers print goes to Ray's log folder; raydr's stages report what matters themselves.
+            # Output of workers goes to Ray's log folder; raydr's stages report the important facts themselves.
             log_to_driver=False,
             _temp_dir=str(temp_dir),
         )
-        # Linux kills Ray's processes when the thread that started them ends, as those of a pipeline's steps do.
+        # Linux kills Ray's processes when the thread that started them ends, such as a thread of a pipeline's step.
         if threading.current_thread() is threading.main_thread():
             _begin(start)
         else:
@@ -165,7 +165,7 @@ def _begin(start: Callable[[], object]) -> None:
     with _without_level_line():
         start()
     if callable(ended_by) and threading.current_thread() is threading.main_thread():
-        # Ray has put its own in its place, which leaves in the middle of whatever is done.
+        # Ray has replaced it by its own handler, which ends the process at any point.
         signal.signal(signal.SIGTERM, ended_by)
 
 
@@ -176,12 +176,12 @@ def local_session() -> RayConfig | None:
 
 
 def stated_capacity() -> dict[Literal["CPU", "GPU"], float] | None:
-    """Return how far the session's cluster may grow: ``ray.capacity``, else ``RAYDR_CAPACITY`` of the environment.
+    """Return the largest size of the session's cluster: ``ray.capacity``, else ``RAYDR_CAPACITY`` of the environment.
 
-    None for a Ray on this machine, which does not grow.
+    None if neither is set, and for a Ray on this machine, which does not grow.
 
     Raises:
-        ConfigError: the variable does not say such amounts.
+        ConfigError: the variable has no valid amounts.
     """
     config = _Session.config
     if config is None or not address_of(config):
@@ -193,7 +193,7 @@ def read_capacity(text: str) -> dict[Literal["CPU", "GPU"], float] | None:
     """Parse a text such as ``CPU=64,GPU=12``; None if it is empty.
 
     Raises:
-        ConfigError: it names something else, or an amount is no number from 0.
+        ConfigError: a name is unknown, or an amount is no number from 0.
 
     >>> read_capacity("CPU=64,GPU=12")
     {'CPU': 64.0, 'GPU': 12.0}
@@ -221,13 +221,13 @@ def address_of(config: RayConfig) -> str:
 
 def is_connected() -> bool:
     """Return whether this process is connected to Ray."""
-    # Nobody has connected where nobody has imported Ray, which takes a second.
+    # Without an import of Ray, which takes a second, there is no connection.
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 
 
 def works_for_ray() -> bool:
-    """Return whether this process is a worker of Ray, such as that of a trial or of a job's task."""
+    """Return whether this process is a worker of Ray, for example of a trial or of a job's task."""
     if not is_connected():
         return False
     import ray
@@ -236,15 +236,15 @@ def works_for_ray() -> bool:
 
 
 def step_threads() -> list[threading.Thread]:
-    """Return the threads of a pipeline's steps that are running."""
+    """Return the running threads of a pipeline's steps."""
     return [thread for thread in threading.enumerate() if thread.name.startswith(STEP_THREAD)]
 
 
 def knock(address: str) -> None:
-    """Check that something listens at a cluster's address: Ray itself would try for ten minutes.
+    """Check that a cluster answers at its address; Ray itself would try for ten minutes.
 
     Args:
-        address: ``host:port``, or a URL. Other forms, such as ``auto``, are left to Ray.
+        address: ``host:port`` or a URL; other forms, such as ``auto``, are not checked.
 
     Raises:
         ClusterError: nothing answers.
@@ -278,7 +278,7 @@ def quiet_ray_logs() -> None:
 
 @contextmanager
 def _without_level_line() -> Iterator[None]:
-    """Remove a line of Ray's core from standard error, which it prints before it obeys ``RAY_BACKEND_LOG_LEVEL``."""
+    """Remove a line from standard error that Ray's core prints before it obeys ``RAY_BACKEND_LOG_LEVEL``."""
     with tempfile.TemporaryFile() as kept:
         sys.stderr.flush()
         terminal = os.dup(2)
@@ -296,23 +296,23 @@ def _without_level_line() -> Iterator[None]:
 
 
 def bound_memory() -> None:
-    """Limit the caches of compiled kernels; workers of the local Ray inherit it.
+    """Limit the caches of compiled kernels; workers of the local Ray inherit the limit.
 
-    Call it before PyTorch's first product. On a cluster it belongs to the nodes' environment.
+    Call it before PyTorch's first matrix product. On a cluster, set it in the nodes' environment.
     """
-    # oneDNN keeps what it compiled for every shape of a matrix product. Batches of changing lengths fill its 1,024
-    # places with hundreds of MiB, and are not slower with few (docs/performance.md).
+    # oneDNN keeps a kernel for each shape of a matrix product. Batches of changing lengths fill its 1,024 places with
+    # hundreds of MiB, and are not slower with few places (docs/performance.md).
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 
 def give_back_memory() -> bool:
-    """Return freed memory to the system. glibc keeps it for each thread, so that each stage of a process would add its
-    own peak. PyTorch keeps it on a GPU, where a worker of Ray may be next.
+    """Return freed memory to the system. glibc keeps it per thread, so that each stage of a process would add its own
+    peak. PyTorch keeps it on a GPU, which a worker of Ray may need next.
 
     Returns:
-        Whether the C library can do so (glibc).
+        Whether the C library supports it (glibc).
     """
-    # Another thread may be in the middle of importing it.
+    # Another thread may be importing it.
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     if getattr(cuda, "is_initialized", bool)():
         cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Errors of workers, raised on the driver as themselves, and the interrupt that ends a stage."""
+"""Errors of workers, raised on the driver without Ray's wrapping, and the interrupt that ends a stage."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from raydr.errors import NodeLostError, RaydrError
 def worker_errors() -> Iterator[None]:
     """Raise a :class:`~raydr.errors.RaydrError` of a Ray worker here, without Ray's wrapping and stack trace.
 
-    Anything else that a worker raised is a bug and stays as Ray reports it. The caller may hold the error as long
-    as it likes: the frames behind it are cleared, since they keep Ray's actors alive and their CPUs taken.
+    Other errors of a worker are bugs and stay as Ray reports them. The frames of the error are cleared, since they would
+    keep Ray's actors alive and their CPUs taken.
     """
     from ray.exceptions import ActorDiedError, NodeDiedError, RayError, WorkerCrashedError
 
@@ -26,7 +26,7 @@ def worker_errors() -> Iterator[None]:
         _clear_frames(error)
         current: BaseException | None = error
         while current is not None:
-            # Of a task, or of arguments that could not be opened where it runs.
+            # Cause of a task's error, or of an error while its arguments were opened.
             cause = getattr(current, "cause", None) or getattr(current, "client_exc", None)
             if isinstance(cause, RaydrError):
                 raise cause from None
@@ -59,18 +59,18 @@ def _clear_frames(error: BaseException | None) -> None:
 
 
 def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
-    """Interrupt the tasks that are running, as Ctrl-C does.
+    """Interrupt running tasks, as Ctrl-C does.
 
-    A task whose result has just come must not be cancelled. Ray fails it while it completes it, and its core then ends
-    this process without a message ("Tried to complete task that was not pending", Ray 2.60).
+    A task whose result has just come must not be cancelled: Ray would fail the task while it completes, and its core
+    would end this process without a message ("Tried to complete task that was not pending", Ray 2.60).
 
     Args:
-        references: of the tasks; of generators their ``completed()``.
-        recursive: interrupt also the tasks that they have started.
+        references: references of the tasks; ``completed()`` of generators.
+        recursive: whether to interrupt also the tasks that these tasks have started.
     """
     if not references:
         return
-    # Ray takes a second to import, and most commands need none.
+    # The import of Ray takes a second, and most commands do not need it.
     import ray
 
     _, running = ray.wait(list(references), num_returns=len(references), timeout=0, fetch_local=False)

@@ -1,4 +1,4 @@
-"""Artefacts of many parts: parts that exist are kept, the others are made, written and recorded."""
+"""Artefacts of many parts: existing parts are kept, missing parts are made, written and recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from raydr.store.folder import Folder
 from raydr.store.identity import Part
 
 T = TypeVar("T")
-#: Makes parts and records them: ``make(folder, name, *arguments)`` returns them by name, the named one among them.
+#: Function that makes and records parts: ``make(folder, name, *arguments)`` returns parts by name, ``name`` among them.
 MakePart = Callable[..., Mapping[str, Part]]
 
 
@@ -35,16 +35,16 @@ def make_parts(
     description: str,
     needs: Needs = SINGLE_CPU,
 ) -> None:
-    """Make the parts that are not there by calls of a function.
+    """Make the missing parts by calls of a function.
 
     Args:
-        making: the artefact; its ``done`` gets the new parts.
-        pool: where the function runs.
-        make: writes the part that it is told the name of, and perhaps others; see
+        making: artefact to make; its ``done`` gets the new parts.
+        pool: pool that runs the function.
+        make: function that writes the part of a name, and perhaps others; see
             :func:`raydr.store.building.write_and_record`.
-        calls: the further arguments, by the name of the part.
-        description: of the progress bar.
-        needs: of a call.
+        calls: further arguments by the name of the part.
+        description: label of the progress bar.
+        needs: resources of a call.
     """
     todo = missing_parts(making, calls, description)
     if not todo:
@@ -58,18 +58,18 @@ def make_parts(
 def feed_parts(
     making: Building, pool: Pool, feed: Feed, items: Mapping[str, Mapping[str, Any]], description: str, unit: str
 ) -> list[dict[str, Any]]:
-    """Make the parts that are not there by workers that hold a model.
+    """Make the missing parts by workers that hold a model.
 
     Args:
-        making: the artefact; its ``done`` gets the new parts.
-        pool: where the workers run.
-        feed: the workers; each call returns :func:`part_batch` of what it made, with further columns if it likes.
-        items: what a worker is told, by the name of the part; ``rows`` of it counts for the progress bar.
-        description: of the progress bar.
-        unit: what the rows are.
+        making: artefact to make; its ``done`` gets the new parts.
+        pool: pool that runs the workers.
+        feed: workers; each call returns the :func:`part_batch` of its part, perhaps with further columns.
+        items: inputs of a worker by the name of the part; their ``rows`` count for the progress bar.
+        description: label of the progress bar.
+        unit: unit of the rows.
 
     Returns:
-        What the workers said of each part that was made now.
+        Row that the workers returned for each new part.
     """
     todo = missing_parts(making, items, description)
     if not todo:
@@ -78,7 +78,7 @@ def feed_parts(
     with progress_bar(description, total=sum(int(item["rows"]) for item in todo.values()), unit=unit) as bar:
         for row in pool.feed(feed, list(todo.values())):
             part = Part(rows=int(row["rows"]), bytes=int(row["bytes"]), checksum=str(row["checksum"]))
-            # The worker has recorded it on disk already.
+            # The worker has already recorded it on disk.
             making.done[str(row["name"])] = part
             reports.append(row)
             bar.advance(part.rows)
@@ -87,19 +87,19 @@ def feed_parts(
 
 
 def part_batch(name: str, part: Part, **more: Any) -> Batch:
-    """Return a part as the batch of a single row that :func:`feed_parts` expects of a worker."""
+    """Return a part as a batch of a single row, which :func:`feed_parts` expects from a worker."""
     row = {"name": name, "rows": part.rows, "bytes": part.bytes, "checksum": part.checksum, **more}
     return {column: [value] for column, value in row.items()}
 
 
 def write_table(folder: Folder, name: str, table: pa.Table, counts: Mapping[str, int] | None = None) -> Part:
-    """Write and record a part that is a table, in the format that its name ends with."""
+    """Write and record a table as a part, in the format of its suffix."""
     write = write_parquet if name.endswith(".parquet") else write_arrow
     return write_and_record(folder, name, table.num_rows, partial(write, table), counts)
 
 
 def write_contents(folder: Folder, contents: Mapping[str, bytes | str]) -> dict[str, Part]:
-    """Write and record parts that are no tables: pages, pictures."""
+    """Write and record parts other than tables, such as pages and pictures."""
     return {
         name: write_and_record(folder, name, 0, partial(_write_bytes, content)) for name, content in contents.items()
     }
@@ -118,9 +118,9 @@ def copy_part(folder: Folder, name: str, source: Artifact) -> dict[str, Part]:
     """Copy a part of another artefact."""
 
     def copy(path: str) -> None:
-        shutil.copyfile(there, path)
+        shutil.copyfile(local, path)
 
-    there = source.local(name)
+    local = source.local(name)
     return {name: write_and_record(folder, name, source.manifest.parts[name].rows, copy)}
 
 
@@ -132,18 +132,18 @@ def scratch_parts(making: Building, name: str) -> Building:
 
 
 def total_counts(making: Building, names: Iterable[str]) -> Counter[str]:
-    """Return the sums of the counts that were recorded with some parts, in earlier attempts too."""
+    """Return the sums of the counts that were recorded with some parts, also in earlier attempts."""
     totals: Counter[str] = Counter()
     for name in names:
         totals.update(making.done[name].counts)
     return totals
 
 
-def missing_parts(making: Building, wanted: Mapping[str, T], description: str) -> dict[str, T]:
-    """Return the items whose parts are missing, by the name of the part; print how many are there."""
-    todo = {name: item for name, item in wanted.items() if name not in making.done}
-    if len(todo) < len(wanted):
-        say(f"{description}: {len(wanted) - len(todo)} of {len(wanted)} parts are there already, {len(todo)} to do")
+def missing_parts(making: Building, items: Mapping[str, T], description: str) -> dict[str, T]:
+    """Return the items whose parts are missing, by the name of the part; print the number of existing parts."""
+    todo = {name: item for name, item in items.items() if name not in making.done}
+    if len(todo) < len(items):
+        say(f"{description}: {len(items) - len(todo)} of {len(items)} parts are there already, {len(todo)} to do")
     return todo
 
 
@@ -155,12 +155,12 @@ def _check(making: Building, todo: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class RowRange:
-    """Consecutive rows of one part of the input.
+    """Consecutive rows of a part of the input.
 
     Args:
-        part: the name of that part.
-        at: its place among the parts of the input.
-        number: of the range within the part.
+        part: name of the part.
+        at: place of the part among the parts of the input.
+        number: number of the range within the part.
         start, stop: first row, and the row after the last.
     """
 
@@ -175,14 +175,14 @@ class RowRange:
         return self.stop - self.start
 
     def of(self, table: pa.Table) -> pa.Table:
-        """These rows of the part's table."""
+        """Return the rows of the range from the part's table."""
         return table.slice(self.start, self.rows)
 
 
 def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
     """Return ranges of at most ``rows`` rows that cover the parts.
 
-    >>> [(one.part, one.start, one.stop) for one in row_ranges({"a": 3, "b": 1}, 2)]
+    >>> [(rows.part, rows.start, rows.stop) for rows in row_ranges({"a": 3, "b": 1}, 2)]
     [('a', 0, 2), ('a', 2, 3), ('b', 0, 1)]
     """
     return [
@@ -193,12 +193,12 @@ def row_ranges(sizes: Mapping[str, int], rows: int) -> list[RowRange]:
 
 
 def items_of(ranges: Mapping[str, RowRange]) -> dict[str, dict[str, Any]]:
-    """Return the items of ranges for workers, by the name of the part that each becomes."""
+    """Return the worker's item of each range, by the name of the part to write."""
     return {name: {"name": name, **vars(row_range), "rows": row_range.rows} for name, row_range in ranges.items()}
 
 
 def range_items(under: str, sizes: Mapping[str, int], rows: int) -> dict[str, dict[str, Any]]:
-    """Return the items of an input's ranges for workers; each range becomes a Parquet part.
+    """Return the worker's item of each range of an input, by the name of the Parquet part to write.
 
     >>> list(range_items("scores/train/", {"a": 3}, 2))
     ['scores/train/part-00000-00000.parquet', 'scores/train/part-00000-00001.parquet']

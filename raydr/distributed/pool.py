@@ -1,7 +1,7 @@
-"""Pools, which run the functions that make parts of artefacts: in this process, or on Ray's workers.
+"""Pools, which run the functions that make parts of artefacts, in this process or on Ray's workers.
 
-A stage receives a pool and does not depend on its kind. The same functions run in both: with as many threads of PyTorch
-the bytes are the same.
+A stage receives a pool and does not depend on its kind. Both run the same functions: with equal numbers of PyTorch's
+threads, the bytes are equal.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 from raydr.console import progress_bar
 from raydr.models.encode_config import EncodeConfig
 
-#: What a worker of :meth:`Pool.feed` gets and returns: columns of one row.
+#: Input and output of a worker of :meth:`Pool.feed`: columns of a single row.
 Batch = dict[str, Any]
 Function = Callable[..., Any]
-#: The arguments of each of many calls.
+#: Arguments of each call.
 Calls = Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a call needs of the machine that it runs on.
+    """Resources that a call needs on its machine.
 
     Args:
         num_cpus: CPUs.
         num_gpus: GPUs.
-        memory: bytes; 0 where any machine has enough.
-        labels: of the nodes that may run it; those of ``ray.node_labels`` if None.
+        memory: bytes; 0 if any machine has enough.
+        labels: labels of the nodes that may run it; ``ray.node_labels`` if None.
     """
 
     num_cpus: float = 1
@@ -40,7 +40,7 @@ class Needs:
     labels: Mapping[str, str] | None = None
 
 
-#: What a call needs if nothing else is stated.
+#: Default resources of a call.
 SINGLE_CPU = Needs()
 
 
@@ -49,11 +49,11 @@ class Feed:
     """Work for workers that hold a model.
 
     Args:
-        worker: a class; made once a process with ``job``, called with a batch of one item.
-        job: read by every worker; small and picklable.
-        before: prepares an item without the model, such as a tokeniser: ``before(batch, job)``.
-        calls_at_once: threads of a process that may call the worker at once.
-        settings: number and size of the workers; ``before`` has tasks of its own.
+        worker: class; each process makes a worker with ``job`` and calls it with batches of a single item.
+        job: inputs and settings of every worker; small and picklable.
+        before: function ``before(batch, job)`` that prepares an item without the model, such as a tokeniser.
+        calls_at_once: threads of a process that may call the worker concurrently.
+        settings: number and size of the workers; ``before`` has separate tasks.
     """
 
     worker: Callable[[Any], Callable[[Batch], Batch]]
@@ -64,33 +64,33 @@ class Feed:
 
 
 class Pool(ABC):
-    """Runs functions that make parts."""
+    """Pool that runs functions which make parts."""
 
     #: Whether everything runs in this process.
     here: bool
 
     @abstractmethod
     def num_threads(self, num_cpus: float) -> int | None:
-        """Return PyTorch's threads in a worker of ``num_cpus`` CPUs; None: leave them as they are."""
+        """Return the number of PyTorch's threads in a worker of ``num_cpus`` CPUs; None to leave it unchanged."""
 
     @abstractmethod
     def run(self, function: Function, *arguments: Any, needs: Needs = SINGLE_CPU) -> Any:
-        """Return the result of a call.
+        """Call a function and return its result.
 
         Args:
-            function: what is called.
-            arguments: of the call.
-            needs: of the call.
+            function: function to call.
+            arguments: arguments of the call.
+            needs: resources of the call.
 
         Raises:
-            RaydrError: what the function raised, as itself.
+            RaydrError: the function raised this error.
         """
 
     @abstractmethod
     def map(
         self, function: Function, calls: Calls, description: str, unit: str = "parts", needs: Needs = SINGLE_CPU
     ) -> list[Any]:
-        """Return the results of many calls, in their order; with a progress bar.
+        """Call a function many times with a progress bar, and return the results in the order of the calls.
 
         Raises:
             RaydrError: the first error of a call; the other calls are cancelled.
@@ -98,23 +98,23 @@ class Pool(ABC):
 
     @abstractmethod
     def stream(self, function: Callable[..., Iterator[Any]], calls: Calls) -> Iterator[Any]:
-        """Yield what many calls of a generator yield, as it comes; cancelled if the caller stops early."""
+        """Yield the values of many calls of a generator as they come; calls are cancelled if the caller stops early."""
 
     @abstractmethod
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Yield what the workers return for the items, as they finish.
+        """Yield the rows that the workers return for the items, as they come.
 
         Args:
-            feed: the workers.
-            items: numbers and strings by name, one mapping an item.
+            feed: workers and their settings.
+            items: items, each with numbers and strings by name.
         """
 
 
 class ThisProcess(Pool):
-    """Runs everything in this process, call after call: small work takes less time than the start of a worker.
+    """Pool that runs all calls in this process, in turn: small work takes less time than the start of a worker.
 
     Args:
-        num_cpus: that it may use; all of the machine if None.
+        num_cpus: CPUs that it may use; all of the machine if None.
     """
 
     here = True

@@ -1,4 +1,4 @@
-"""The pool of Ray's workers: tasks for functions, Ray Data for workers that hold a model."""
+"""Pool of Ray's workers: tasks for functions, Ray Data for workers that hold a model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from raydr.distributed.resources import memory_to_ask
 if TYPE_CHECKING:
     from ray.data import DataContext
 
-#: Actors that may die in a row while they start, before a stage gives up: one bad node must not end it.
+#: Maximum of actors that die in a row while they start; a bad node must not end a stage.
 _DEATHS_WHILE_STARTING = 2
 
 
 class RayPool(Pool):
-    """Runs everything on the cluster, or on a Ray of this machine, which is started if need be."""
+    """Pool that runs all calls on the cluster, or on a local Ray, which it starts if needed."""
 
     here = False
 
@@ -71,7 +71,7 @@ class RayPool(Pool):
             interrupt([generator.completed() for generator in left])
 
     def feed(self, feed: Feed, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        # What an error holds on to is let go in the frames below the one that catches it.
+        # worker_errors clears the frames below this frame, which would keep objects of Ray alive.
         with worker_errors():
             yield from self._feed(feed, items)
 
@@ -110,7 +110,7 @@ class RayPool(Pool):
 
 
 def _task(function: Function, needs: Needs) -> Any:
-    """Return a Ray task that calls a function on a node that has what it needs."""
+    """Return a Ray task that calls a function on a node with the needed resources."""
     options: dict[str, Any] = {"memory": memory_to_ask(needs.memory)} if needs.memory else {}
     labels = stage_labels() if needs.labels is None else dict(needs.labels)
     return ray.remote(num_cpus=needs.num_cpus, num_gpus=needs.num_gpus, label_selector=labels, **options)(function)
@@ -123,7 +123,7 @@ def data_context() -> DataContext:
     """
     from ray.data import DataContext
 
-    # Importing Ray Data sets the level of its log anew; failures are raised, so they need not be logged as well.
+    # The import of Ray Data resets the level of its log; failures are raised and need not be logged too.
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
         # The copy reads settings that Ray itself has deprecated.

@@ -1,4 +1,4 @@
-"""The capacity of the cluster: what it has, or can grow to."""
+"""Capacity of the cluster: its resources now, or at its largest size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from raydr.distributed.cluster import is_connected, local_session, start_ray, stated_capacity
 
-#: What a message adds that says that the cluster has too little.
+#: Hint in messages about lacking resources of the cluster.
 IF_IT_GROWS = "(if it grows on demand, ray.capacity says how far)"
 
 #: Devices of NVIDIA's driver, on a Jetson and under Windows too, and of AMD's.
@@ -16,18 +16,18 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
 def cluster_capacity() -> dict[str, float]:
-    """Return the CPUs and GPUs that can be used, by Ray's names.
+    """Return the usable CPUs and GPUs, by Ray's names.
 
-    A local Ray that was not started yet counts with what it would have. A cluster counts with ``ray.capacity`` where
-    that is stated, since Ray does not know how far it may grow; else with the nodes that are alive.
+    A local Ray before its start counts with its future resources. A cluster counts with ``ray.capacity`` if that is
+    set, since Ray does not know its largest size; else with its live nodes.
     """
     local = local_session()
     if local is not None and not is_connected():
         num_gpus = local.num_gpus if local.num_gpus is not None else num_gpus_here()
         return {"CPU": float(local.num_cpus or os.cpu_count() or 1), "GPU": float(num_gpus)}
-    stated = stated_capacity()
-    if stated is not None:
-        capacity: Mapping[str, float] = {str(name): amount for name, amount in stated.items()}
+    largest = stated_capacity()
+    if largest is not None:
+        capacity: Mapping[str, float] = {str(name): amount for name, amount in largest.items()}
     else:
         import ray
 
@@ -37,8 +37,7 @@ def cluster_capacity() -> dict[str, float]:
 
 
 def num_gpus_here() -> int:
-    """Return the number of GPUs of this machine. PyTorch, whose import takes a second, is asked only where a driver
-    is."""
+    """Return the number of GPUs of this machine. PyTorch, whose import takes a second, is used only with a driver."""
     if sys.platform == "linux" and "torch" not in sys.modules and not any(map(os.path.exists, _DRIVERS)):
         return 0
     import torch
@@ -49,19 +48,19 @@ def num_gpus_here() -> int:
 def memory_to_ask(num_bytes: int) -> int:
     """Return the memory that a task requests of Ray.
 
-    A cluster that grows starts a node that is large enough. Elsewhere Ray would wait for ever, so that the request is
-    limited to the largest node; the task then has that node to itself.
+    A cluster that grows starts a large enough node. Elsewhere Ray would wait for ever for more than a node has, so that
+    the request is limited to the largest node; the task then has that node to itself.
     """
     if stated_capacity() is not None:
         return num_bytes
     import ray
 
-    there = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"]]
-    return min(num_bytes, int(max(there, default=0)))
+    nodes = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"]]
+    return min(num_bytes, int(max(nodes, default=0)))
 
 
 def node_capacities() -> list[dict[str, float]]:
-    """Return the CPUs and GPUs of each node that is alive."""
+    """Return the CPUs and GPUs of each live node."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

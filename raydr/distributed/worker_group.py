@@ -1,7 +1,7 @@
-"""The processes that train: this process alone, or a group of Ray Train with retries and raydr's errors.
+"""Processes that train: this process alone, or a group of Ray Train with retries and raydr's errors.
 
-The result is the same, since the batch is global. One process starts at once and leaves nothing behind. Its states lie
-beside the artefact, as a group's checkpoints do; either resumes from the other's.
+The result is the same, since the batch is global. A single process starts at once and leaves no files behind. Its
+states lie beside the artefact, as a group's checkpoints do; each resumes from the other's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raydr.training.checkpoint import (
 )
 from raydr.training.config import DDP_SETTINGS, TrainConfig
 
-# A verb must not take the seconds that importing PyTorch and Ray Train does.
+# The import of PyTorch and Ray Train takes seconds, which a verb must not take.
 if TYPE_CHECKING:
     import torch
     from ray.train import Checkpoint, UserCallback
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from raydr.training.process import Worker, WorkerProcess
 
-#: Ray Train's file beside the checkpoints that says which it knows.
+#: Ray Train's file with its list of checkpoints, beside these.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 
 
@@ -51,18 +51,18 @@ def trains_here(pool: Pool, settings: TrainConfig) -> bool:
 def run_workers(
     pool: Pool, worker: Worker, job: Any, making: Building, settings: TrainConfig, what: str
 ) -> dict[str, Any]:
-    """Train, from the last state of an interrupted training if there is one.
+    """Train, from the last state of an interrupted training if it exists.
 
     Args:
-        pool: this process trains if it is the pool and a single worker is asked for; else Ray Train.
-        worker: what each worker runs; a function of a module.
-        job: its first argument.
-        making: the artefact; the checkpoints are in a folder beside it until it is finished.
-        settings: how many workers, with which resources, and how often they may die.
+        pool: pool of the stage; Ray Train trains unless it is this process and the settings have a single worker.
+        worker: function of a module, which each worker calls.
+        job: first argument of the worker.
+        making: artefact to make; the checkpoints are in a folder beside it until it is finished.
+        settings: number of workers, their resources, and the number of deaths that they may have.
         what: name of the model in messages.
 
     Raises:
-        TrainingError: training broke off; the same command goes on from the last state.
+        TrainingError: the training failed; the same command continues from the last state.
     """
     states = checkpoint_folder(making.folder)
     making.scratch.append(states)
@@ -85,7 +85,7 @@ def _work(worker: Worker, job: Any, process: WorkerProcess, num_threads: int | N
     from raydr.models.precision import torch_threads
 
     with torch_threads(num_threads):
-        # Returned and not raised: Ray Train would start the group again, and all workers would come to the same.
+        # Returned, not raised: Ray Train would restart the group, and all workers would fail again.
         try:
             return worker(job, process)
         except (ConfigError, DataError, ModelError, TrainingError) as error:
@@ -97,16 +97,16 @@ def _work(worker: Worker, job: Any, process: WorkerProcess, num_threads: int | N
         except DiskFullError as error:
             failure = error
         if process.num_ranks > 1:
-            # Raised: the others wait for this worker until Ray Train ends them.
+            # Raised: the other workers wait for this worker until Ray Train ends them.
             raise failure
         return {"error": str(failure)}
 
 
 class RayTrainProcess:
-    """A worker of Ray Train; made in the worker.
+    """Worker of Ray Train; made in the worker.
 
     Args:
-        states: the folder that Ray Train keeps the group's checkpoints in.
+        states: folder in which Ray Train keeps the group's checkpoints.
     """
 
     def __init__(self, states: Folder) -> None:
@@ -140,7 +140,7 @@ class RayTrainProcess:
         if self.rank:
             ray.train.report(metrics)
             return
-        # One at a time: a slow store must fill neither this node's disk nor its memory.
+        # A single state at a time: a slow store must fill neither this node's disk nor its memory.
         self.wait()
         storage, name, save = self.context.get_storage(), state_name(metrics["global_step"]), copy()
         self.written.clear()
@@ -149,7 +149,7 @@ class RayTrainProcess:
             checkpoint=ray.train.Checkpoint(storage.build_checkpoint_path_from_name(name), storage.storage_filesystem),
             checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
             checkpoint_upload_fn=partial(self._keep, save, name),
-            # There is one, and it is where it is to stay.
+            # The upload function writes the checkpoint to its final place.
             delete_local_checkpoint_after_upload=False,
         )
 
@@ -163,8 +163,8 @@ class RayTrainProcess:
         self.kept()
 
     def _keep(self, save: Save, name: str, checkpoint: Checkpoint, ray_name: str) -> Checkpoint:
-        """Write a state where Ray Train keeps them, in a thread of Ray's, under the name that a process alone gives it
-        too: either goes on from the other's.
+        """Write a state among Ray Train's checkpoints, in a thread of Ray, under the name that a single process uses
+        too, so that each continues from the other's state.
         """
         try:
             publish_files(self.states / name, save, last=PROGRESS)
@@ -208,10 +208,10 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
 
 
 def lost_a_node(error: BaseException, dead_before: Collection[str], dead: Collection[str]) -> bool:
-    """Return whether a failed training has lost a worker with its node.
+    """Return whether a failed training has lost a worker because its node was lost.
 
-    Ray names the node that a worker died with. Of a worker that is only out of reach it names none: then any node that
-    was lost meanwhile counts. A worker that ran out of memory has died alone, whichever idle nodes have gone since.
+    Ray names the node of a worker that died with it. For a worker out of reach it names no node: then any node that was
+    lost meanwhile counts. A worker that ran out of memory has died alone, whichever idle nodes were lost.
 
     Args:
         error: a ``TrainingFailedError``.
@@ -230,14 +230,14 @@ def lost_a_node(error: BaseException, dead_before: Collection[str], dead: Collec
 
 
 def _dead_nodes() -> set[str]:
-    """Return the ids of the nodes that were lost."""
+    """Return the ids of the lost nodes."""
     import ray
 
     return {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
 
 
 def _ends_on_full_disk() -> UserCallback:
-    """Return what ends a group whose disk is full: another try would come to the same."""
+    """Return the callback that ends a group whose disk is full, since another try would fail too."""
     from ray.train import UserCallback
 
     class EndsOnFullDisk(UserCallback):  # type: ignore[misc]
@@ -291,8 +291,8 @@ def remove_checkpoint_list(states: Folder) -> None:
     """Remove Ray Train's list of checkpoints; workers look up the last state themselves.
 
     Ray Train fails on a list that is damaged, or that names removed states. It writes the list in place, so that a full
-    disk, a kill or a lost machine may leave half of it. A single process may have resumed and removed what the list
-    names. States before the last are removed, which Ray Train would not do any more.
+    disk, a kill or a lost machine may leave half of it. A single process may have resumed and removed states that the
+    list names. States before the last are removed here, since Ray Train does not do it without its list.
     """
     drop_all_but_last(states)
     states.remove(CHECKPOINT_LIST)
@@ -303,8 +303,8 @@ def _report_missing_resources(settings: TrainConfig) -> None:
 
     fewest = settings.fewest_workers
     available = ray.cluster_resources()
-    asked = {"CPU": fewest * settings.cpus_per_worker, "GPU": fewest if settings.use_gpu else 0}
-    for kind, amount in asked.items():
+    needed = {"CPU": fewest * settings.cpus_per_worker, "GPU": fewest if settings.use_gpu else 0}
+    for kind, amount in needed.items():
         if amount > available.get(kind, 0):
             say(
                 f"training asks for {amount:g} {kind}, Ray has {available.get(kind, 0):g} now: waiting for the "

@@ -292,7 +292,7 @@ def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(
     for split, ids in queries.items():
         # The judgments go with their queries.
         assert set(data.qrels(split)["query_id"].to_pylist()) == ids
-    with pytest.raises(DataError, match=r"the data have a split 'train', which data\.hold_out is to make of 'other'"):
+    with pytest.raises(DataError, match=r"already have a split 'train', which data\.hold_out would take from 'other'"):
         run(config_of(reader, train_split="other", hold_out={"train": 0.1}), tmp_path / "there")
 
 

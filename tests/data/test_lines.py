@@ -155,7 +155,7 @@ def test_what_is_taken_for_csv_in_utf8_by_mistake_is_named(tmp_path: Path, conte
 @pytest.mark.parametrize("text", ['[\n{"a": 1},\n{"a": 2}\n]\n', '\n[{"a": 1}, {"a": 2}]\n'])
 def test_an_array_where_lines_are_expected_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.jsonl").write_text(text)
-    with pytest.raises(DataError, match=r"a\.jsonl:[12]: a JSON array begins, where each line is to hold one object"):
+    with pytest.raises(DataError, match=r"a\.jsonl:[12]: a JSON array begins; expected a JSON object on each line"):
         list(read_json_lines(str(tmp_path / "a.jsonl"), BadRows("a")))
 
 

@@ -88,18 +88,18 @@ def test_faults_of_a_split_that_no_judge_is_needed_for_are_on_its_page(
     output = " ".join(invoke(config, "audit", "--split", "test", *changes).split())
     page = html.unescape((Path(config.workdir) / "audits" / "untrained-test" / "report.html").read_text())
     for fault in (
-        "LEAKAGE: 1 queries of test are queries of train too, word for word or nearly",
+        "LEAKAGE: 1 queries of test are also queries of train, word for word or nearly",
         "1 rows of all splits were left out when the data were prepared",
         "test: 1 queries have a copy of a positive without a judgment",
-        "test: 2 queries have the text of another one of the split",
+        "test: 2 queries have the text of another query of the split",
     ):
         assert fault in output
         assert fault in page
     # The training split has the leak, and no fault of its own.
     invoke(config, "audit", *changes)
     assert load_result(Places.of(config.workdir).open("audits/untrained-train", "audit")).faults[1:] == [
-        "LEAKAGE: 1 queries of train are queries of another split too, word for word or nearly: what is measured there "
-        "is too good. data.leaked_queries: leave_out leaves them out of the training split"
+        "LEAKAGE: 1 queries of train are also queries of another split, word for word or nearly: its measures are too "
+        "high. data.leaked_queries: leave_out leaves these queries out of the training split"
     ]
 
 

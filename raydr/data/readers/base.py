@@ -1,4 +1,4 @@
-"""The interface of readers: a reader lists the files of a data set and turns each into rows of raydr's tables."""
+"""Interface of readers: a reader lists the files of a data set and turns each into rows of raydr's tables."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from raydr.data.tables import TableName
 
 DATASET_TABLES: tuple[TableName, ...] = ("queries", "qrels", "negatives")
 ALL_TABLES: tuple[TableName, ...] = ("passages", *DATASET_TABLES)
-#: The miner of negatives that a data set says are hard.
+#: Miner of hard negatives that came with the data.
 HARD_MINER = "source:hard"
 RecordT = TypeVar("RecordT")
-#: What rows are read into: passages into the corpus, all other tables into the data set.
+#: Artefact that rows are read into: passages into the corpus, all other tables into the data set.
 Target = Literal["corpus", "dataset"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """One file to read in one task.
+    """File that a task reads.
 
     Args:
         path: local path or fsspec URL; for readers without files, any name.
-        role: what the file holds, in the reader's own words (``collection``, ``queries``, ...).
-        split: the split it belongs to, empty for the corpus.
-        tables: the tables it has rows for; the corpus's fingerprint covers only the files that hold passages.
-        also: other files that reading it needs.
-        divided: whether ranges of its lines may be read by themselves, since each line is a passage at most: ``lines``,
-            or ``quoted`` where fields in quotes may span lines, and the file is divided if none does.
-        lines: those that are read.
+        role: the reader's name for the content (``collection``, ``queries``, ...).
+        split: split of the file; empty for the corpus.
+        tables: tables for which the file has rows; the corpus's fingerprint covers only files with passages.
+        also: other files that the reader needs for this file.
+        divided: whether tasks may read ranges of its lines, since each line is a passage at most: ``lines``, or
+            ``quoted`` where fields in quotes may span lines, and the file is divided if no field does.
+        lines: lines to read.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Row:
-    """One row for one table. ``values`` has the table's columns; ``line`` is where it was read, from 1.
+    """Row of a table. ``values`` has the table's columns; ``line`` is the row's line in the source, from 1.
 
     A query whose ``split`` is empty belongs to no split: it is counted and left out.
     """
@@ -84,7 +84,7 @@ class Row:
 
     @classmethod
     def negative(cls, split: str, query_id: str, passage_id: str, line: int, rank: int, **further: Any) -> Row:
-        """Make the row of a negative that came with the data; by default it counts as hard."""
+        """Make the row of a negative that came with the data; hard by default."""
         values = {"query_id": query_id, "passage_id": passage_id, "miner": HARD_MINER, "rank": rank, **further}
         return cls("negatives", split, values, line)
 
@@ -98,10 +98,10 @@ def read_rows(
     """Yield the rows of each record; an unusable record is a bad row as a whole.
 
     Args:
-        records: with the lines that they were read at.
-        bad_rows: receives the records for which ``rows_of`` raises a :class:`~raydr.data.rows.RowError`.
-        rows_of: the rows of a record and its line.
-        unit: what the line is the number of, for messages, where it is none.
+        records: records with their lines.
+        bad_rows: collector of records for which ``rows_of`` raises a :class:`~raydr.data.rows.RowError`.
+        rows_of: function from a record and its line to rows.
+        unit: unit of the line's number, for messages, if it does not count lines.
     """
     for line, record in records:
         try:
@@ -114,25 +114,25 @@ def read_rows(
 
 
 class Reader(Component):
-    """Base of the readers: one file a format."""
+    """Base of the readers, a module per format."""
 
     package: ClassVar[str] = "raydr.data.readers"
     kind: ClassVar[str] = "reader"
     package_needed: ClassVar[str] = ""
-    """A Python package that it needs beside raydr's own, if any."""
+    """Python package that the reader needs beside raydr's own; may be empty."""
 
     identifying: ClassVar[frozenset[str]] = frozenset()
     """Settings that identify the content beside the sources' checksums; empty: all but the path."""
 
     passages_repeat: ClassVar[bool] = False
-    """True if the same passage may be read many times (contexts of questions): copies with the same id are merged."""
+    """Whether the same passage may be read many times (contexts of questions), so that copies of an id are merged."""
 
     @abstractmethod
     def sources(self) -> list[Source]:
         """Return the files to read, in a fixed order. Runs on the driver; must not read them.
 
         Raises:
-            DataError: a file that must be there is missing; names it and what was expected.
+            DataError: a required file is missing; the message has its path and expected content.
         """
 
     @abstractmethod

@@ -30,12 +30,12 @@ _TREC = ("query-id", "iteration", "corpus-id", "score")
 
 
 class BeirReader(Reader):
-    """A BEIR data set.
+    """Data set in BEIR's format.
 
     ``corpus.jsonl`` has ``_id``, ``title`` (may be absent) and ``text``; ``queries.jsonl`` has ``_id`` and ``text``,
     and may have answer strings in ``metadata.answers``; ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
     or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance). A query belongs to the
-    splits whose qrels name it; one that none names is counted and left out. A passage with a score of 0 or less is
+    splits whose qrels name it; a query without qrels is counted and left out. A passage with a score of 0 or less is
     judged not relevant, and is a negative of its query. ``negatives/SPLIT.tsv`` of ``raydr export`` (query-id,
     corpus-id, score, miner; best first) has further negatives.
     """
@@ -44,22 +44,22 @@ class BeirReader(Reader):
 
     name: Literal["beir"] = "beir"
     path: str
-    """The folder, local or an fsspec URL."""
+    """Folder of the data set, local or an fsspec URL."""
 
     corpus: str = "corpus.jsonl"
-    """The file of the passages."""
+    """File of the passages."""
 
     queries: str = "queries.jsonl"
-    """The file of the queries."""
+    """File of the queries."""
 
     qrels: str = "qrels"
-    """The folder with one TSV a split."""
+    """Folder with a TSV of judgments for each split."""
 
     splits: list[str] = []
     """Splits to read; all files of the qrels folder if empty."""
 
     answers: str = ""
-    """A JSONL file of ``_id`` and ``answers``; without it answers are taken from the queries."""
+    """JSONL file of ``_id`` and ``answers``; if empty, answers are taken from the queries."""
 
     def sources(self) -> list[Source]:
         queries = find_input(self.path, self.queries, "queries")
@@ -93,7 +93,7 @@ class BeirReader(Reader):
                 f"{absolute(str(folder))} has no .tsv files: expected one a split with {', '.join(_QRELS)}. "
                 "Check data.reader.path and data.reader.qrels."
             )
-        # Of a file and its compressed copy the file counts, as everywhere.
+        # A file goes before its compressed copy, as everywhere.
         names.sort(key=lambda name: not name.endswith(".gz"))
         return {name.removesuffix(".gz").removesuffix(".tsv"): join(folder.url, name) for name in names}
 
@@ -104,7 +104,7 @@ class BeirReader(Reader):
     def _read_queries(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         splits_of: dict[str, dict[str, None]] = {}
         for split, path in self._qrels_paths().items():
-            # What is wrong in the qrels is reported where they are read as a source of their own.
+            # Bad rows of the qrels are reported when they are read as a source.
             for row in _read_qrels(path, split, BadRows(path)):
                 splits_of.setdefault(row.values["query_id"], {})[split] = None
         answers = self._read_answers(source.also[-1], bad_rows) if self.answers else None

@@ -1,4 +1,4 @@
-"""Code search from installed Python packages: a function's docstring asks for its code.
+"""Code search from installed Python packages: a function's docstring is the query for its code.
 
 The query is the first paragraph of the docstring. The passage is the code without docstring and decorators, in which
 the function's own name is masked: the name alone would match the prose. Nothing is downloaded, and the same versions
@@ -30,7 +30,7 @@ from raydr.store.identity import fingerprint_of
 
 _STRING_PREFIXES = frozenset(["r", "b", "f", "u", "t", "br", "rb", "fr", "rf", "rt", "tr"])
 
-# What ends the prose of a paragraph: fields, directives, sections, doctests, signatures.
+# Ends of a paragraph's prose: fields, directives, sections, doctests, signatures.
 _SECTIONS = "args arguments parameters params returns return yields raises example examples notes note attributes"
 _NOT_PROSE = re.compile(
     rf"^(?::\w[\w ]*:(?!`)|\.\. |@\w+|>>>|[-=~^*#+]{{3,}}\s*$|(?:{_SECTIONS.replace(' ', '|')})\s*:?\s*$)",
@@ -43,7 +43,7 @@ _ROLE_TARGET = re.compile(r"\s*<[^<>]+>$")
 
 
 class Pair(NamedTuple):
-    """A documented function. ``line`` is that of its ``def``, from 1."""
+    """Documented function. ``line`` is the line of its ``def``, from 1."""
 
     query: str
     code: str
@@ -52,7 +52,7 @@ class Pair(NamedTuple):
 
 
 def fold(text: str) -> str:
-    """Return the form in which texts are compared.
+    """Normalise case, white space and the final full stop of a text, for comparison.
 
     >>> fold("Return  the SUM.") == fold("return the sum")
     True
@@ -63,8 +63,7 @@ def fold(text: str) -> str:
 def drop_repeats(pairs: list[Pair]) -> list[Pair]:
     """Keep the pairs whose query and code are both unique.
 
-    A query that stands over different code is ambiguous: all its pairs are dropped. Code that stands under several
-    queries keeps the first.
+    A query with different code is ambiguous: all its pairs are dropped. Code with several queries keeps the first.
 
     >>> pairs = [Pair("a", "1", "", 1), Pair("A.", "1", "", 2), Pair("b", "1", "", 3), Pair("c", "2", "", 4),
     ...          Pair("c", "3", "", 5)]
@@ -84,7 +83,7 @@ def drop_repeats(pairs: list[Pair]) -> list[Pair]:
 
 
 def pairs_of_module(text: str, source: str) -> Iterator[Pair]:
-    """Return the documented functions and methods of a module, in the order of the file.
+    """Yield the documented functions and methods of a module, in the order of the file.
 
     >>> module = '''
     ... class Box:
@@ -159,7 +158,7 @@ def _code_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef, lines:
     assert node.end_lineno is not None
     before = lines[docstring.lineno - 1][: docstring.col_offset]
     after = lines[docstring.end_lineno - 1].encode()[docstring.end_col_offset :].decode()
-    # A docstring that shares its line with code is rare, and cutting it out would need care: left out.
+    # Functions whose docstring shares its line with code are rare, and are left out.
     if not body or before.strip() or not re.match(r"\s*(#|$)", after):
         return None
     head, rest = lines[node.lineno - 1 : docstring.lineno - 1], lines[docstring.end_lineno : node.end_lineno]
@@ -204,11 +203,10 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 class CodeSearchReader(Reader):
     """Pairs of docstring and code from the packages installed beside raydr.
 
-    Both sides are unique after folding case and white space. A query that stands over different code is ambiguous:
-    all its pairs are dropped. Code that stands under several queries keeps the first, in the order of distribution,
-    file and line. Tests and vendored copies of other packages are left out, as are functions inside functions and
-    those without code of their own. One task reads everything, because only the whole tells what is ambiguous and
-    which ``num_pairs`` are kept.
+    Both sides are unique after folding case and white space. A query with different code is ambiguous: all its pairs
+    are dropped. Code with several queries keeps the first, in the order of distribution, file and line. Tests and
+    vendored copies of other packages are left out, as are functions inside functions and functions without code. A
+    single task reads everything, because ambiguity and the choice of ``num_pairs`` depend on all pairs.
 
     A file that is not UTF-8 or not Python of the running version is a bad row.
     """
@@ -218,25 +216,25 @@ class CodeSearchReader(Reader):
     """Installed distributions, by the names that pip knows."""
 
     num_pairs: int | None = Field(default=None, ge=1)
-    """Keep so many pairs, those with the smallest hash of their query id; all if null."""
+    """Number of pairs to keep, by the smallest hash of the query id; all if null."""
 
     dev: float = Field(default=0.05, ge=0, lt=1)
-    """Shares of the pairs in the splits dev and test; the rest is train."""
+    """Share of the pairs in the split dev; the pairs outside dev and test are train."""
 
     test: float = Field(default=0.05, ge=0, lt=1)
-    """See ``dev``."""
+    """Share of the pairs in the split test."""
 
     min_query_words: int = Field(default=3, ge=1)
-    """Words of the query; shorter and longer ones are left out."""
+    """Minimum of words of a query; shorter queries are left out."""
 
     max_query_words: int = Field(default=60, ge=1)
-    """See ``min_query_words``."""
+    """Maximum of words of a query; longer queries are left out."""
 
     min_code_lines: int = Field(default=2, ge=1)
-    """Lines of code, blank ones included; shorter and longer functions are left out."""
+    """Minimum of lines of code, blank lines included; shorter functions are left out."""
 
     max_code_lines: int = Field(default=100, ge=1)
-    """See ``min_code_lines``."""
+    """Maximum of lines of code, blank lines included; longer functions are left out."""
 
     @model_validator(mode="after")
     def _check(self) -> CodeSearchReader:

@@ -27,15 +27,15 @@ from raydr.data.tables import RANDOM_MINER
 
 _PASSAGES = ("id", "text", "title")
 _RETRIEVER = ("question", "answers")
-#: DPR's lists of negatives, and the miner their rows get.
+#: DPR's lists of negatives, and the miner of their rows.
 _MINERS = {"hard_negative_ctxs": HARD_MINER, "negative_ctxs": RANDOM_MINER}
 
 
 class DprReader(Reader):
     """Data in the formats of facebookresearch/DPR.
 
-    The corpus is the passages TSV (id, text, title, quoted as DPR does). Without one it is made of the contexts of
-    the biencoder files, merged by id. ``positive_ctxs`` become judgments of relevance 1; ``hard_negative_ctxs`` and
+    The corpus is the passages TSV (id, text, title, quoted as DPR does). Without this file it is made of the contexts
+    of the biencoder files, merged by id. ``positive_ctxs`` become judgments of relevance 1; ``hard_negative_ctxs`` and
     ``negative_ctxs`` become negatives of the miners ``source:hard`` and ``source:random``, their rank the place in
     the list. A question without ``q_id`` gets the id SPLIT-N, N counting the file's records from 0. In a biencoder
     file the line of a row is its record's number, from 1.
@@ -45,10 +45,10 @@ class DprReader(Reader):
 
     name: Literal["dpr"] = "dpr"
     path: str
-    """The folder, local or an fsspec URL."""
+    """Folder of the files, local or an fsspec URL."""
 
     passages: str = ""
-    """The passages TSV; empty: the corpus is made of the contexts."""
+    """TSV of the passages; if empty, the corpus is made of the contexts."""
 
     biencoder: dict[str, str] = {}
     """Biencoder JSON file of each split."""

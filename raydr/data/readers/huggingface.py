@@ -30,7 +30,7 @@ class HuggingFaceReader(Reader):
 
     name: Literal["huggingface"] = "huggingface"
     path: str
-    """A name on the hub, or a local folder (one that ``save_to_disk`` wrote, or one of data files)."""
+    """Name on the hub, or a local folder of ``save_to_disk`` or of data files."""
 
     subset: str = ""
     """Configuration of the data set on the hub."""
@@ -39,10 +39,10 @@ class HuggingFaceReader(Reader):
     """Branch, tag or commit on the hub."""
 
     splits: Annotated[dict[str, str], Field(min_length=1)] = {"train": "train"}
-    """Raydr's splits, and the data set's split that each is read from."""
+    """Split of the data set for each of raydr's splits."""
 
     layout: Layout = "columns"
-    """What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use."""
+    """Layout of a row: named columns, or the layout of sentence-transformers or tevatron."""
 
     columns: PairColumns = PairColumns()
     """Names of the columns, for ``layout: columns``."""

@@ -1,4 +1,4 @@
-"""KILT's files: Wikipedia's pages, and tasks whose outputs name pages; a mention of AIDA to its page."""
+"""KILT's files: pages of Wikipedia, and tasks whose outputs name pages, such as mentions of AIDA."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KiltReader(Reader):
     The knowledge source has a page a line: ``wikipedia_id``, ``wikipedia_title``, ``text`` (a list of paragraphs, of
     which the first is the title). A task has ``id``, ``input`` and ``output``, whose ``provenance`` names pages by
     ``wikipedia_id``: the judgments; a test file without outputs gives queries alone. Where the input marks a mention by
-    ``[START_ENT]`` and ``[END_ENT]`` (AIDA and other entity linking), the query is made of it and of its context;
+    ``[START_ENT]`` and ``[END_ENT]`` (AIDA and other entity linking), the query is made of the mention and its context;
     otherwise the input is the query.
     """
 
@@ -30,19 +30,19 @@ class KiltReader(Reader):
 
     name: Literal["kilt"] = "kilt"
     path: str
-    """The folder, local or an fsspec URL."""
+    """Folder of the files, local or an fsspec URL."""
 
     pages: list[str] = Field(default=["kilt_knowledgesource.json"], min_length=1)
     """Files of the pages."""
 
     tasks: dict[str, str] = {"train": "aidayago2-train-kilt.jsonl", "dev": "aidayago2-dev-kilt.jsonl"}
-    """The file of each split."""
+    """File of each split."""
 
     num_paragraphs: int = Field(default=2, ge=1)
-    """Paragraphs of a page that are its text, after the title."""
+    """Number of paragraphs after the title that are the text of a page."""
 
     mention: MentionConfig = MentionConfig()
-    """How a mention becomes a query."""
+    """Settings that turn a mention into a query."""
 
     def sources(self) -> list[Source]:
         pages = [
@@ -62,8 +62,8 @@ class KiltReader(Reader):
 
     def checksum(self, source: Source) -> str:
         """Return the identity of the file, with the settings that its rows depend on."""
-        how = self.num_paragraphs if source.has_only_passages else self.mention.model_dump(mode="json")
-        return fingerprint_of([super().checksum(source), how])
+        settings = self.num_paragraphs if source.has_only_passages else self.mention.model_dump(mode="json")
+        return fingerprint_of([super().checksum(source), settings])
 
     def _page(self, record: dict[str, Any], line: int) -> Iterator[Row]:
         title, paragraphs = text_field(record, "wikipedia_title"), record.get("text")
@@ -71,7 +71,7 @@ class KiltReader(Reader):
             raise RowError(f"'text' must be a list of paragraphs, found {paragraphs!r:.80}")
         texts = [paragraph.strip() for paragraph in paragraphs]
         texts = [text for text in (texts[1:] if texts[:1] == [title.strip()] else texts) if text]
-        # A page without a text is still what a mention may mean.
+        # A page without a text may still be the entity of a mention.
         text = " ".join(texts[: self.num_paragraphs]) or title
         yield Row.passage(id_field(record, "wikipedia_id"), title, text, line)
 
@@ -89,7 +89,7 @@ class KiltReader(Reader):
         """Return the query of an input.
 
         Raises:
-            RowError: it marks no mention, or several.
+            RowError: the input does not mark exactly one mention.
         """
         if _START not in text and _END not in text:
             return text

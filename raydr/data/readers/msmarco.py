@@ -16,31 +16,31 @@ from raydr.data.tables import TableName
 
 
 class MsmarcoReader(Reader):
-    """MS MARCO's files. In file names, ``{split}`` stands for the split; each may also have ``.gz`` at its end."""
+    """MS MARCO's files, plain or gzipped. In file names, ``{split}`` stands for the split."""
 
     identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["msmarco"] = "msmarco"
     path: str
-    """The folder, local or an fsspec URL."""
+    """Folder of the files, local or an fsspec URL."""
 
     splits: Annotated[list[str], Field(min_length=1)] = ["train", "dev"]
     """Splits to read."""
 
     collection: str = "collection.tsv"
-    """Pid, text."""
+    """File of the passages: pid, text."""
 
     queries: str = "queries.{split}.tsv"
-    """Qid, text."""
+    """File of the queries: qid, text."""
 
     qrels: str = "qrels.{split}.tsv"
-    """Qid, 0, pid, relevance. Empty: the judgments are the triples' positives."""
+    """File of the judgments: qid, 0, pid, relevance. If empty, the judgments are the positives of the triples."""
 
     triples: dict[str, str] = {}
-    """By split: qid, pid of the positive, pid of the negative."""
+    """File of each split's triples: qid, pid of the positive, pid of the negative."""
 
     negatives: dict[str, str] = {}
-    """By split: qid, pids of its hard negatives separated by commas, best first."""
+    """File of each split's hard negatives: qid, pids separated by commas, best first."""
 
     def sources(self) -> list[Source]:
         judged: tuple[TableName, ...] = () if self.qrels else ("qrels",)
@@ -64,7 +64,7 @@ class MsmarcoReader(Reader):
         if source.has_only_passages:
             return _read_collection(source, bad_rows)
         read = {"queries": _read_queries, "qrels": _read_qrels, "triples": _read_triples, "negatives": _read_negatives}
-        # Of triples beside qrels only the negatives count.
+        # Beside qrels, only the negatives of triples count.
         return (row for row in read[source.role](source.path, source.split, bad_rows) if row.table in source.tables)
 
 

@@ -19,15 +19,15 @@ from raydr.data.rows import BadRows
 from raydr.errors import DataError
 from raydr.store.filesystems import open_file
 
-#: Ends of files of pairs.
+#: Suffixes of files of pairs.
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
 
 
 class PairsReader(Reader):
-    """Pairs in files, whose ends say the format: .jsonl, .json (an array), .csv, .tsv, each also .gz, or .parquet.
+    """Pairs in files, with the format in the suffix: .jsonl, .json (an array), .csv, .tsv, each also .gz, or .parquet.
 
-    Passages and queries without ids are known by their content, so equal ones are one. In a Parquet or .json file
-    the line is the row's number, from 1.
+    Passages and queries without ids get ids from their content, so that equal texts share an id. In a Parquet or .json
+    file the line is the row's number, from 1.
     """
 
     identifying: ClassVar[frozenset[str]] = frozenset({"name", "layout", "columns"})
@@ -35,13 +35,13 @@ class PairsReader(Reader):
 
     name: Literal["pairs"] = "pairs"
     path: str = ""
-    """The folder of the files, local or an fsspec URL."""
+    """Folder of the files, local or an fsspec URL."""
 
     files: Annotated[dict[str, str | list[str]], Field(min_length=1)]
-    """The file, or the files, of each split. With ``columns.split``, the rows say the split instead."""
+    """File, or files, of each split. With ``columns.split``, a column has the split instead."""
 
     layout: Layout = "columns"
-    """What a row holds: named columns, or one of the shapes that sentence-transformers and tevatron use."""
+    """Layout of a row: named columns, or the layout of sentence-transformers or tevatron."""
 
     columns: PairColumns = PairColumns()
     """Names of the columns, for ``layout: columns``."""
@@ -65,7 +65,8 @@ class PairsReader(Reader):
 
 
 def format_of(path: str) -> str:
-    """
+    """Return the format of a file, from its suffix.
+
     >>> format_of("a/train.jsonl.gz"), format_of("train.CSV")
     ('jsonl', 'csv')
     """
@@ -73,7 +74,7 @@ def format_of(path: str) -> str:
 
 
 def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Read records by column name, with their line or number; the file's suffix names its format."""
+    """Yield records by column name, with their line or number; the file's suffix names its format."""
     kind = format_of(path)
     if kind == "parquet":
         return _parquet_records(path)

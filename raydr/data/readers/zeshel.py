@@ -1,4 +1,4 @@
-"""Zeshel: entities and mentions in worlds, each an entity of its own world's pages (Logeswaran et al., ACL 2019)."""
+"""Zeshel (Logeswaran et al., ACL 2019): worlds with pages of entities, and mentions of these in other pages."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ class ZeshelReader(Reader):
     ``documents/WORLD.json`` holds a world's pages (``document_id``, ``title``, ``text``): the passages, whose partition
     is the world. ``mentions/SPLIT.json`` holds mentions (``mention_id``, ``context_document_id``, ``corpus``,
     ``start_index`` and ``end_index``, words of the context split at white space, from 0, both included; ``text``,
-    ``label_document_id``, ``category``): the queries, each of the partition that ``corpus`` says. The context is looked
-    for among all documents. A page's text is taken as it is: in Zeshel it begins with the title.
+    ``label_document_id``, ``category``): the queries, whose partition is ``corpus``. A context may be any document. The
+    text of a page stays as it is: in Zeshel it begins with the title.
     """
 
     identifying: ClassVar[frozenset[str]] = frozenset({"name"})
 
     name: Literal["zeshel"] = "zeshel"
     path: str
-    """The folder, local or an fsspec URL."""
+    """Folder of the data set, local or an fsspec URL."""
 
     documents: str = "documents"
-    """The folder of the pages."""
+    """Folder of the pages."""
 
     contexts: str = "contexts_*"
-    """Files of that folder, without their ends, in which mentions lie and which are no world: a shell's pattern."""
+    """Shell pattern of the files of this folder, without suffix, that hold contexts of mentions and are no world."""
 
     mentions: str = "mentions"
-    """The folder with one file of mentions a split."""
+    """Folder with a file of mentions for each split."""
 
     worlds: list[str] = []
-    """Worlds to read, and the mentions of these alone, for small trials; all if empty."""
+    """Worlds to read, with their mentions, for small trials; all if empty."""
 
     splits: list[str] = []
     """Splits to read; all files of the mentions' folder if empty."""
 
     shared_worlds: list[str] = ["heldout_train_seen", "heldout_train_unseen"]
-    """Splits whose worlds may be those of another split; that another two share a world is an error."""
+    """Splits that may share worlds with other splits; a world that two other splits share is an error."""
 
     mention: MentionConfig = MentionConfig()
-    """How a mention becomes a query."""
+    """Settings that turn a mention into a query."""
 
     def sources(self) -> list[Source]:
         pages, mentions = self._pages(), self._mentions()
@@ -89,7 +89,7 @@ class ZeshelReader(Reader):
         """Return the worlds to read, in the order of the files.
 
         Raises:
-            DataError: one that is asked for is none.
+            DataError: a world of the setting ``worlds`` does not exist.
         """
         worlds = [world for world in pages if not fnmatch(world, self.contexts)]
         missing = [world for world in self.worlds if world not in worlds]
@@ -122,14 +122,14 @@ class ZeshelReader(Reader):
         left_out = {world for world in pages if not fnmatch(world, self.contexts)} - set(worlds)
         mentions = [row for row in read_json_lines(source.path, bad_rows) if str(row[1].get("corpus")) not in left_out]
         self._refuse_worlds_of_others(source, {str(record.get("corpus")) for _, record in mentions})
-        # Only the pages that mentions lie in are kept.
-        wanted = {str(record.get("context_document_id")) for _, record in mentions}
+        # Only the contexts of mentions are kept.
+        context_ids = {str(record.get("context_document_id")) for _, record in mentions}
         contexts: dict[str, str] = {}
         for path in pages.values():
-            # What is wrong with a page is reported where it is read as a passage.
+            # Bad pages are reported when they are read as passages.
             for _, record in read_json_lines(path, BadRows(path)):
                 page_id, text = str(record.get("document_id")), record.get("text")
-                if page_id in wanted and isinstance(text, str):
+                if page_id in context_ids and isinstance(text, str):
                     contexts[page_id] = text
 
         def rows(record: dict[str, Any], line: int) -> Iterator[Row]:
@@ -147,7 +147,7 @@ class ZeshelReader(Reader):
         """Return the mention in its context.
 
         Raises:
-            RowError: there is no such context, or the mention is not where it is said to be.
+            RowError: the context does not exist, or does not have the mention at its place.
         """
         mention_id, context_id = id_field(record, "mention_id"), id_field(record, "context_document_id")
         if context_id not in contexts:
@@ -163,11 +163,11 @@ class ZeshelReader(Reader):
         return self.mention.text(words[:start], words[start:end], words[end:])
 
     def _refuse_worlds_of_others(self, source: Source, worlds: set[Any]) -> None:
-        """Refuse worlds that another split has too, unless ``shared_worlds`` names it."""
+        """Raise an error if another split has a world too, unless ``shared_worlds`` names a split of both."""
         if source.split in self.shared_worlds:
             return
         for split, path in self._mentions().items():
-            # Each two splits are compared once.
+            # Each pair of splits is compared once.
             if split >= source.split or split in self.shared_worlds:
                 continue
             for line, record in read_json_lines(path, BadRows(path)):

@@ -1,4 +1,4 @@
-"""The interface of writers: a writer names the files of a format, and writes each from a data set and its negatives."""
+"""Interface of writers: a writer names the files of a format, and writes each from a data set and its negatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raydr.data.tables import RANDOM_MINER
 from raydr.errors import DataError
 from raydr.store import Artifact
 
-#: Begins the name of a count of what a format cannot hold.
+#: Prefix of the counts of rows that a format cannot hold.
 LEFT_OUT = "left out: "
 
 _LINE_BREAK = re.compile(r"[\r\n]+")
@@ -31,12 +31,12 @@ _TAB = re.compile(r"\t+")
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One file of an export, written by one task.
+    """File of an export, written by a task.
 
     Args:
-        name: its name in the output folder.
-        role: the writer's name for its content.
-        split: the split it belongs to; empty for all splits.
+        name: name in the output folder.
+        role: the writer's name for the content.
+        split: split of the file; empty for all splits.
     """
 
     name: str
@@ -46,7 +46,7 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Negative:
-    """A negative in an export."""
+    """Negative in an export."""
 
     passage_id: str
     miner: str
@@ -55,7 +55,7 @@ class Negative:
 
 @dataclass(frozen=True)
 class Question:
-    """A query with its judgments."""
+    """Query with its judgments and negatives."""
 
     query_id: str
     text: str
@@ -70,7 +70,7 @@ class Question:
 
 
 class Exported:
-    """A corpus, a data set, and mined or judged negatives, for an export.
+    """Corpus, data set, and mined or judged negatives, for an export.
 
     Rows with the action keep or down_weight are negatives, relabel rows are further positives. Drop rows are left out,
     even where the data set has the same pair among its negatives. A positive, a dropped passage or a copy of either
@@ -117,7 +117,7 @@ class Exported:
                 if "relabel" in actions_of_passage and relevance.get(passage_id, 0) <= 0:
                     relevance[passage_id] = 1
             first = {row["passage_id"]: row for row in reversed(proposed)}
-            # As in training, what has the same title and text is the same passage.
+            # As in training, passages with the same title and text are the same passage.
             never = {
                 row["content"]
                 for row in [*judged, *proposed]
@@ -131,15 +131,15 @@ class Exported:
             yield Question(query["query_id"], query["text"], query["answers"], relevance, negatives)
 
     def _with_content(self, table: pa.Table) -> pa.Table:
-        """Return the table with hashes of the passages' titles and texts, by which copies are known."""
+        """Append the column ``content``: hashes of the passages' titles and texts, which copies share."""
         contents = self.corpus.content_hashes(self.corpus.rows_of_column(table["passage_id"]))
         return table.append_column("content", pa.array(contents))
 
     def _candidates(self, split: str) -> pa.Table:
         """Return all negatives with the columns ``origin`` and ``is_random``.
 
-        ``origin`` is 0 for mined and judged negatives, 1 for the data set's own. ``is_random`` is 1 for passages that
-        the data set says were drawn at random: their ranks are of another list.
+        ``origin`` is 0 for mined and judged negatives, 1 for the data set's own. ``is_random`` is 1 for random
+        negatives of the data set, whose ranks are of a separate list.
         """
         mined = self.negatives and read_split(self.negatives, "negatives", split)
         own = [self.dataset.negatives(split), self.dataset.dropped(split)]
@@ -152,7 +152,7 @@ class Exported:
 def _by_query(
     table: pa.Table, queries: pa.Table, columns: list[str], order: list[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of each query of ``queries``, in their order; within a query by ``order``, else as they stand."""
+    """Yield the rows of each query, in the order of ``queries``; within a query sorted by ``order``, then by row."""
     at = pc.index_in(table["query_id"], value_set=queries["query_id"].combine_chunks())
     table = table.select([*columns, *order]).append_column("at", at).filter(pc.is_valid(at))
     keys = [table[name].to_numpy() for name in reversed(order)]
@@ -164,7 +164,7 @@ def _by_query(
 
 
 class Writer(Component):
-    """Base of the writers, one class a format."""
+    """Base of the writers, a class per format."""
 
     package: ClassVar[str] = "raydr.data.writers"
     kind: ClassVar[str] = "export format"
@@ -175,25 +175,25 @@ class Writer(Component):
 
     @abstractmethod
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
-        """Stream a file to its place; runs in a worker.
+        """Write a file. Runs in a worker.
 
         Args:
-            file: one of :meth:`files`.
-            exported: what is written.
-            out: the file, open for writing.
-            counts: receives the numbers of written ``passages``, ``queries``, ``positives`` and ``negatives``, and
-                those of what the format cannot hold, under names that start with :data:`LEFT_OUT`.
+            file: file to write, from :meth:`files`.
+            exported: data to write.
+            out: file, open for writing.
+            counts: counter of written ``passages``, ``queries``, ``positives`` and ``negatives``, and of rows that the
+                format cannot hold, under names that start with :data:`LEFT_OUT`.
 
         Raises:
-            DataError: something cannot be written in this format without being changed.
+            DataError: a value cannot be written in this format without a change.
         """
 
 
 def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
-    """Return the text if it has no line break (and no tab), or with a space in place of each run of them.
+    """Replace each run of line breaks (and of tabs) in a text by a space.
 
     Raises:
-        DataError: it has some and ``fold`` is not set.
+        DataError: the text has line breaks (or tabs), and ``fold`` is not set.
 
     >>> to_single_line("a\\n\\nb", "passage 'p'", fold=True, tabs_too=False)
     'a b'
@@ -216,10 +216,10 @@ def with_title(title: str, text: str) -> str:
 
 
 def plain_id(value: str) -> str:
-    """Return an id that may stand in a column.
+    """Return an id that a column can hold.
 
     Raises:
-        DataError: it has white space in it.
+        DataError: the id has white space in it.
     """
     if columns_of(value) != [value]:
         raise DataError(

@@ -1,4 +1,4 @@
-"""The formats that other retrieval trainers read: BEIR, DPR, sentence-transformers and MS MARCO's triples."""
+"""Formats that other retrieval trainers read: BEIR, DPR, sentence-transformers and MS MARCO's triples."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class DprWriter(Writer):
 
     name: Literal["dpr"] = "dpr"
     fold_whitespace: bool = False
-    """Write passages with line breaks in one line of the TSV, a space in place of each; else they are an error."""
+    """Whether to write passages with line breaks in a line of the TSV, a space for each; else they are an error."""
 
     def files(self, exported: Exported) -> list[OutputFile]:
         splits = [OutputFile(f"{split}.json", "biencoder", split) for split in exported.splits]
@@ -152,7 +152,7 @@ def _contexts(passages: list[Negative], exported: Exported) -> list[dict[str, An
 
 
 class SentenceTransformersWriter(Writer):
-    """One file a split, ``SPLIT.jsonl``: ``load_dataset("json", data_files={"train": "train.jsonl"})``.
+    """A file per split, ``SPLIT.jsonl``: ``load_dataset("json", data_files={"train": "train.jsonl"})``.
 
     ``pairs``: anchor, positive: a row for each positive. ``triplets``: anchor, positive, negative: a row for each
     negative, beside the query's positives in turn. ``lists``: anchor, positive, negative_1 to negative_n: a row for
@@ -162,7 +162,7 @@ class SentenceTransformersWriter(Writer):
 
     name: Literal["sentence-transformers"] = "sentence-transformers"
     shape: Literal["auto", "pairs", "triplets", "lists", "labelled"] = "auto"
-    """What a row is: ``auto`` is triplets in a split that has negatives, else pairs."""
+    """Shape of a row; ``auto`` is triplets in a split that has negatives, else pairs."""
 
     num_negatives: int = Field(default=1, ge=1)
     """Columns of negatives in a row of ``lists``; queries with fewer are left out."""
@@ -219,7 +219,7 @@ class TriplesWriter(Writer):
 
     name: Literal["triples"] = "triples"
     fold_whitespace: bool = False
-    """Write spaces in place of line breaks and tabs; else a text with one is an error."""
+    """Whether to write spaces in place of line breaks and tabs; else a text with them is an error."""
 
     def files(self, exported: Exported) -> list[OutputFile]:
         files = [OutputFile("collection.tsv", "collection")]

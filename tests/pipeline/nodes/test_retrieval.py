@@ -86,5 +86,5 @@ def test_a_system_is_searched_in_other_partitions_than_the_configs(
         assert recipe.names[f"runs/test/{system}@all"] is everywhere
     # Runs over the training split are for mining.
     assert recipe.search("train", "bm25").settings.get("scope", "own") == recipe.config.partition.negatives
-    with pytest.raises(ConfigError, match="after @ stand the partitions that are searched, own, split, all"):
+    with pytest.raises(ConfigError, match="unknown scope 'world'; expected after @: own, split, all"):
         recipe.search("test", "bm25@world")

@@ -96,7 +96,8 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Format a duration.
+
     >>> duration(7.25), duration(100), duration(3661), duration(90 * 3600)
     ('7.2 s', '1 min 40 s', '1 h 01 min', '90 h 00 min')
     """

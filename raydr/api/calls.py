@@ -90,7 +90,7 @@ def call_session(config: RunConfig, verbose: bool, pairs: Pairs = "") -> Iterato
     Args:
         config: config of the call.
         verbose: print progress and tables too.
-        pairs: of the call. If they are in memory, an error names rows of this argument, not of the placed file.
+        pairs: pairs of the call. If they are in memory, an error has rows of this argument, not of the placed file.
     """
     try:
         with nullcontext() if verbose else only_warnings(), open_session(config) as session:
@@ -102,10 +102,10 @@ def call_session(config: RunConfig, verbose: bool, pairs: Pairs = "") -> Iterato
 
 
 def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the settings of a call's argument, none for None.
+    """Return the settings of a call, empty for None.
 
     Raises:
-        ConfigError: it is no mapping.
+        ConfigError: the argument is no mapping.
     """
     if settings is None or isinstance(settings, Mapping):
         return settings or {}

@@ -39,16 +39,16 @@ def find_noise(
 ) -> Noise:
     """Detect the pairs whose passage does not belong to the query.
 
-    A model that has not seen the pair measures it: the checkpoint, or, where that is no retriever yet, a short training
-    on other folds of the pairs. The detector ``local_fdr`` compares the measures with those of random pairs
+    A model that has not seen the pair measures it: the checkpoint, or, if it is no retriever yet, a short training on
+    other folds of the pairs. The detector ``local_fdr`` compares the measures with those of random pairs
     (docs/methods.md).
 
     Args:
         pairs: a list of (query, passage) tuples, a DataFrame, a ``datasets.Dataset``, or the path of a file. Columns
             are recognised by their names.
         model: Hugging Face name or folder of an encoder; None: a MiniLM from an installed package.
-        cross_fit: whether to train on folds. False takes as long as encoding. None: only where the checkpoint is no
-            retriever; one that is detects more real noise as it is (docs/experiments/detectors.md).
+        cross_fit: whether to train on folds. False takes as long as encoding. None: only if the checkpoint is no
+            retriever; a retriever detects more real noise without training (docs/experiments/detectors.md).
         seed: seed of folds, batches and random passages.
         workdir: folder of the artefacts; None: a temporary folder of the process.
         settings: further settings of a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.
@@ -153,10 +153,10 @@ def mine_hard_negatives(
 
 
 def _check_judge(judge: str) -> None:
-    """Refuse what is no judge of negatives.
+    """Check that a name is that of a judge of negatives.
 
     Raises:
-        ConfigError: names it and the judges of negatives.
+        ConfigError: it is not; the message has the allowed names.
     """
     of_negatives = [name for name in Judge.choices() if judge_class({"name": name}).subject == "negatives"]
     if not isinstance(judge, str) or judge not in of_negatives:

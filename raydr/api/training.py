@@ -46,7 +46,7 @@ class Model:
         return str(self.artifact.local_folder())
 
     def sentence_transformer(self) -> SentenceTransformer:
-        """The model as a ``SentenceTransformer``.
+        """Return the model as a ``SentenceTransformer``.
 
         Raises:
             ConfigError: the model is a ranker.

@@ -1,4 +1,4 @@
-"""Files of configs: reading YAML, overrides, configs that come with raydr, and absolute paths."""
+"""Files of configs: YAML, overrides, configs that come with raydr, and absolute paths."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from raydr.component import Config
 from raydr.data.inputs import absolute
 from raydr.errors import ConfigError, first_line
 
-#: Values of a text with its anchors written out, at most: a few lines can stand for more than fits in memory.
+#: Maximum of values of a text with expanded anchors; a few lines can expand to more than fits in memory.
 _MOST_VALUES = 100_000
-#: Tags of numbers, and numbers to the base of 8 or 60 that do not look it.
+#: Tags of numbers, and numbers that YAML 1.1 reads to the base of 8 or 60.
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
 
-#: Ends of files that hold data and never a config.
+#: Suffixes of files that hold data and never a config.
 _DATA = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz")
 
 
@@ -37,10 +37,10 @@ def is_data(argument: str) -> bool:
 
 
 def refuse_data(path: Path) -> None:
-    """Refuse a file or a folder of data in place of a config.
+    """Check that a path is not data, which users pass in place of a config.
 
     Raises:
-        ConfigError: the path is data; names the command that makes a config for it.
+        ConfigError: the path is data; the message has the command that makes a config for it.
     """
     if not path.is_dir() and not path.name.lower().endswith(_DATA):
         return
@@ -48,13 +48,13 @@ def refuse_data(path: Path) -> None:
         raise ConfigError(f"there is no file {path}{_near(path)}")
     what = "a folder" if path.is_dir() else "data"
     raise ConfigError(
-        f"{path} is {what}, and the YAML file of a run is expected: raydr prepare {shlex.quote(str(path))} looks at "
-        "the data and writes one"
+        f"{path} is {what}; expected the YAML file of a run: raydr prepare {shlex.quote(str(path))} reads the data and "
+        "writes this file"
     )
 
 
 def _near(path: Path) -> str:
-    """Return a question that names the files with similar names beside a path, for messages."""
+    """Return a question with the similar names of files beside a path, for messages."""
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     near = [str(path.parent / name) for name in get_close_matches(path.name, beside)]
     return f": did you mean {' or '.join(near)}?" if near else ""
@@ -64,12 +64,12 @@ def read_mapping(path: str | Path, what: str, shape: str) -> dict[str, Any]:
     """Read a YAML file that holds a mapping.
 
     Args:
-        path: local.
+        path: local path.
         what: kind of the file, for messages, for example ``config file``.
-        shape: of the mapping, for messages, for example ``of sections``.
+        shape: content of the mapping, for messages, for example ``of sections``.
 
     Raises:
-        ConfigError: the file is missing, cannot be read, is not YAML, or holds something else than a mapping.
+        ConfigError: the file is missing, cannot be read, is not YAML, or does not hold a mapping.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -94,8 +94,8 @@ def parse_yaml(text: str) -> Any:
     """Parse a YAML text that names each key once.
 
     Raises:
-        yaml.YAMLError: it is not YAML, repeats a key, contains itself, stands for too many values, or has a number that
-            YAML 1.1 reads as another than is written, such as 010 (8) and 12:30 (750).
+        yaml.YAMLError: the text is not YAML, repeats a key, contains itself, expands to too many values, or has a
+            number that YAML 1.1 reads as another number, such as 010 (8) and 12:30 (750).
 
     >>> parse_yaml("{a: [1, 2], b: null}")
     {'a': [1, 2], 'b': None}
@@ -116,7 +116,7 @@ def parse_yaml(text: str) -> Any:
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
     except (ValueError, OverflowError, KeyError, AttributeError, TypeError) as error:
-        # A month 13, a number of 5,000 digits, a tag before another kind: PyYAML leaves these to Python.
+        # PyYAML raises Python's errors for a month 13, a number of 5,000 digits, or a tag of another type.
         raise yaml.YAMLError(f"a value is none of its kind ({first_line(error)})") from None
     finally:
         loader.dispose()
@@ -176,7 +176,7 @@ def apply_override(raw: dict[str, Any], override: str, option: str = "--set") ->
     """Set ``key.path=value`` of a command line in nested settings; the value is YAML.
 
     Raises:
-        ConfigError: it is written otherwise, or the key leads into a setting that has no settings of its own.
+        ConfigError: the override is not ``key=value``, or a part of the key is a setting without settings of its own.
     """
     key, separator, text = override.partition("=")
     if not separator or not key:
@@ -199,12 +199,12 @@ def apply_override(raw: dict[str, Any], override: str, option: str = "--set") ->
         raise ConfigError(f"{option} {override}: {text!r} is not YAML ({' '.join(str(error).split())})") from None
 
 
-#: Folders of a checkout.
+#: Folders of configs and search spaces in a checkout.
 CONFIGS = ("configs", "configs/benchmarks", "configs/experiments", "jobs/recipes")
 SPACES = ("tune_spaces",)
 
 _PACKAGE = Path(__file__).parents[1]
-#: Names that a message lists; of more the ones that look alike.
+#: Maximum of names that a message lists; of more names, it lists similar names.
 _LISTED = 12
 
 
@@ -212,8 +212,8 @@ def located(name_or_path: str | Path, folders: tuple[str, ...], what: str) -> Pa
     """Return the file at a path, or the file that comes with raydr under that name.
 
     Args:
-        name_or_path: a path; or, where no such file exists, a name without suffix, for example ``so-codenn``. A folder
-            of that name does not count.
+        name_or_path: path; or, if no such file exists, name without suffix, for example ``so-codenn``. A folder of
+            this name does not count.
         folders: :data:`CONFIGS` or :data:`SPACES`.
         what: kind of the file, for messages, for example ``config file``.
 
@@ -243,7 +243,7 @@ _Settings = TypeVar("_Settings")
 
 
 def anchored(name: str) -> str:
-    """Make the path of an existing file absolute; anything else, such as a name on the hub, stays as it is."""
+    """Make the path of an existing file absolute; other values, such as a name on the hub, stay as they are."""
     return absolute(name) if name and "://" not in name and Path(name).expanduser().exists() else name
 
 

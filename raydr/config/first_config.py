@@ -15,21 +15,21 @@ from raydr.console import warn
 from raydr.data.recognition import recognise, split_in
 from raydr.errors import ConfigError
 
-#: Share of the training queries that become a split which the data have not.
+#: Share of the training queries that become a missing split.
 _HELD_OUT = 0.1
-#: As in configs/example.yaml; small data have smaller batches, so that an epoch is some steps.
+#: Batch size as in configs/example.yaml, smaller for small data, so that an epoch has this number of steps.
 _BATCH_SIZE, _FEWEST_STEPS = 64, 8
 
 
 @dataclass(frozen=True)
 class FirstConfig:
-    """A config for a user's data.
+    """Config for a user's data.
 
     Args:
-        name: of the run.
-        raw: the config.
-        what: a description of the data.
-        trains: whether there is a training split.
+        name: name of the run.
+        raw: settings of the config.
+        what: description of the data.
+        trains: whether the data have a training split.
     """
 
     name: str
@@ -46,15 +46,15 @@ class FirstConfig:
         """Write the config into the current folder; an equal file is kept.
 
         Raises:
-            ConfigError: a file of that name holds another config.
+            ConfigError: a file of this name holds another config.
         """
         path = Path(f"{self.name}.yaml")
         if not path.exists():
             path.write_text(self.text, encoding="utf-8")
         elif read_mapping(path, "config file", "of sections") != self.raw:
             raise ConfigError(
-                f"{path} is there already and says something else: raydr prepare {path} goes on with it; for a new one "
-                "move it away"
+                f"{path} exists already and has other settings: raydr prepare {path} uses it; for a new config move it "
+                "away"
             )
         return path
 
@@ -84,7 +84,7 @@ def first_config(data: str, called: str = "") -> FirstConfig:
     raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": recognised.reader, **splits}, "train": train}
     trains = any(split_in(split) == "train" for split in recognised.splits)
     if trains:
-        # Beside a training that trusts all pairs: what is recommended where some are mismatched.
+        # The recommended loss for mismatched pairs, to compare with a training that trusts all pairs.
         raw["variants"] = {"npc": {"loss": "npc"}}
     return FirstConfig(name, raw, recognised.what, trains)
 
@@ -98,7 +98,7 @@ def _splits(names: Sequence[str]) -> dict[str, Any]:
     ({'dev_split': ''}, {})
     """
     by_word: dict[str, list[str]] = {}
-    # A split that is called by the word itself is meant by it.
+    # A split with the word as its name comes first.
     for name in sorted(names, key=lambda name: name not in ("train", "dev", "test")):
         by_word.setdefault(split_in(name), []).append(name)
     settings: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The reference of all settings, from the JSON schema of the config classes: key, type, default and meaning.
+"""Reference of all settings, from the JSON schema of the config classes: key, type, default and meaning.
 
 The meaning of a setting is the docstring under its field.
 """
@@ -29,13 +29,13 @@ _REQUIRED = object()
 
 @dataclass(frozen=True)
 class Setting:
-    """One key of the config file.
+    """Setting of a config file.
 
     Args:
-        key: dotted.
-        type: the values that it takes, in words.
-        default: as in YAML; ``required`` if there is none.
-        meaning: in words; may hold ``code``.
+        key: dotted key.
+        type: allowed values, in words.
+        default: default as in YAML; ``required`` without a default.
+        meaning: meaning in words; may hold ``code``.
     """
 
     key: str
@@ -46,12 +46,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """The settings of a section, or of a component that is chosen by its name.
+    """Settings of a section, or of a component that is chosen by its name.
 
     Args:
-        title: the section's key, or the kind and name of the component.
-        about: the first paragraph of the class's docstring.
-        settings: in the order of the class.
+        title: key of the section, or kind and name of the component.
+        about: first paragraph of the class's docstring.
+        settings: settings in the order of the class.
     """
 
     title: str
@@ -86,7 +86,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def list_settings(config: type[Config]) -> list[SettingGroup]:
-    """Return the settings of the run itself, those of its sections, then the components of each kind."""
+    """Return the settings of the run, then of its sections, then of the components of each kind."""
     kinds: dict[type[Component], None] = {}
     schema = _schema(config, kinds)
     own: list[Setting] = []
@@ -110,12 +110,12 @@ def list_settings(config: type[Config]) -> list[SettingGroup]:
     return groups
 
 
-def find_settings(groups: Sequence[SettingGroup], wanted: str) -> list[SettingGroup]:
-    """Return the settings whose key, or whose group's title, contains ``wanted``; groups without any are left out."""
+def find_settings(groups: Sequence[SettingGroup], part: str) -> list[SettingGroup]:
+    """Return the settings whose key, or whose group's title, contains ``part``; empty groups are left out."""
     matches = []
     for group in groups:
-        settings = tuple(setting for setting in group.settings if wanted in group.title or wanted in setting.key)
-        if settings or wanted in group.title:
+        settings = tuple(setting for setting in group.settings if part in group.title or part in setting.key)
+        if settings or part in group.title:
             matches.append(replace(group, settings=settings))
     return matches
 
@@ -149,7 +149,7 @@ def _schema(config: type[Config], kinds: dict[type[Component], None]) -> dict[st
 def _settings(
     key: str, field: Mapping[str, Any], schema: Mapping[str, Any], default: Any = _REQUIRED
 ) -> Iterator[Setting]:
-    """Yield a field, or the fields below it if it is a section that is there by default."""
+    """Yield the setting of a field, or the settings of a section with a default."""
     section = _section(field, schema)
     if default is _REQUIRED:
         default = field.get("default", _REQUIRED)
@@ -163,7 +163,7 @@ def _settings(
 
 
 def _section(field: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the schema of the section that a field is, perhaps beside null; None if it is a value."""
+    """Return the schema of a field's section, which may also be null; None if the field is a value."""
     names = [_name(choice) for choice in field.get("anyOf", [field]) if "$ref" in choice]
     return schema["$defs"][names[0]] if names else None
 
@@ -192,7 +192,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a default as JSON values; of a component its name, and the settings that differ from its defaults."""
+    """Return a default as JSON values; a component has its name and the settings that differ from its defaults."""
     if isinstance(value, Component):
         changed = value.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
         return {"name": value.name, **changed} if changed else value.name
@@ -210,7 +210,7 @@ def _as_yaml(value: Any) -> str:
 
 
 def _choices(kind: type[Component]) -> dict[str, type[Component]]:
-    """Return the components that come with raydr; a program may have defined others."""
+    """Return the components that come with raydr, without those of programs and plug-ins."""
     package = kind.package.partition(".")[0] + "."
     return {name: component for name, component in kind.choices().items() if component.__module__.startswith(package)}
 
@@ -234,5 +234,5 @@ def _field_docstrings(config: type[Config]) -> dict[str, str]:
 
 
 def _in_a_line(text: str) -> str:
-    """Return a docstring in one line, without the roles of the documentation's language."""
+    """Return a docstring in a single line, without the roles of reStructuredText."""
     return _ROLE.sub(r"``\1``", " ".join(text.split()))

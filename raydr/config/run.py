@@ -1,7 +1,7 @@
-"""The whole run as one strict, typed tree.
+"""Config of a run, a strict, typed tree.
 
-One YAML file describes a run; ``--set train.num_epochs=5`` overrides single values. Unknown keys, wrong types
-and values out of range are errors that name the key, the value and what is allowed.
+A single YAML file describes a run; ``--set train.num_epochs=5`` overrides single values. Unknown keys, wrong types
+and values out of range are errors with the key, the value and the allowed values.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from raydr.tracking.tracker import TrackingConfig
 from raydr.training.config import TrainConfig
 from raydr.training.ranker_config import RankerConfig
 
-#: What runs, variants and systems may be called.
+#: Allowed names of runs, variants and systems.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-#: Name of the run's cross-encoder; those of others begin with it.
+#: Name of the run's cross-encoder; names of others begin with it.
 RANKER = "ranker"
 
 
 def is_ranker(name: str) -> bool:
-    """Return whether a model of that name is a cross-encoder.
+    """Return whether a model of this name is a cross-encoder.
 
     >>> [is_ranker(name) for name in ("ranker", "ranker-bce", "rankers")]
     [True, True, False]
@@ -63,52 +63,51 @@ def is_ranker(name: str) -> bool:
 
 
 def check_retriever(name: str) -> None:
-    """Refuse a cross-encoder where texts are to be encoded one by one.
+    """Check that a model is not a cross-encoder, which cannot encode single texts.
 
     Raises:
-        ConfigError: the name is that of one.
+        ConfigError: the name is that of a cross-encoder.
     """
     if is_ranker(name):
         raise ConfigError(
-            f"{name} is a cross-encoder, and a retriever is expected here: trained, untrained, a variant, or another "
-            "model's name"
+            f"{name} is a cross-encoder; expected a retriever: trained, untrained, a variant, or another model's name"
         )
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse what could lead out of a folder, or is no file's name everywhere.
+    """Check that a name is a valid file name on any system, within its folder.
 
     Raises:
-        ConfigError: it is no name.
+        ConfigError: the name is invalid.
     """
     if not NAME.fullmatch(name):
         raise ConfigError(
-            f"{what} {name!r} is no name: expected letters, digits, '.', '_' and '-', and one of the first two first"
+            f"{what} {name!r} is no name: expected letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
 
 
-#: What every verb of the Python API takes as its config.
+#: Config argument of the verbs of the Python API.
 AnyConfig: TypeAlias = "RunConfig | str | Path | Mapping[str, Any]"
 
 
 class RunConfig(Config):
-    """A run: what to read, how to learn, where to put it."""
+    """Config of a run: its data, models, trainings, evaluation and working folder."""
 
     name: str = Field(default="raydr", pattern=rf"^{NAME.pattern}$")
     """Name of the run, in MLflow and on pages."""
 
     workdir: str = "work"
-    """Where the artefacts go: a local folder or an fsspec URL."""
+    """Folder of the artefacts, local or an fsspec URL."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Decides everything that is drawn: splits, noise, batches, negatives, dropout, intervals."""
+    """Seed of all random draws: splits, noise, batches, negatives, dropout, intervals."""
 
     data: DataConfig
     inject_noise: NoiseInjectionConfig | None = None
-    """Make the training split noisy on purpose, and keep the truth; off if null."""
+    """Noise to inject into the training split, with the truth kept; none if null."""
 
     negatives: NegativesConfig | None = None
-    """Mine candidate hard negatives; none are mined if null, and trainings take those that came with the data."""
+    """Mining of candidate hard negatives. If null, trainings take the negatives that came with the data."""
 
     partition: PartitionConfig = PartitionConfig()
     bm25: BM25Config = BM25Config()
@@ -120,8 +119,7 @@ class RunConfig(Config):
     search: SearchConfig = SearchConfig()
     rerank: RerankConfig = RerankConfig()
     fuse: FuseConfig | None = None
-    """Runs put together into one, the system ``fused``, which ``raydr evaluate`` then compares with the others; not if
-    null."""
+    """Fusion of runs into the system ``fused``, which ``raydr evaluate`` compares with the others; none if null."""
 
     evaluate: EvaluateConfig = EvaluateConfig()
     benchmark: BenchmarkConfig = BenchmarkConfig()
@@ -132,7 +130,7 @@ class RunConfig(Config):
     tracking: TrackingConfig = TrackingConfig()
     ray: RayConfig = RayConfig()
     variants: dict[str, dict[str, Any]] = {}
-    """Further trainings to compare with, by name: what differs in the section ``train``."""
+    """Further trainings to compare: changes to the section ``train``, by name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -164,7 +162,7 @@ class RunConfig(Config):
         for name in self.variants:
             _check_key("variants", name)
             if is_ranker(name) or name == FUSED:
-                taken = "what the section fuse makes" if name == FUSED else "a cross-encoder (section ranker)"
+                taken = "the system of the section fuse" if name == FUSED else "a cross-encoder (section ranker)"
                 raise ValueError(f"variants: {name!r} would be {taken}: take another name")
             with _place(f"variants.{name}"):
                 self.variant(name)
@@ -179,7 +177,7 @@ class RunConfig(Config):
         return self.model_copy(update={"train": TrainConfig.model_validate(train)})
 
     def scope(self, split: str) -> Scope:
-        """Return the partitions in which a split's queries are searched; in training those of its negatives."""
+        """Return the scope of searches for a split; for the training split, the scope of its negatives."""
         return self.partition.negatives if split == self.data.train_split else self.partition.search
 
     @property
@@ -189,7 +187,7 @@ class RunConfig(Config):
 
     @property
     def some_training_draws_candidates(self) -> bool:
-        """Whether the run's training or one of its variants does."""
+        """Whether the run's training or a variant draws hard negatives from mined candidates."""
         return any(self.variant(name).draws_candidates for name in ("", *self.variants))
 
     @model_validator(mode="after")
@@ -216,8 +214,8 @@ class RunConfig(Config):
         """Return the run of a round, with the round's training and mining.
 
         Args:
-            arm: one of :meth:`refresh_arms`.
-            number: of the round, from 1.
+            arm: refresh from :meth:`refresh_arms`.
+            number: number of the round, from 1.
 
         Raises:
             ValueError: the round's changes are no valid settings.
@@ -235,7 +233,7 @@ class RunConfig(Config):
 
     @classmethod
     def of(cls, config: AnyConfig) -> RunConfig:
-        """Return the config of a config, a YAML file, a name that comes with raydr, or a nested dict.
+        """Return the config from a config, a YAML file, the name of a config that comes with raydr, or a nested dict.
 
         Raises:
             ConfigError: the value is none of these, or the config is wrong.
@@ -256,11 +254,11 @@ class RunConfig(Config):
         """Read a YAML file, or a config that comes with raydr (``so-codenn``), and apply overrides.
 
         Args:
-            path: local, or a name (:mod:`raydr.config.files`).
-            overrides: ``key.path=value``; the values are YAML.
+            path: local path, or name of a config that comes with raydr.
+            overrides: overrides ``key.path=value``; the values are YAML.
 
         Raises:
-            ConfigError: with the file, the key, the value and what is allowed.
+            ConfigError: the config is wrong; the message has the file, the key, the value and the allowed values.
         """
         refuse_unwritable(str(path), "the config file", named=True)
         file = located(path, CONFIGS, "config file")
@@ -275,7 +273,7 @@ class RunConfig(Config):
         """Validate a nested dict.
 
         Raises:
-            ConfigError: lists every wrong key with its value.
+            ConfigError: a setting is wrong; the message has every wrong key with its value.
         """
         try:
             return cls.model_validate(raw)
@@ -287,7 +285,7 @@ class RunConfig(Config):
         settings, reader = with_anchored_checkpoints(self), self.data.reader
         path = getattr(reader, "path", None)
         if path is not None:
-            # A reader without a folder has files of the current one.
+            # A reader without a folder reads files of the current folder.
             reader = reader.model_copy(update={"path": anchored(path) if path else absolute("")})
         judges = [
             judge.model_copy(update={"file": absolute(judge.file)})
@@ -325,7 +323,7 @@ def _check_key(section: str, name: str) -> None:
 
 @contextmanager
 def _place(where: str) -> Iterator[None]:
-    """Say where the changed settings stand that are wrong: pydantic only knows the section that they change."""
+    """Add the place of wrong changes to their error, since pydantic knows only the section that they change."""
     try:
         yield
     except ValidationError as error:

@@ -1,8 +1,7 @@
-"""Secrets, which no config holds.
+"""Checks that configs hold no secrets.
 
-A config is stored in every artefact and logged to MLflow; a job's command and environment variables can be read by
-everyone who may look at the cluster. So credentials come from the environment of the machines alone, and what is passed
-on is their names.
+A config is stored in every artefact and logged to MLflow; a job's command and environment variables can be read by all
+users of the cluster. So credentials come from the environment of the machines alone, and only their names are sent.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ _SECRET_NAME = re.compile(
     r"(ACCESS|API|PRIVATE|SECRET|STORAGE)_?KEY)(_|$)",
     re.IGNORECASE,
 )
-#: Names that say where a secret is, not what it is.
+#: Names of variables with the place of a secret, not the secret.
 _PLACE = re.compile(r"(_PATH|_FILE|_DIR|^GOOGLE_APPLICATION_CREDENTIALS)$", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s'\"]+)")
-#: A parameter, after ``?`` or in a fragment, whose name says that it is a secret.
+#: Parameter of a URL, after ``?`` or in a fragment, with the name of a secret.
 _SECRET_PARAMETER = re.compile(
     r"[?#&;][^=&#;]*(token|pass|password|passwd|passphrase|pwd|secret|signature|sig|credentials?|key|auth)=[^&#;]",
     re.IGNORECASE,
 )
-#: Schemes whose URLs have a name before the @ that is none: an account to log in with, a container of Azure.
+#: Schemes whose URLs have a name before the @ that is no secret: an account to log in with, a container of Azure.
 _NAMES_BEFORE_AT = re.compile(
     r"((git|hg|svn)\+)?(ssh|git|sftp|scp|rsync)|hdfs|abfss?|wasbs?|(postgres|mysql|mariadb|mssql|oracle)[\w+]*",
     re.IGNORECASE,
@@ -35,7 +34,7 @@ _NAMES_BEFORE_AT = re.compile(
 
 
 def looks_secret(name: str) -> bool:
-    """Return whether the name of a variable is that of a secret.
+    """Return whether a variable with this name holds a secret.
 
     >>> [name for name in ("MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "RAY_AUTH_TOKEN_PATH", "OMP_NUM_THREADS",
     ...                    "TOKENIZERS_PARALLELISM", "HF_TOKEN", "PGPASSWORD", "AZURE_STORAGE_KEY")
@@ -68,26 +67,26 @@ def _has_credentials(scheme: str, rest: str) -> bool:
     return _SECRET_PARAMETER.search(rest) is not None
 
 
-#: Settings whose texts become names: of files, of runs, of addresses.
+#: Settings whose texts become names of files or runs, or addresses.
 _NAMED = re.compile(
     r"(^|\.)(name|workdir|path|file|(passage_)?checkpoint|uri|experiment|registered_model|address|temp_dir)$"
     r"|^data\.reader\."
 )
 
-#: Bytes of a name in a folder and of a path, at most, as file systems have it.
+#: Maximum of bytes of a file's name and of a path in file systems.
 _LONGEST, _LONGEST_PATH = 255, 4096
 
 
 def refuse_unwritable(text: str, where: str, named: bool) -> None:
-    """Refuse a text that no file, database or terminal can hold as it is.
+    """Check that files, databases and terminals can hold a text unchanged.
 
     Args:
-        text: what is checked.
-        where: it stands.
-        named: whether it becomes a name, which has no line breaks either.
+        text: text to check.
+        where: place of the text, for messages.
+        named: whether the text becomes a name, which has no line breaks either.
 
     Raises:
-        ConfigError: it has NUL or half a surrogate pair; or as a name it has a control character or is too long.
+        ConfigError: the text has NUL or half a surrogate pair; or a name has a control character or is too long.
 
     >>> refuse_unwritable("two\\nlines", "name", named=True)
     Traceback (most recent call last):
@@ -107,11 +106,10 @@ def refuse_unwritable(text: str, where: str, named: bool) -> None:
 
 
 def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuse credentials and unwritable texts in nested settings.
+    """Check that nested settings have no credentials and no unwritable texts.
 
     Raises:
-        ConfigError: names the key whose value holds credentials, and not the value; or a value is no text that can be
-            written.
+        ConfigError: a value holds credentials, or cannot be written; the message has the key, and no credentials.
     """
     for key, value in settings.items():
         where = f"{prefix}{key}"

@@ -1,4 +1,4 @@
-"""Settings of judges and the models that they need, of refresh rounds, and of planning."""
+"""Settings of judges and their models, of refresh rounds, and of planning."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge, SecondJudge
 from raydr.noise.judges.people import PEOPLE
 
-#: Who judges the pairs of a run whose config has no judges, and the candidates of one that mines some.
+#: Default judges of pairs, and of mined candidates.
 PAIRS_JUDGE, NEGATIVES_JUDGE = "npc", "margin"
 
 
 class JudgeConfig(Config):
-    """What ``raydr judge`` does. Scores are made with the workers and the arithmetic of the section ``encode``."""
+    """Settings of ``raydr judge``. Scores are computed with workers and arithmetic of the section ``encode``."""
 
     judges: list[Annotated[Judge, Pluggable()]] = []
-    """The judges, in order; each gives its own verdicts, which are then put together."""
+    """Judges in order; their verdicts are combined."""
 
     model: str = "trained"
-    """The model of the working folder that judges of the kind ``retriever`` and judges of pairs ask."""
+    """Model of the working folder for judges that score with a retriever."""
 
     scores: Literal["model", "miner"] = "model"
-    """``model``: that model's similarity; ``miner``: the scores that the candidates were mined with (for
-    ``margin``)."""
+    """Scores of candidates: ``model`` for similarities of ``judge.model``, ``miner`` for the scores of their mining
+    (judge ``margin``)."""
 
     guide: ModelConfig = ModelConfig()
-    """The embedding model that the judge ``guide`` asks."""
+    """Embedding model of the judge ``guide``."""
 
     sieve: SieveConfig = SieveConfig()
     classifier: ClassifierConfig = ClassifierConfig()
@@ -43,7 +43,7 @@ class JudgeConfig(Config):
         repeated = sorted({name for name in names if names.count(name) > 1})
         if repeated:
             raise ValueError(
-                f"judges: {', '.join(repeated)} is there more than once; verdicts are told apart by the judge's name"
+                f"judges: {', '.join(repeated)} is listed more than once; a judge's name identifies its verdicts"
             )
         return self
 
@@ -73,7 +73,7 @@ class JudgeConfig(Config):
             raise ValueError(f"classifier.pairs_kept_by: {error}") from None
         wrong = "judges candidates" if chain[-1].subject != "pairs" else ""
         if any(isinstance(link.asks(self), CrossEncoder) for link in chain):
-            wrong = "rests on what the cross-encoder says that is to learn"
+            wrong = "itself asks the cross-encoder that trains on these pairs"
         if wrong:
             raise ValueError(
                 f"classifier.pairs_kept_by is {keeper!r}, which {wrong}; expected a judge of pairs such as npc"
@@ -86,7 +86,7 @@ class JudgeConfig(Config):
         if reads_pairs and self.classifier.num_epochs and self.classifier.num_folds == 1:
             raise ValueError(
                 f"classifier.pairs_kept_by is {keeper!r} and num_folds 1: {reads_pairs[0]} would ask a cross-encoder "
-                f"that has learnt which of the pairs {keeper} keeps; set num_folds to 2 or more"
+                f"that was trained on the pairs that {keeper} keeps; set num_folds to 2 or more"
             )
         return self
 
@@ -96,26 +96,26 @@ class JudgeConfig(Config):
         return [*(self.chain(self.judge(before)) if before else ()), judge]
 
     def judge(self, name: str) -> Judge:
-        """Return the judge of that name with its settings, or with the defaults if it is not in the list.
+        """Return the judge of a name with its settings, or with the defaults if it is not in the list.
 
         Raises:
-            ConfigError: there is no such judge.
+            ConfigError: no judge has this name.
         """
         chosen = [judge for judge in self.judges if judge.name == name]
         return chosen[0] if chosen else build(Judge, name)
 
 
 class RoundChanges(Config):
-    """What one round does otherwise than the run's sections and the section ``refresh`` say."""
+    """Changes of a round to sections of the run and to the section ``refresh``."""
 
     negatives: dict[str, Any] = {}
-    """Changes to the section ``negatives``: another window, another depth."""
+    """Changes to the section ``negatives``, such as another window or depth."""
 
     train: dict[str, Any] = {}
-    """Changes to the section ``train``: other negatives a query, another mixture, another loss."""
+    """Changes to the section ``train``, such as another number of negatives or another loss."""
 
     ranker: dict[str, Any] = {}
-    """Changes to the section ``ranker``, where the loss of ``train`` learns from it."""
+    """Changes to the section ``ranker``, if the loss of ``train`` learns from the ranker."""
 
     judges: list[str] | None = None
     start: Literal["last", "scratch"] | None = None
@@ -125,54 +125,54 @@ class RoundChanges(Config):
 class RefreshConfig(Config):
     """Rounds of training and mining: train, encode, index, search, mine, judge, train again.
 
-    The first round mines with ``negatives.miner`` and judges with the untrained model; each later one does both with
-    the model of the round before it.
+    The first round mines with ``negatives.miner`` and judges with the untrained model; each later round does both with
+    the model of the previous round.
     """
 
     num_rounds: int = Field(default=3, ge=1)
-    """Rounds of training, encoding, searching and mining."""
+    """Number of rounds of training, encoding, searching and mining."""
 
     num_hard_negatives: int = Field(default=1, ge=0)
-    """Mined negatives drawn for each query and epoch, where ``train.num_hard_negatives`` is 0; with 0 here too no round
-    mines any."""
+    """Mined negatives drawn for each query and epoch, if ``train.num_hard_negatives`` is 0. If both are 0, no round
+    mines."""
 
     judges: list[str] | None = None
-    """Judges of every round's candidates or pairs, by name; those of ``judge.judges`` if null."""
+    """Names of the judges of every round's candidates or pairs; ``judge.judges`` if null."""
 
     start: Literal["last", "scratch"] = "last"
-    """Where a round's training starts: from the model of the round before, or from ``model.checkpoint``. The ranker's,
-    where the loss learns from it, likewise: from the last round that had one, or from its checkpoint."""
+    """Start of a round's training: the model of the previous round, or ``model.checkpoint``. A ranker that the loss
+    learns from starts alike: from the ranker of an earlier round, or from its checkpoint."""
 
     optimizer: Literal["fresh", "kept"] = "fresh"
-    """Whether a round that starts from the last model goes on with its optimiser's moments."""
+    """Whether a round that starts from the last model keeps the moments of its optimiser."""
 
     classifier: Literal["once", "each_round"] = "once"
-    """When the cross-encoder of judges (``judge.classifier``) is trained: once, on candidates and kept pairs of the
-    first round that asks it; or in each round, on those of that round."""
+    """Training of the cross-encoder of judges (``judge.classifier``): once, on candidates and kept pairs of the first
+    round that asks it; or in each round, on candidates and kept pairs of this round."""
 
     evaluate_splits: list[str] = []
     """Splits that are searched and evaluated after each round; the dev split and the test splits if empty."""
 
     measure: str = ""
-    """The measure on the dev split that says which round is best; the first of ``evaluate.measures`` if empty."""
+    """Measure on the dev split that chooses the best round; the first of ``evaluate.measures`` if empty."""
 
     patience: int | None = Field(default=None, ge=1)
-    """Rounds without a better dev measure after which no further one is begun; all are done if null."""
+    """Rounds without a better dev measure after which no further round begins; all rounds run if null."""
 
     check: Literal["versions", "checksums"] = "versions"
-    """What is compared of finished artefacts on an object store before a refresh goes on: ``versions`` takes a listing
-    each (sizes, and ETags or times), and reads what was written again since; ``checksums`` has workers read all bytes
-    (64 GB a round at 21 million passages). Local files are read in any case."""
+    """Check of finished artefacts on an object store before a refresh continues: ``versions`` takes a listing each
+    (sizes, and ETags or times), and reads files that were written again; with ``checksums`` workers read all bytes (64
+    GB a round at 21 million passages). Local files are always read."""
 
     keep_vectors: int | None = Field(default=None, ge=1)
-    """Rounds, counted from the last, whose passage vectors and indexes are kept; all if null. Models, runs, negatives
-    and verdicts always stay."""
+    """Number of last rounds whose passage vectors and indexes are kept; all if null. Models, runs, negatives and
+    verdicts always stay."""
 
     rounds: dict[Annotated[int, Field(ge=1)], RoundChanges] = {}
-    """By number, from 1."""
+    """Changes of rounds, by number from 1."""
 
     arms: dict[str, dict[str, Any]] = {}
-    """Refreshes to compare, by name: what differs in this section. Rounds that agree up to their end are made once."""
+    """Refreshes to compare: changes to this section, by name. Rounds that are equal up to their end are made once."""
 
     def at(self, number: int) -> RoundChanges:
         """Return the changes of a round, with the section's values where the round has none."""
@@ -183,7 +183,7 @@ class RefreshConfig(Config):
     @field_validator("arms")
     @classmethod
     def _numbered_rounds(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Convert the numbers of rounds to integers: JSON, as which a config is stored, has keys of text only."""
+        """Convert the numbers of rounds to integers; a config is stored as JSON, which has only text keys."""
 
         def number(key: Any) -> Any:
             return int(key) if isinstance(key, str) and key.isdecimal() else key
@@ -206,47 +206,47 @@ class RefreshConfig(Config):
 
 
 class Prices(Config):
-    """What an hour costs."""
+    """Prices of an hour."""
 
     cpu_hour: float = Field(default=0, ge=0)
-    """Of one CPU."""
+    """Price of a CPU."""
 
     gpu_hour: float = Field(default=0, ge=0)
-    """Of one GPU."""
+    """Price of a GPU."""
 
     currency: str = "USD"
-    """Printed beside the sums."""
+    """Currency of the prices, printed beside the sums."""
 
 
 class ConfirmAbove(Config):
-    """What a verb may spend without ``--yes``, by the forecast that ``raydr plan`` has left; null: any amount."""
+    """Limits of a verb without ``--yes``, compared with the last forecast of ``raydr plan``; null: no limit."""
 
     gpu_hours: float | None = Field(default=100, ge=0)
-    """GPUs held, times hours."""
+    """Number of GPUs times hours."""
 
     disk_gib: float | None = Field(default=1000, ge=0)
     """GiB written to the working folder."""
 
 
 class PlanConfig(Config):
-    """How ``raydr plan`` estimates, and what its forecast may be before a verb asks."""
+    """Settings of ``raydr plan``, and limits of its forecast above which a verb asks for confirmation."""
 
     sample_passages: int = Field(default=4000, ge=10)
     """Passages that are read for the estimate, spread evenly over the corpus."""
 
     probe_seconds: float = Field(default=6, gt=0)
-    """Seconds that the model is tried in encoding, and again in training."""
+    """Seconds for which the model is tried in encoding, and again in training."""
 
     num_passages: int | None = Field(default=None, ge=1)
-    """A corpus of so many passages, like those of the prepared one, instead of the prepared one."""
+    """Number of passages of a planned corpus, similar to the prepared passages; the prepared corpus if null."""
 
     network_gbits: float = Field(default=10, gt=0)
-    """Gbit/s between two machines that train together."""
+    """Network bandwidth in Gbit/s between two machines that train together."""
 
     workers_per_machine: int = Field(default=1, ge=1)
-    """Training workers on one machine: they send each other gradients without the network."""
+    """Training workers of a machine, which exchange gradients without the network."""
 
     prices: Prices = Prices()
 
     confirm_above: ConfirmAbove | None = ConfirmAbove()
-    """Nothing is asked if null, as with ``--yes``."""
+    """Limits of the forecast; if null, verbs never ask, as with ``--yes``."""

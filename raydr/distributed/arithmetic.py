@@ -130,9 +130,9 @@ def plan_encoders(settings: EncodeConfig, num_parts: int) -> tuple[int, int]:
     """Return the least and the largest number of encoder actors to request.
 
     Ray Data starts further actors only while they fit beside a tokenising task, as nodes come and go. So the maximum is
-    not limited to what fits now: a node that joins later would stay idle. If ``ray.capacity`` is set, the cluster grows,
-    and the first request is as large as the parts keep busy. Otherwise Ray Data would double the cluster step by step,
-    and wait for the boot of a node each time.
+    not limited to what fits now: a node that joins later would stay idle. If ``ray.capacity`` says that the cluster
+    grows, the first request is as large as the parts keep busy. Otherwise Ray Data would double the cluster step by
+    step, and wait for the boot of a node each time.
 
     Args:
         settings: number and size of the encoders.

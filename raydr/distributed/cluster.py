@@ -55,7 +55,7 @@ class RayConfig(Config):
     begins."""
 
     node_labels: dict[str, str] = {"group": "!train"}
-    """Labels of the nodes for all work but training, in Ray's notation. The default leaves machines with several GPUs to
+    """Labels of the nodes for all work but training, in Ray's notation. The default leaves machines of several GPUs to
     ``train.node_labels: {group: train}``: Ray would start them for encoders before cheaper machines. It admits nodes
     without such a label. Any node if empty."""
 

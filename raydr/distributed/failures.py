@@ -15,7 +15,7 @@ from raydr.errors import NodeLostError, RaydrError
 def worker_errors() -> Iterator[None]:
     """Raise a :class:`~raydr.errors.RaydrError` of a Ray worker here, without Ray's wrapping and stack trace.
 
-    Other errors of a worker are bugs and stay as Ray reports them. The frames of the error are cleared, since they would
+    Other errors of a worker are bugs and stay as Ray reports them. Frames of the error are cleared, since they would
     keep Ray's actors alive and their CPUs taken.
     """
     from ray.exceptions import ActorDiedError, NodeDiedError, RayError, WorkerCrashedError

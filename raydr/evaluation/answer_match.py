@@ -28,7 +28,8 @@ _TOKEN = regex.compile(
 
 
 def answer_label(cutoff: int) -> str:
-    """
+    """Return the display name of the accuracy at a cut-off.
+
     >>> answer_label(20)
     'accuracy@20 (answer)'
     """
@@ -46,7 +47,7 @@ def tokenize(text: str) -> list[str]:
 
 
 class AnswerMatcher:
-    """Tests whether a passage contains an answer of a query.
+    """Test of passages for an answer of a query.
 
     Args:
         query_id: query id, for messages.
@@ -54,7 +55,7 @@ class AnswerMatcher:
         rule: rule of comparison.
 
     Raises:
-        DataError: an answer is not a valid regular expression; names the query.
+        DataError: an answer is not a valid regular expression; the message has the query's id.
 
     >>> AnswerMatcher("q1", ["New York"], "string").matches("In new york City.")
     True

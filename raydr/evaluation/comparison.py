@@ -48,7 +48,7 @@ class Subset:
 class Comparison:
     """Comparison of two systems on a measure; ``difference`` is system minus baseline.
 
-    ``p`` is that of the paired randomisation test; ``p_holm`` is corrected for all pairs compared on this measure.
+    ``p`` is the p-value of the paired randomisation test; ``p_holm`` is corrected for all pairs on this measure.
     """
 
     measure: str
@@ -157,7 +157,7 @@ class KnownAnswer(Config):
 
 
 class BenchmarkConfig(Config):
-    """The data that ``raydr benchmark`` measures, and its published figures."""
+    """Systems that ``raydr benchmark`` measures, and published figures."""
 
     systems: list[str] = Field(default=["bm25", "untrained"], min_length=1)
     """Measured systems, by their names in ``raydr evaluate --system``: also ``trained``, ``fused``, and reranked
@@ -170,7 +170,7 @@ class BenchmarkConfig(Config):
 
 @dataclass(frozen=True)
 class Checked:
-    """A published figure and the measured one; None if the system was not measured."""
+    """Published figure with the measured figure; None if the system was not measured."""
 
     known: KnownAnswer
     measured: MeasureSummary | None
@@ -189,7 +189,7 @@ class Checked:
 
 
 def check_known(known: Sequence[KnownAnswer], measured: Mapping[str, Sequence[MeasureSummary]]) -> list[Checked]:
-    """Pair each published figure with the measured one of its system and measure.
+    """Pair each published figure with the measured figure of its system and measure.
 
     Args:
         known: published figures.

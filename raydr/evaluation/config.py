@@ -32,7 +32,7 @@ class EvaluateConfig(Config):
     """Comparison of answers: as normalised token sequences, or as regular expressions."""
 
     answer_query_prefixes: list[str] = []
-    """Only queries whose id starts with one of these count for answer accuracy; all if empty."""
+    """Prefixes of the ids of queries that count for answer accuracy; all if empty."""
 
     linking_depth: int | None = Field(default=None, ge=1)
     """For entity linking: adds accuracies, normalised by the queries with a relevant passage in the first
@@ -48,12 +48,12 @@ class EvaluateConfig(Config):
     """Random swaps of the paired test; few queries are tested exactly."""
 
     def of_answers(self) -> EvaluateConfig:
-        """Return only the settings of answer matching; others at their default."""
+        """Return the settings of answer matching, with all others at their defaults."""
         return EvaluateConfig(answer_match=self.answer_match, answer_query_prefixes=self.answer_query_prefixes)
 
     @property
     def scored_measures(self) -> list[str]:
-        """Return the measures, and those behind accuracies."""
+        """Measures, and the measures behind accuracies."""
         return [*self.measures, *(linking_measures(self.linking_depth) if self.linking_depth else [])]
 
 

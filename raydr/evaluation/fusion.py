@@ -95,7 +95,8 @@ def _by_score(ranked: Ranked) -> FloatArray:
 
 
 def equal_weights(num_systems: int) -> FloatArray:
-    """
+    """Return equal weights that add up to 1.
+
     >>> equal_weights(4).tolist()
     [0.25, 0.25, 0.25, 0.25]
     """

@@ -171,7 +171,7 @@ def measure_method(
         DataError: all labels are equal, so that no ranking can be measured.
     """
     if not 0 < wrong_N.sum() < len(wrong_N):
-        raise DataError(f"all {len(wrong_N)} labels are alike: a benchmark needs right and wrong ones")
+        raise DataError(f"all {len(wrong_N)} labels are alike: a benchmark needs right and wrong labels")
     names, groups = list(RANKING), sorted(set(sources or ()))
     in_source_GN = np.array([[source == group for source in sources or ()] for group in groups], dtype=np.bool_)
     if scores.flagged_N is not None:

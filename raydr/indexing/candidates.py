@@ -47,7 +47,7 @@ class CandidateSearch:
 
     Args:
         index: index of all vectors, in passage order.
-        passages: their vectors.
+        passages: passages with their vectors.
         num_nearest: vectors looked up for each query vector.
         num_candidates: passages scored for each query.
         num_threads: threads of a search.
@@ -75,8 +75,8 @@ class CandidateSearch:
             candidates = self._candidates(queries)
             # With few queries, threads share the vectors of a query.
             pieces = max(1, self._num_threads // max(1, len(queries)))
-            asked = [(query, rows[at::pieces]) for query, rows in enumerate(candidates) for at in range(pieces)]
-            scored = list(self._threads.map(lambda share: self._score(queries[share[0]], share[1]), asked))
+            work = [(query, rows[at::pieces]) for query, rows in enumerate(candidates) for at in range(pieces)]
+            scored = list(self._threads.map(lambda share: self._score(queries[share[0]], share[1]), work))
         for at, rows in enumerate(candidates):
             scores_N = np.empty(len(rows), dtype=np.float32)
             for piece in range(pieces):

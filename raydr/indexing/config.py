@@ -22,17 +22,17 @@ class IndexConfig(Config):
     bits, for example 4, with ``IVF4096,PQ128x4``."""
 
     shard_rows: int = Field(default=2_000_000, ge=1)
-    """Vectors in a shard, at most (passages, if they have one vector each); a search actor holds whole shards."""
+    """Maximum of vectors in a shard (passages, if each has a single vector); a search actor holds whole shards."""
 
     train_rows: int = Field(default=500_000, ge=1)
-    """Vectors for training centroids and codebooks, at most."""
+    """Maximum of vectors for training centroids and codebooks."""
 
     cpus_per_task: Annotated[int, Neutral] = Field(default=1, ge=1)
     """CPUs and threads of each task that builds a shard."""
 
     train_cpus: Annotated[int | None, Neutral] = Field(default=None, ge=1)
-    """CPUs and threads of the task that trains centroids and codebooks; null: those of the largest node, at most 16, or
-    4 before a node has started."""
+    """CPUs and threads of the task that trains centroids and codebooks; null: the CPUs of the largest node, at most 16,
+    or 4 before a node has started."""
 
 
 class SearchConfig(Config):
@@ -61,8 +61,8 @@ class SearchConfig(Config):
     """Queries sent to the shards at a time."""
 
     max_actors: Annotated[int | None, Neutral] = Field(default=None, ge=1)
-    """Search actors, at most; they share the shards and run concurrently. Null: on CPUs one a shard, or as many as the
-    cluster (``ray.capacity``, if it grows) holds; on GPUs as many as hold the shards in memory, or one for each GPU."""
+    """Maximum of search actors, which share the shards and run concurrently. Null: on CPUs one per shard, or as many as
+    the cluster (``ray.capacity``, if it grows) holds; on GPUs as many as hold the shards in memory, or one per GPU."""
 
     cpus_per_actor: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """CPUs and threads of each search actor; null: the cluster's CPUs divided among the actors."""

@@ -149,10 +149,10 @@ def choose_cells(num_rows: int, train_rows: int) -> tuple[int, str]:
     >>> choose_cells(2_000_000, 500_000), choose_cells(10, 500_000)
     ((5648, '4·√N'), (16, '4·√N'))
     """
-    wanted = 4 * math.sqrt(num_rows)
+    ideal = 4 * math.sqrt(num_rows)
     trainable = train_rows / ROWS_PER_CELL
-    limit = "4·√N" if wanted <= trainable else f"index.train_rows {train_rows:,} / {ROWS_PER_CELL}"
-    return max(16, int(min(wanted, trainable)) // 16 * 16), limit
+    limit = "4·√N" if ideal <= trainable else f"index.train_rows {train_rows:,} / {ROWS_PER_CELL}"
+    return max(16, int(min(ideal, trainable)) // 16 * 16), limit
 
 
 def make_index(factory: str, dim: int) -> Any:

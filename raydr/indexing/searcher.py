@@ -25,7 +25,7 @@ from raydr.models.pair_scoring import PairScorer
 from raydr.negatives.bm25 import BM25Index
 from raydr.store.artifact import Artifact
 
-#: Encodes query texts as vectors.
+#: Function from query texts to vectors.
 EncodeQueries = Callable[[list[str]], Encodings]
 
 
@@ -42,12 +42,12 @@ class Hit:
 
 
 class Searcher:
-    """An index with its corpus and model, for repeated searches.
+    """Index with its corpus and model, for repeated searches.
 
     This process holds all shards, memory-mapped where the index allows it.
 
     Args:
-        encode: encodes query texts.
+        encode: function from query texts to vectors.
 
     Raises:
         FingerprintError: the index was not made from this corpus.
@@ -151,8 +151,8 @@ def rerank_hits(text: str, hits: Sequence[Hit], scorer: PairScorer) -> list[Hit]
     """Rerank hits by the model's scores, best first; equal scores by descending passage id, as in runs.
 
     Args:
-        text: the query.
-        hits: its hits.
+        text: text of the query.
+        hits: hits of the query.
         scorer: scorer of the model.
     """
     passages = Texts([hit.title for hit in hits], [hit.text for hit in hits])

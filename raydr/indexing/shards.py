@@ -1,9 +1,9 @@
-"""An index on disk: shards of consecutive passages, each with its table of passage ids.
+"""Index on disk: shards of consecutive passages, each with its table of passage ids.
 
 Artefact ``index``::
 
     trained.faiss         centroids and codebooks without passages, if the index has any
-    shard-000.faiss       opens with faiss.read_index; inner product, unless the model's score is another
+    shard-000.faiss       opens with faiss.read_index; inner product, unless the model has another score function
     shard-000.ids.arrow   row: int64 as FAISS returns it, passage_id: string
 
 For passages with several vectors, the id table has another column, num_vectors: int64. The FAISS file, with a row for
@@ -34,7 +34,8 @@ TRAINED_NAME = "trained.faiss"
 
 
 def shard_name(shard: int) -> str:
-    """
+    """Return the name of a shard's FAISS file.
+
     >>> shard_name(7)
     'shard-007.faiss'
     """
@@ -42,7 +43,8 @@ def shard_name(shard: int) -> str:
 
 
 def vectors_name(shard: int) -> str:
-    """
+    """Return the name of a shard's file of vectors.
+
     >>> vectors_name(7)
     'shard-007.vectors.arrow'
     """
@@ -50,7 +52,8 @@ def vectors_name(shard: int) -> str:
 
 
 def ids_name(shard: int) -> str:
-    """
+    """Return the name of a shard's file of passage ids.
+
     >>> ids_name(7)
     'shard-007.ids.arrow'
     """
@@ -92,7 +95,7 @@ class IndexShards(ArtifactView):
 
     @property
     def shard_bytes(self) -> list[int]:
-        """Return the bytes searched in each shard: its FAISS file, or the vectors of its passages."""
+        """Bytes searched in each shard: its FAISS file, or the vectors of its passages."""
         parts = self.artifact.manifest.parts
         names = [vectors_name if vectors_name(at) in parts else shard_name for at in range(self.num_shards)]
         return [parts[name(at)].bytes for at, name in enumerate(names)]

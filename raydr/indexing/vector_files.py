@@ -38,13 +38,13 @@ _IDS = (
 
 @dataclass(frozen=True)
 class VectorLayout:
-    """What a vector file holds.
+    """Layout of a vector file.
 
     Args:
-        shape: of the vectors, (N, D).
-        dtype: of their numbers.
+        shape: shape of the vectors, (N, D).
+        dtype: type of their numbers.
         has_ids: whether the file has the ids of its rows.
-        starts_at: byte at which the rows start, where any of them can be read without the others; else None.
+        starts_at: byte at which the rows start, if single rows can be read; else None.
     """
 
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ class VectorBlock:
 
     Args:
         vectors: shape (rows, D).
-        ids: of the rows; None if the file has none.
+        ids: ids of the rows; None if the file has none.
     """
 
     vectors: NDArray[Any]
@@ -67,7 +67,7 @@ class VectorBlock:
 
 
 def vector_layout(path: str) -> VectorLayout:
-    """Return what a file holds, by its suffix. A FAISS index is read whole, of the others the beginning.
+    """Return the layout of a file, by its suffix. Reads the beginning, or all of a FAISS index.
 
     Raises:
         DataError: the file is missing or damaged, its format unknown, or its content no matrix of numbers.
@@ -85,7 +85,7 @@ def vector_layout(path: str) -> VectorLayout:
 
 
 def vector_rows(path: str, layout: VectorLayout, start: int, stop: int) -> VectorBlock:
-    """Read some rows of a file that has ``starts_at``.
+    """Read some rows of a file whose layout has ``starts_at``.
 
     Raises:
         DataError: the file is missing or too short.
@@ -102,7 +102,7 @@ def vector_rows(path: str, layout: VectorLayout, start: int, stop: int) -> Vecto
 def vector_blocks(path: str, rows: int) -> Iterator[VectorBlock]:
     """Read a file from its start, in blocks of ``rows`` rows; the last may have fewer.
 
-    Parquet is read piece by piece, ``.npy`` is mapped, the others are held in memory.
+    Parquet is read piece by piece, ``.npy`` is mapped, other files are read into memory.
 
     Raises:
         DataError: the file is damaged, or ids and vectors differ in number.
@@ -113,7 +113,7 @@ def vector_blocks(path: str, rows: int) -> Iterator[VectorBlock]:
 
 
 def id_blocks(path: str, rows: int) -> Iterator[pa.Array]:
-    """Read ids, a line each, or of a ``.npy``, in blocks of ``rows`` ids.
+    """Read ids from a text file, a line each, or from a ``.npy``, in blocks of ``rows`` ids.
 
     Raises:
         DataError: the file is missing or damaged, or its ids are no texts or integers.
@@ -149,7 +149,7 @@ def _open(path: str) -> IO[bytes]:
 
 @contextmanager
 def _reading(path: str, expected: str) -> Iterator[None]:
-    """Turn a library's error about a file's content into one that names the file."""
+    """Convert a library's error about a file's content to an error with the file's path."""
     try:
         yield
     except FileNotFoundError:

@@ -73,12 +73,12 @@ class ContrastiveLoss(nn.Module):
         loss: loss of raydr.
         steps_per_epoch: optimiser steps of an epoch, for the loss's warm-up and the half-life of the teacher.
         scale: 1/temperature.
-        similarity: ``cosine`` or ``dot``; None: that of the model.
+        similarity: ``cosine`` or ``dot``; None: the model's similarity.
         teacher: decay of the teacher, for a loss with a teacher.
         steps_done: optimiser steps before a resumed training; a teacher then starts as a copy of the resumed model.
 
     Raises:
-        ConfigError: the model's similarity is neither, or the loss needs more inputs than this trainer has.
+        ConfigError: the model has another similarity, or the loss needs more inputs than this trainer has.
     """
 
     def __init__(
@@ -185,8 +185,8 @@ class RobustContrastiveLoss(ContrastiveLoss):
     Args:
         model: trained model.
         steps_per_epoch: optimiser steps of an epoch; β starts after the first epoch.
-        loss: its settings.
-        further: as in :class:`ContrastiveLoss`.
+        loss: settings of the loss.
+        further: further arguments of :class:`ContrastiveLoss`.
     """
 
     def __init__(
@@ -203,8 +203,8 @@ class NoisyPairLoss(ContrastiveLoss):
     Args:
         model: trained model.
         steps_per_epoch: optimiser steps of an epoch.
-        loss: its settings.
-        further: as in :class:`ContrastiveLoss`.
+        loss: settings of the loss.
+        further: further arguments of :class:`ContrastiveLoss`.
     """
 
     def __init__(
@@ -234,6 +234,6 @@ def _texts(features: dict[str, Tensor]) -> list[tuple[int, ...]]:
     """Return the tokens of each text of a column, without padding."""
     tokens, mask = features["input_ids"].tolist(), features["attention_mask"].tolist()
     return [
-        tuple(token for token, is_text in zip(row, here, strict=True) if is_text)
-        for row, here in zip(tokens, mask, strict=True)
+        tuple(token for token, is_text in zip(row, mask_of_row, strict=True) if is_text)
+        for row, mask_of_row in zip(tokens, mask, strict=True)
     ]

@@ -41,7 +41,8 @@ VERBS = {
 
 
 def function_name(verb: str) -> str:
-    """
+    """Return the name of a verb's function.
+
     >>> function_name("inject-noise"), function_name("benchmark noise")
     ('inject_noise', 'benchmark_noise')
     """

@@ -85,7 +85,7 @@ for _verb, (_, _sentence) in VERBS.items():
 
 
 def _check_machine() -> None:
-    """In a cluster job, check the machine against the requirements of the submitter."""
+    """Check the machine of a cluster job against the requirements of the submitter."""
     if "RAYDR_REQUIRED_ENV" in os.environ:
         from raydr.ops.submit.request import check_required_variables
 

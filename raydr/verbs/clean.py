@@ -129,9 +129,7 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
                 _write(rows, headers[place], str(made[place]), path)
         for place, begun in made.items():
             if os.path.exists(place) and not filecmp.cmp(begun, place, shallow=False):
-                raise ConfigError(
-                    f"{place} is there already and holds something else: move it away, and run this again"
-                )
+                raise ConfigError(f"{place} exists already and has other content: move it away, and run this again")
         folder = Folder(os.path.dirname(path) or ".")
         for place, begun in made.items():
             with folder.publish(os.path.basename(place)) as target:

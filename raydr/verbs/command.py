@@ -108,7 +108,7 @@ def next_by_options(verb: str, options: Mapping[str, Any], config: RunConfig) ->
     if split not in ("", *data.test_splits) and verb != "import_vectors":
         mined = verb in ("search", "import_run") and split == data.train_split
         return ("mine", ["--miner", name]) if mined else None
-    # The runs that are there are evaluated anyway.
+    # Existing runs are evaluated anyway.
     known = verb in ("rerank", "fuse", "import_run") or name in (BM25, UNTRAINED, TRAINED, FUSED, *config.variants)
     return "evaluate", [] if known else ["--system", name]
 
@@ -128,8 +128,8 @@ def command(
 
     Args:
         function: function of the Python API; its first parameter is the config, the others become options.
-        show: prints the result.
-        then: suggests the next verb for the result.
+        show: function that prints the result.
+        then: function that suggests the next verb for the result.
     """
     [_, *options] = inspect.signature(function).parameters
     # Only verbs that make something need confirmation; other verbs may have their own --yes.

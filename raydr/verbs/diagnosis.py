@@ -35,9 +35,9 @@ def diagnose(
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         margins = cross_fitting.margins(recipe.context, config.data.train_split)
-        there = session.inventory.state(margins) == "done"
+        measured = session.inventory.state(margins) == "done"
         folds, train = config.cross_fit.resolved(config.model), config.variant(model).train
-        if folds.num_epochs and not (quick or there):
+        if folds.num_epochs and not (quick or measured):
             say(
                 f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "
                 f"{folds.total_epochs} epochs of the data in all (the model has "
@@ -48,7 +48,7 @@ def diagnose(
             model,
             recipe.trained(model),
             recipe.model(UNTRAINED),
-            margins if there or not quick else None,
+            margins if measured or not quick else None,
         )
         made = session.make(recipe.named(f"diagnoses/{model}", target))
         for artifact in made:

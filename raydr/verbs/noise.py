@@ -86,7 +86,7 @@ def judge(
 
 
 def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list[str], str] | None:
-    """Suggest training on what is kept, under a name of its own if the config does not name the judges.
+    """Suggest training on the kept pairs, under another name if the config does not name the judges.
 
     Returns:
         None if no label changes, no pair is left, the split is not trained on, the pairs are those known to be clean,
@@ -105,10 +105,10 @@ def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list
         return None
     options: list[str] = []
     if names.isdisjoint(own):
-        asked = [rules.judge(name) for name in sorted(names)]
-        implied = {rule.name for judge in asked for rule in judge.companions()}
-        # Each judge stands after those that it follows.
-        chains = active_judges(rules, [judge for judge in asked if judge.name not in implied], on_negatives=False)
+        judges = [rules.judge(name) for name in sorted(names)]
+        implied = {rule.name for judge in judges for rule in judge.companions()}
+        # Each judge comes after the judges that it follows.
+        chains = active_judges(rules, [judge for judge in judges if judge.name not in implied], on_negatives=False)
         named = [judge.name for judge in chains]
         options = ["--name", f"kept-by-{'-'.join(named)}", *set_options([f"judge.judges=[{','.join(named)}]"])]
     elif names != own:
@@ -149,14 +149,14 @@ def audit(
         raise ConfigError(f"{TRUTH} is no judge to audit: every judge is compared with the truth where it is known")
     with open_session(config, again, dry_run) as session:
         recipe, split = session.recipe, split or config.data.train_split
-        asked = active_judges(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
+        active = active_judges(config.judge, [config.judge.judge(name) for name in names], on_negatives=False)
         if quick:
             if model not in ("", UNTRAINED):
                 raise ConfigError(f"--quick asks the untrained checkpoint, got --model {model}: leave one out")
-            targets = [_quick_audit(recipe, asked, split)]
+            targets = [_quick_audit(recipe, active, split)]
         else:
-            targets = [recipe.audit(asked, split, model or _default_model(session, asked))]
-            slow = [judge for judge in asked if isinstance(judge.asks(config.judge), CrossFitted)]
+            targets = [recipe.audit(active, split, model or _default_model(session, active))]
+            slow = [judge for judge in active if isinstance(judge.asks(config.judge), CrossFitted)]
             margins = cross_fitting.margins(recipe.context, split)
             trains = config.cross_fit.resolved(config.model).num_epochs and session.inventory.state(margins) != "done"
             if slow and trains:
@@ -296,8 +296,8 @@ def review(
     with listen(port) as bound:
         names = ", ".join(judged.name for judged in verdicts)
         say(f"{len(state.queue):,} pairs and candidates of {names}, order: {order}")
-        asked = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
-        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{asked} in a browser on this machine; Ctrl-C ends")
+        query = f"?{urlencode({'reviewer': reviewer})}" if reviewer else ""
+        say(f"open http://127.0.0.1:{bound.getsockname()[1]}/{query} in a browser on this machine; Ctrl-C ends")
         serve(state, bound)
     after = state.decisions()
     written = {"lines written": len(after.lines) - len(before.lines), "decisions": len(after.standing())}

@@ -33,7 +33,7 @@ def search_text(
 
     Args:
         config: config of the run.
-        text: the query.
+        text: text of the query.
         model: retriever, ``bm25``, or ``fused``.
         top_k: number of passages.
         rerank: rerank the first ``rerank.depth`` hits by ``rerank.model``, on the CPU in float32.

@@ -49,7 +49,7 @@ def test_anchors_that_are_no_bomb_are_read(tmp_path: Path) -> None:
 
 def test_a_folder_and_another_encoding_are_named(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"is a folder, and the YAML file of a run is expected: raydr prepare .* writes one"
+        ConfigError, match=r"is a folder; expected the YAML file of a run: raydr prepare .* writes this file"
     ):
         RunConfig.load(tmp_path)
     (tmp_path / "run.yaml").write_bytes("name: é\n".encode("latin-1"))

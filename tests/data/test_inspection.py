@@ -143,8 +143,8 @@ def test_findings_say_what_to_do(split: SplitInspection) -> None:
     assert "train: 2 queries have a copy of a positive without a judgment" in findings
     assert "50.0% of the negatives contain an answer" in findings
     assert "train: 1 queries are empty" in findings
-    assert "train: 2 queries have the text of another one of the split" in findings
-    assert "train: of 2 queries with answers 1 have none in any of their positives" in findings
+    assert "train: 2 queries have the text of another query of the split" in findings
+    assert "train: 1 of 2 queries with answers have no answer in a positive" in findings
     assert "empty text" not in findings
     assert InspectionReport.model_validate_json(report.model_dump_json()) == report
 

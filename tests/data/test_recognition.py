@@ -216,7 +216,7 @@ def test_a_positive_or_a_list_of_them(tmp_path):
 def test_a_folder_of_something_else_says_what_is_known(tmp_path):
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "b.jsonl").touch()
-    with pytest.raises(DataError, match=r"holds a.jsonl, b.jsonl, of which nothing says what it is. Known are BEIR"):
+    with pytest.raises(DataError, match=r"holds a.jsonl, b.jsonl, none of which has a known format and split"):
         recognise(str(tmp_path))
     with pytest.raises(DataError, match="there is no file or folder"):
         recognise(str(tmp_path / "none"))
@@ -228,7 +228,7 @@ def test_somebodys_config_is_not_written_over(tmp_path, monkeypatch):
     assert first.write() == first.write() == Path("my-pairs.yaml")
     assert first.raw["train"]["batch_size"] == 2
     Path("my-pairs.yaml").write_text("name: mine\n")
-    with pytest.raises(ConfigError, match=r"my-pairs.yaml is there already and says something else"):
+    with pytest.raises(ConfigError, match=r"my-pairs.yaml exists already and has other settings"):
         first.write()
     assert Path("my-pairs.yaml").read_text() == "name: mine\n"
 

@@ -327,8 +327,8 @@ def test_who_is_named_brings_along_whom_it_comes_after(configure: Any) -> None:
     ("by", "match"),
     [
         ("guide", "is 'guide', which judges candidates; expected a judge of pairs such as npc"),
-        ("pair_classifier", "is 'pair_classifier', which rests on what the cross-encoder says that is to learn"),
-        ("language_model", "is 'language_model', which rests on what the cross-encoder says"),
+        ("pair_classifier", "is 'pair_classifier', which itself asks the cross-encoder that trains on these pairs"),
+        ("language_model", "is 'language_model', which itself asks the cross-encoder"),
         ("oracle", "unknown judge 'oracle'"),
     ],
 )
@@ -336,7 +336,7 @@ def test_a_cross_encoder_learns_from_what_others_keep(configure: Any, by: str, m
     judges = ["guide", "pair_classifier", {"name": "language_model", "after": "pair_classifier"}]
     with pytest.raises(ConfigError, match=match):
         configure(judges, {"pairs_kept_by": by, "num_folds": 2})
-    with pytest.raises(ConfigError, match="has learnt which of the pairs npc keeps; set num_folds to 2 or more"):
+    with pytest.raises(ConfigError, match="was trained on the pairs that npc keeps; set num_folds to 2 or more"):
         configure(judges, {"pairs_kept_by": "npc"})
 
 

@@ -59,9 +59,9 @@ def test_train_makes_the_ranker_on_what_the_judges_leave_and_it_is_no_retriever(
     assert f"no better than the run that it is given: dev RR@10 {chosen:.4f}, the run " in remark
     # No retriever was needed but for what the judges ask.
     assert places.pointer("models/trained") is None
-    with pytest.raises(ConfigError, match="ranker is a cross-encoder, and a retriever is expected here"):
+    with pytest.raises(ConfigError, match="ranker is a cross-encoder; expected a retriever"):
         raydr.encode(config, model="ranker")
-    with pytest.raises(ConfigError, match="ranker is a cross-encoder, and a retriever is expected here"):
+    with pytest.raises(ConfigError, match="ranker is a cross-encoder; expected a retriever"):
         raydr.search_text(config, "a river", "ranker")
     with pytest.raises(ArtifactError, match="expected a model at .*, found a cross_encoder"):
         places.open("models/ranker", "model")

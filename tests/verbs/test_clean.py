@@ -84,7 +84,7 @@ def test_a_file_is_cleaned_in_its_own_shape(
     mine.write_bytes(b"mine")
     refused = CliRunner().invoke(app, ["clean", name, *options])
     assert refused.exit_code == 2
-    assert "is there already and holds something else" in " ".join(refused.output.split())
+    assert "exists already and has other content" in " ".join(refused.output.split())
     assert mine.read_bytes() == b"mine"
     assert not list(tmp_path.glob("*.tmp-*"))
     assert "kept: 20 rows" in result.output

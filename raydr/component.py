@@ -143,7 +143,7 @@ class Config(BaseModel):
         return filled
 
     def differing_settings(self, declared: type[Config] | None = None) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, without neutral ones, as JSON values.
+        """Return the settings that differ from the defaults, without neutral settings, as JSON values.
 
         Args:
             declared: class of the defaults, this class or a base; None: this class. A component always uses its own
@@ -246,7 +246,7 @@ def explain(error: ValidationError, where: str, of: type[Config] | None = None) 
     Args:
         error: error of the validation.
         where: place of the settings, for the message.
-        of: validated class, which is searched for keys similar to unknown ones.
+        of: validated class, which is searched for keys similar to unknown keys.
     """
     lines = findings(error, of)
     return f"{where} has {len(lines)} wrong {'setting' if len(lines) == 1 else 'settings'}:\n  " + "\n  ".join(lines)

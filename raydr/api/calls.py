@@ -85,7 +85,7 @@ def call_config(
 
 @contextmanager
 def call_session(config: RunConfig, verbose: bool, pairs: Pairs = "") -> Iterator[Session]:
-    """Open the session of a call, which prints warnings alone unless it is verbose.
+    """Open the session of a call, which prints only warnings unless it is verbose.
 
     Args:
         config: config of the call.

@@ -79,13 +79,13 @@ def find_false_negatives(
     """Detect candidate negatives that answer their query.
 
     Args:
-        pairs: as in :func:`find_noise`.
+        pairs: pairs as in :func:`find_noise`.
         candidates: ``bm25``: the best passages of BM25 for each query; ``source``: the negatives in the pairs; or your
             own rows (query, passage), whose queries are among the pairs.
         judge: judge of negatives: ``near_duplicate``, ``margin``, ``guide``, ``sieve``, ... (docs/methods.md).
         num_candidates: candidates of each query, at most.
         model: model of the judge; None: a MiniLM from an installed package.
-        seed, workdir, settings, verbose: as in :func:`find_noise`.
+        seed, workdir, settings, verbose: arguments of :func:`find_noise`.
 
     Raises:
         DataError: a row or column is invalid, or a candidate's query is unknown.
@@ -113,16 +113,16 @@ def mine_hard_negatives(
     settings: Mapping[str, Any] | None = None,
     verbose: bool = False,
 ) -> pd.DataFrame:
-    """Mine hard negatives, without those that a judge takes for positives.
+    """Mine hard negatives, without candidates that a judge takes for positives.
 
     Args:
-        pairs: as in :func:`find_noise`. Their positives are the corpus.
+        pairs: pairs as in :func:`find_noise`. Their positives are the corpus.
         miner: ``bm25``, or the untrained ``model``.
         num_negatives: negatives of each query, at most; the hardest that the judge keeps.
         num_candidates: judged candidates of each query.
-        judge: as in :func:`find_false_negatives`; None: keep all.
-        model: as in :func:`find_false_negatives`.
-        seed, workdir, settings, verbose: as in :func:`find_noise`.
+        judge: judge as in :func:`find_false_negatives`; None: keep all.
+        model: model as in :func:`find_false_negatives`.
+        seed, workdir, settings, verbose: arguments of :func:`find_noise`.
 
     Returns:
         A row for each negative: ``query``, ``positive``, ``negative``, and its ``rank`` among the candidates, from 1.
@@ -153,10 +153,10 @@ def mine_hard_negatives(
 
 
 def _check_judge(judge: str) -> None:
-    """Check that a name is that of a judge of negatives.
+    """Check that a judge exists and judges negatives.
 
     Raises:
-        ConfigError: it is not; the message has the allowed names.
+        ConfigError: the judge is not allowed; the message has the allowed names.
     """
     of_negatives = [name for name in Judge.choices() if judge_class({"name": name}).subject == "negatives"]
     if not isinstance(judge, str) or judge not in of_negatives:

@@ -79,7 +79,7 @@ class Model:
         Args:
             pairs: queries and passages, as in :func:`evaluate`. None: the held-out split, searched in the whole
                 training corpus.
-            workdir, verbose: as in :func:`evaluate`.
+            workdir, verbose: arguments of :func:`evaluate`.
 
         Returns:
             A row for each split, system and measure: ``mean``, interval ``low`` and ``high``, and ``num_queries``.
@@ -140,7 +140,7 @@ def train(
     """Train a retriever on noisy pairs, or the model of a config.
 
     Args:
-        pairs: as in :func:`find_noise`; several splits as a mapping (``train``, ``dev``, ``test``) or
+        pairs: pairs as in :func:`find_noise`; several splits as a mapping (``train``, ``dev``, ``test``) or
             ``datasets.DatasetDict``. Missing dev and test splits are held out, a tenth of the queries each. A config
             (a :class:`RunConfig`, its path or its content) runs ``raydr train`` with its options, for example
             ``name="ranker"``, and prints what the command prints.
@@ -148,7 +148,7 @@ def train(
             see docs/methods.md.
         model: checkpoint to start from, as in :func:`find_noise`.
         num_epochs, batch_size, learning_rate: training settings; None: those of ``raydr prepare FILE``.
-        seed, workdir, settings, verbose: as in :func:`find_noise`.
+        seed, workdir, settings, verbose: arguments of :func:`find_noise`.
 
     Returns:
         The model; None in a dry run of a config.
@@ -200,9 +200,9 @@ def evaluate(
     """Evaluate an untrained model and BM25: each query is searched among the passages of all pairs.
 
     Args:
-        pairs: as in :func:`find_noise`. A :class:`RunConfig` runs ``raydr evaluate`` with its options.
-        model: as in :func:`find_noise`.
-        seed, workdir, settings, verbose: as in :func:`find_noise`.
+        pairs: pairs as in :func:`find_noise`. A :class:`RunConfig` runs ``raydr evaluate`` with its options.
+        model: model as in :func:`find_noise`.
+        seed, workdir, settings, verbose: arguments of :func:`find_noise`.
 
     Returns:
         As in :meth:`Model.evaluate`; the model is the system ``untrained``.

@@ -94,8 +94,8 @@ def parse_yaml(text: str) -> Any:
     """Parse a YAML text that names each key once.
 
     Raises:
-        yaml.YAMLError: the text is not YAML, repeats a key, contains itself, expands to too many values, or has a
-            number that YAML 1.1 reads as another number, such as 010 (8) and 12:30 (750).
+        yaml.YAMLError: the text is not YAML, repeats a key, contains itself or expands to too many values; or YAML 1.1
+            reads a number as another number, such as 010 (8) and 12:30 (750).
 
     >>> parse_yaml("{a: [1, 2], b: null}")
     {'a': [1, 2], 'b': None}

@@ -66,7 +66,7 @@ def check_retriever(name: str) -> None:
     """Check that a model is not a cross-encoder, which cannot encode single texts.
 
     Raises:
-        ConfigError: the name is that of a cross-encoder.
+        ConfigError: the model is a cross-encoder.
     """
     if is_ranker(name):
         raise ConfigError(

@@ -141,7 +141,7 @@ class RefreshConfig(Config):
 
     start: Literal["last", "scratch"] = "last"
     """Start of a round's training: the model of the previous round, or ``model.checkpoint``. A ranker that the loss
-    learns from starts alike: from the ranker of an earlier round, or from its checkpoint."""
+    learns from starts from the last ranker of earlier rounds, or from its checkpoint."""
 
     optimizer: Literal["fresh", "kept"] = "fresh"
     """Whether a round that starts from the last model keeps the moments of its optimiser."""
@@ -209,10 +209,10 @@ class Prices(Config):
     """Prices of an hour."""
 
     cpu_hour: float = Field(default=0, ge=0)
-    """Price of a CPU."""
+    """Price of a CPU for an hour."""
 
     gpu_hour: float = Field(default=0, ge=0)
-    """Price of a GPU."""
+    """Price of a GPU for an hour."""
 
     currency: str = "USD"
     """Currency of the prices, printed beside the sums."""

@@ -1,4 +1,4 @@
-"""Passages and queries: reading, tables, and access to prepared ones."""
+"""Passages and queries: readers, writers, tables, and access to prepared data."""
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset

@@ -39,7 +39,7 @@ class DataConfig(Config):
     """Splits that are searched and evaluated."""
 
     hold_out: dict[str, Annotated[float, Field(gt=0, lt=1)]] = {}
-    """Shares of the training queries that become other splits, for data without these, for example
+    """Shares of the training queries that become other splits, for data without them, for example
     ``{dev: 0.1, test: 0.1}``; chosen by a hash of (seed, query_id)."""
 
     leaked_queries: Literal["keep", "leave_out"] = "keep"

@@ -2,7 +2,7 @@
 
 A source is read once for the corpus and once for the data set, if it has rows for them. Passages go to their final
 parts in the corpus. Queries, judgments and negatives are staged in the data set with the columns ``source`` and
-``line``, until they can be compared with the passages and with each other. A record lists the parts of each source; it
+``line``; the last step compares them with the passages and with each other. A record lists the parts of each source; it
 is written last, and a resume relies on it.
 """
 
@@ -40,7 +40,7 @@ class SourceRecord(Config):
 
     parts: dict[str, Part]
     num_bad: int
-    """Bad rows that count for this artefact; those of a source that is read for two artefacts count for one of them."""
+    """Bad rows that count for this artefact; a source that is read for two artefacts counts for one of them."""
 
     num_refused: int
     """All bad rows."""
@@ -204,8 +204,7 @@ class _Checks:
 class _Writer:
     """Writer that collects rows by table and split, and writes a part when there are enough.
 
-    A part of a source that may be divided has the rows of a fixed number of lines, so that parts do not depend on the
-    ranges.
+    A part of a divisible source has the rows of a fixed number of lines, so that parts do not depend on the ranges.
     """
 
     def __init__(self, staged: StagedSource) -> None:

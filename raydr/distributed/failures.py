@@ -61,7 +61,7 @@ def _clear_frames(error: BaseException | None) -> None:
 def interrupt(references: Sequence[Any], recursive: bool = True) -> None:
     """Interrupt running tasks, as Ctrl-C does.
 
-    A task whose result has just come must not be cancelled: Ray would fail the task while it completes, and its core
+    A task whose result has just come must not be cancelled: Ray would fail the task while it completes. Then its core
     would end this process without a message ("Tried to complete task that was not pending", Ray 2.60).
 
     Args:

@@ -106,7 +106,7 @@ class Pool(ABC):
 
         Args:
             feed: workers and their settings.
-            items: items, each with numbers and strings by name.
+            items: inputs of the workers, each with numbers and strings by name.
         """
 
 

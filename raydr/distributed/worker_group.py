@@ -163,8 +163,9 @@ class RayTrainProcess:
         self.kept()
 
     def _keep(self, save: Save, name: str, checkpoint: Checkpoint, ray_name: str) -> Checkpoint:
-        """Write a state among Ray Train's checkpoints, in a thread of Ray, under the name that a single process uses
-        too, so that each continues from the other's state.
+        """Write a state among Ray Train's checkpoints, in a thread of Ray.
+
+        A single process uses the same names, so that each continues from the other's state.
         """
         try:
             publish_files(self.states / name, save, last=PROGRESS)

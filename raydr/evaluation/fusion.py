@@ -118,7 +118,7 @@ def mixtures(num_systems: int) -> FloatArray:
 def choose_weights(
     evidence: Mapping[str, Evidence], qrels: Qrels, measure: str, grid_NS: FloatArray
 ) -> tuple[FloatArray, list[float]]:
-    """Return the mixture with the highest mean over all judged queries, the first of equal ones.
+    """Return the mixture with the highest mean over all judged queries, the first of equal mixtures.
 
     Args:
         evidence: values by query id.

@@ -65,7 +65,7 @@ class MethodFigures:
     Args:
         method: name of the method.
         measures: values by name, see :data:`RANKING` and :data:`FLAGS`; undefined measures are left out.
-        seconds: as in :class:`MethodScores`.
+        seconds: duration as in :class:`MethodScores`.
         flags_by_source: flagged share of each source.
     """
 
@@ -117,7 +117,7 @@ def measure_flags(
     """Compute the measures of flags for S weightings of the pairs; undefined measures are NaN.
 
     Args:
-        wrong_N, weight_SN: as in :func:`measure_ranking`.
+        wrong_N, weight_SN: arguments of :func:`measure_ranking`.
         flagged_N: flags of the method.
         probability_N: P(wrong label); without it the calibration is NaN.
 

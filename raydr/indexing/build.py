@@ -21,7 +21,7 @@ class ShardPlan:
 
     shard: int
     first_part: int
-    #: One past the last part.
+    #: Part after the last part.
     end_part: int
     rows: int
     #: Partition of all its passages; empty without partitions.

@@ -70,7 +70,7 @@ class CandidateSearch:
         """Return scores and rows of each query's best candidates, best first, each (queries, width); row −1 if none."""
         scores_QK = np.full((len(queries), width), -np.inf, dtype=np.float32)
         rows_QK = np.full((len(queries), width), -1, dtype=np.int64)
-        # A thread's own limit would change that of the process.
+        # A thread's own limit would change the limit of the process.
         with torch_threads(None):
             candidates = self._candidates(queries)
             # With few queries, threads share the vectors of a query.

@@ -103,7 +103,7 @@ def rank_top_rows(query_ids: pa.Array, passage_ids: pa.Array, top: TopRows) -> p
 def search_index(index: Any, queries: NDArray[np.float32], top_k: int) -> TopRows:
     """Return the ``top_k`` best rows of a FAISS index, by descending score, then by row.
 
-    FAISS keeps arbitrary passages of those that share the score at the cut, such as copies. A search for ``top_k`` + 1
+    Of passages that share the score at the cut, such as copies, FAISS keeps arbitrary ones. A search for ``top_k`` + 1
     detects this; only then more are fetched, up to :data:`TIE_LIMIT`.
 
     Args:

@@ -49,7 +49,7 @@ def add_flags(dataset: Dataset, noise: Noise, weights: Literal["flags", "posteri
     """Return the data set with ŷ of each row in the column ``label``, which :class:`NoisyPairLoss` reads.
 
     Args:
-        dataset: as in :func:`drop_flagged`, with a single positive in each row.
+        dataset: data set as in :func:`drop_flagged`, with a single positive in each row.
         noise: result of :func:`raydr.find_noise`.
         weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: P(right).
 

@@ -1,4 +1,4 @@
-"""``raydr clean``: write files of pairs without the mismatched ones."""
+"""``raydr clean``: write files of pairs without the mismatched pairs."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def evaluate(
 
 
 def evaluate_in(session: Session, splits: list[str], systems: list[str] | None = None) -> Evaluations:
-    """Make and show the evaluations of splits; if a system fails, show those of the others.
+    """Make and show the evaluations of splits; if a system fails, show the figures of the others.
 
     Raises:
         ConfigError: there is no test split.

@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and what it prints after an error, Ctrl-C or SIGTERM."""
+"""End of a command: its exit status, and its message after an error, Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def exit_status(what: str) -> Iterator[None]:
     """Run a block as a command, with its exit status.
 
     Args:
-        what: what to repeat after Ctrl-C or SIGTERM, ``command`` or ``job``.
+        what: noun of the block in messages, ``command`` or ``job``.
     """
     # Ray's progress bars and the tokenizers' fork warnings would hide the command's output.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -89,8 +89,8 @@ def next_after_judge(made: list[Artifact], config: RunConfig) -> tuple[str, list
     """Suggest training on the kept pairs, under another name if the config does not name the judges.
 
     Returns:
-        None if no label changes, no pair is left, the split is not trained on, the pairs are those known to be clean,
-        or some of the config's judges are mixed with others: no setting names these alone.
+        None if no label changes, no pair is left, or the split is not trained on. None also for pairs that are known to
+        be clean, and for some of the config's judges mixed with others, which no setting names alone.
     """
     roles = [role.partition("/") for artifact in made for role in artifact.manifest.identity.inputs]
     rules, names = config.judge, {name for kind, _, name in roles if kind == "verdicts"}

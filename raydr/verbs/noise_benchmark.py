@@ -78,7 +78,7 @@ def benchmark_noise(
     others = {name: _further_scores(name, path, labelled) for name, path in (scores or {}).items()}
     Path(out).mkdir(parents=True, exist_ok=True)
     results = []
-    # All is made anew, so that the seconds are those of the whole work. After an interrupt threads may still write.
+    # All is made anew, so that the seconds count the whole work. After an interrupt threads may still write.
     with tempfile.TemporaryDirectory(dir=out, prefix="artefacts-", ignore_cleanup_errors=True) as work:
         for at, labelled_set in enumerate(labelled):
             folder = f"{work}/{at}-{labelled_set.name}"

@@ -77,7 +77,7 @@ def tune(
     Args:
         config: config of the run; also the first trial.
         space: path, shipped name, or content of a space file.
-        name: name of the search in the working folder; empty: that of the file.
+        name: name of the search in the working folder; empty: the file's name.
         space_overrides: ``key.path=value`` overrides of the space file.
         again: replace a search with other settings.
         dry_run: only list what would be searched and made.
@@ -107,7 +107,7 @@ def tune_command(
 
     Args:
         space: space file, or the name of a shipped one: npc, ccr, joint, ...
-        name: name of the search; default: that of the space file.
+        name: name of the search; default: the space file's name.
         set_space: override a setting of the space file, e.g. search.num_trials=12 or scheduler.name=none; repeatable.
     """
     tune(RunConfig.load(config, set_), space, name, set_space, again, dry_run)

@@ -37,7 +37,7 @@ class ZeshelReader(Reader):
     """Folder of the pages."""
 
     contexts: str = "contexts_*"
-    """Shell pattern of the files of this folder, without suffix, that hold contexts of mentions and are no world."""
+    """Shell pattern of the files in ``documents``, without suffix, that hold contexts of mentions and are no world."""
 
     mentions: str = "mentions"
     """Folder with a file of mentions for each split."""

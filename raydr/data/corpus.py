@@ -51,7 +51,7 @@ def hash_content(titles: pa.ChunkedArray | pa.Array, texts: pa.ChunkedArray | pa
 
 
 def range_of(hashes: NDArray[np.uint64], num_ranges: int) -> NDArray[np.int64]:
-    """Return the range of each hash, from 0, among ``num_ranges`` equal ranges; a power of two.
+    """Return the range of each hash, from 0; ``num_ranges`` is the number of equal ranges, a power of two.
 
     >>> range_of(np.array([0, 2**62, 2**64 - 1], dtype=np.uint64), 4).tolist()
     [0, 1, 3]

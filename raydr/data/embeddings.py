@@ -22,7 +22,7 @@ class VectorSets:
 
     Args:
         vectors_TD: vectors of all texts, text by text.
-        offsets: start of each text's vectors, and T; text i has ``vectors_TD[offsets[i]:offsets[i + 1]]``.
+        offsets: int64, shape (N + 1,): text i has ``vectors_TD[offsets[i]:offsets[i + 1]]``.
     """
 
     vectors_TD: NDArray[np.float16]

@@ -144,8 +144,8 @@ def leak_findings(num_leaked: int, of: str, also: str) -> list[str]:
     if not num_leaked:
         return []
     return [
-        f"LEAKAGE: {num_leaked:,} queries of {of} are also queries of {also}, word for word or nearly: its measures "
-        "are too high. data.leaked_queries: leave_out leaves these queries out of the training split"
+        f"LEAKAGE: {num_leaked:,} queries of {of} are also queries of {also}, word for word or nearly: measures of "
+        "held-out queries are too high. data.leaked_queries: leave_out leaves them out of the training split"
     ]
 
 

@@ -49,7 +49,7 @@ _WORDS = {"query_id": "ids of queries", "passage_id": "ids of positives", "negat
 
 @dataclass(frozen=True)
 class PairShape:
-    """Settings that read records of pairs, with a description.
+    """Settings to read records of pairs, with a description.
 
     Args:
         settings: layout and columns, for the readers ``pairs`` and ``huggingface``.

@@ -62,7 +62,7 @@ def test_data_in_place_of_a_config_are_told_how_to_get_one(tmp_path: Path, name:
     with pytest.raises(ConfigError, match=rf"there is no file .*{name}$"):
         RunConfig.load(tmp_path / name)
     (tmp_path / name).write_text("query,positive\n")
-    with pytest.raises(ConfigError, match=rf"{name} is data, .*: raydr prepare .*{name} looks at the data"):
+    with pytest.raises(ConfigError, match=rf"{name} is data; .*: raydr prepare .*{name} reads the data"):
         RunConfig.load(tmp_path / name)
 
 

@@ -98,8 +98,8 @@ def test_faults_of_a_split_that_no_judge_is_needed_for_are_on_its_page(
     # The training split has the leak, and no fault of its own.
     invoke(config, "audit", *changes)
     assert load_result(Places.of(config.workdir).open("audits/untrained-train", "audit")).faults[1:] == [
-        "LEAKAGE: 1 queries of train are also queries of another split, word for word or nearly: its measures are too "
-        "high. data.leaked_queries: leave_out leaves these queries out of the training split"
+        "LEAKAGE: 1 queries of train are also queries of another split, word for word or nearly: measures of held-out "
+        "queries are too high. data.leaked_queries: leave_out leaves them out of the training split"
     ]
 
 

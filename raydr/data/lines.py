@@ -277,7 +277,7 @@ def read_csv(path: str, delimiter: str, bad_rows: BadRows) -> Iterator[tuple[int
         else:
             bad_rows.add(number, wrong_count(header, fields), fields)
     if header is None and bad_rows.count > before:
-        # The row behind it would give the names of the columns.
+        # Otherwise the next row would give the names of the columns.
         raise DataError(
             f"{bad_rows.kept[-1]}: the header, which names the columns. Write the file in UTF-8, with commas and the "
             "end .csv, or with tabs and the end .tsv."

@@ -148,12 +148,12 @@ def import_run(
         node = imported_run(file, split, system, config.data.skip_own_id)
         made = session.make(session.recipe.named(f"runs/{split}/{system}", node))
         if made:
-            _warn_of_strangers(session, made[0], split)
+            _warn_of_unknown_ids(session, made[0], split)
         return made
 
 
-def _warn_of_strangers(session: Session, run: Artifact, split: str) -> None:
-    """Warn of queries and passages that the data have not: measures near 0 would be the only sign."""
+def _warn_of_unknown_ids(session: Session, run: Artifact, split: str) -> None:
+    """Warn of queries and passages that the data do not have; measures near 0 would be the only sign."""
     import numpy as np
 
     first = Run(run).part(run.parts()[0])

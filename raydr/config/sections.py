@@ -25,11 +25,11 @@ class JudgeConfig(Config):
     """Judges in order; their verdicts are combined."""
 
     model: str = "trained"
-    """Model of the working folder for judges that score with a retriever."""
+    """Retriever whose scores judges read: ``trained``, ``untrained``, or the name of a model of the working folder."""
 
     scores: Literal["model", "miner"] = "model"
-    """Scores of candidates: ``model`` for similarities of ``judge.model``, ``miner`` for the scores of their mining
-    (judge ``margin``)."""
+    """Scores that the judge ``margin`` reads: ``model`` for similarities by ``judge.model``, ``miner`` for those of the
+    run that candidates were mined from."""
 
     guide: ModelConfig = ModelConfig()
     """Embedding model of the judge ``guide``."""

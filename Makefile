@@ -62,7 +62,7 @@ cluster: setup-dev ## a refresh on a cluster that grows, is drained and loses no
 
 # make rehearsal PASSAGES="200000 2000000" for smaller sizes.
 PASSAGES ?= 2000000 20000000
-rehearsal: setup-dev ## made passages through all stages, with kills: time and memory by stage (25 GB of disk, hours)
+rehearsal: setup-dev ## made passages through all stages, with kills: time and memory by stage (40 GB of disk, hours)
 	$(BIN)/python -m benchmarks.scale --passages $(PASSAGES) --kill corpus=20 passages=20 imported/join=1
 
 mutants: setup-dev ## plant a hundred mistakes, one at a time, and see which test finds each (an hour)

@@ -67,7 +67,7 @@ def common_arguments() -> argparse.ArgumentParser:
     """Return a parser of the arguments that are equal for all sizes."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--queries", type=int, default=2_000)
-    parser.add_argument("--words", type=int, default=16, help="of the longest passages; the shortest have half as many")
+    parser.add_argument("--words", type=int, default=130, help="of the longest passages; the shortest have half")
     parser.add_argument("--part-rows", type=int, default=10_000)
     parser.add_argument("--shard-rows", type=int, default=500_000)
     parser.add_argument("--train-rows", type=int, default=100_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -87,27 +87,32 @@ def pair_shape(
     names = list(dict.fromkeys(name for record in records for name in record))
     if set(names) >= _TEVATRON:
         return PairShape({"layout": "tevatron"}, "tevatron's records, passages with ids of their own")
-    texts = [name for name in names if _holds(records, name, _is_text)]
-    lists = [name for name in names if name not in texts and _holds(records, name, _is_text_or_texts)]
+    # A column with wrong values in some rows still counts: the reader reports these rows.
+    some = {name: [record[name] for record in records if record.get(name) is not None] for name in names}
+    texts = [name for name in names if any(map(_is_text, some[name])) and not any(map(_is_list, some[name]))]
+    lists = [name for name in names if name not in texts and some[name] and all(map(_is_text_or_texts, some[name]))]
     query = _first(texts, _QUERY)
     positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
     guess = ""
     if query is None and positive is None and len(texts) == 2 and not lists:
         guess = (
             f"{where}: no column has a name that raydr knows: the queries are taken from {texts[0]!r:.60}, and the "
-            f"passages from {texts[1]!r:.60}. A file's first line must have the names of its columns"
+            f"passages from {texts[1]!r:.60}. Name them 'query' and 'positive', in the first line of a file"
         )
-    if len(texts) == 2 and not lists:
+    unread = next((name for name in names if query is None and _bare(name) in _QUERY), None)
+    if len(texts) == 2 and not lists and unread is None and not _numbered(texts, _NEGATIVE):
         # A known column leaves the other column for the other text.
         query = query or next(name for name in texts if name != positive)
         positive = positive or next(name for name in texts if name != query)
     if query is None or positive is None:
         lacking, known = ("queries", _QUERY) if query is None else ("positives", _POSITIVE)
         named = _first([name for name in names if name not in (query, positive)], known)
-        other = next((record[named] for record in records if named and not _is_text(record.get(named))), None)
-        if named and other is not None:
+        if (
+            named is not None
+            and (wrong := next((value for value in some[named] if not _is_text(value)), None)) is not None
+        ):
             raise DataError(
-                f"{where}: the column {named!r} holds {other!r:.60}, where the {lacking} are expected: a text"
+                f"{where}: the column {named!r} holds {wrong!r:.60}, where the {lacking} are expected: a text"
                 f"{'' if query is None else ', or a list of texts'}. Write it so, or rename the column that holds them"
             )
         config = (
@@ -119,7 +124,6 @@ def pair_shape(
             f"{lacking}. Rename them to 'query' and 'positive'{'' if in_memory else config}"
         )
     filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
-    # A column with wrong values in some rows still counts: the reader reports these rows.
     everything = [*records, *others]
     names = list(dict.fromkeys(name for record in everything for name in record))
     some_text = [name for name in names if any(_is_text(record.get(name)) for record in everything)]
@@ -140,8 +144,8 @@ def pair_shape(
     }
     remark, label = guess, _first(names, _LABEL)
     if not negatives:
-        threshold, unread = _threshold(everything, label, where)
-        remark = unread or guess
+        threshold, unread_label = _threshold(everything, label, where)
+        remark = unread_label or guess
         columns |= threshold
     elif label is not None:
         remark = f"{where}: the column {label!r} is not read beside negatives: each positive counts as relevant"
@@ -196,14 +200,12 @@ def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
     return f"{kind}: {', '.join(places)}"
 
 
-def _holds(records: Sequence[Mapping[str, Any]], name: str, is_value: Callable[[Any], bool]) -> bool:
-    """Return whether a column has values, all of a type; some may be missing."""
-    values = [record[name] for record in records if record.get(name) is not None]
-    return bool(values) and all(map(is_value, values))
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
 
 
 def _is_text_or_texts(value: Any) -> bool:

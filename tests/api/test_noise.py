@@ -162,7 +162,22 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
             pd.DataFrame({"query": ["a", "b"], "positive": ["c", float("nan")]}),
             "row 1, column 'positive': the text is empty",
         ),
+        ([("a", pd.NA), ("c", "d")], "pairs, row 0, column 'positive': the text is empty or missing"),
+        (
+            pd.DataFrame({"query": ["a", "b"], "positive": pd.array(["c", None], dtype="string")}),
+            "pairs, row 1, column 'positive': the text is empty or missing",
+        ),
+        (
+            pd.DataFrame({"query": ["a", "b"], "passage": ["c", "d"], "label": pd.array([1, None], dtype="Int64")}),
+            "^pairs, row 1: 'label' must be a number, found None",
+        ),
         (pd.DataFrame({"query": ["a"], "positive": [3]}), "the column 'positive' holds 3, where the positives"),
+        # The rows of DataFrame.itertuples() begin with the index.
+        ([(0, "a", "b"), (1, "c", "d")], "the column 'query' holds 0, where the queries"),
+        (pd.DataFrame({"query": [7], "passage": ["a"], "title": ["b"]}), "the column 'query' holds 7"),
+        (pd.DataFrame({"positive": ["a"], "negative": ["b"]}), "none whose name says that it holds the queries"),
+        ({}, "pairs has no split; expected a split train"),
+        ({"dev": [("a", "b")], "test": [("a", "b")]}, "pairs has the splits dev, test; expected a split train"),
         (pd.DataFrame({"x": ["a"], "y": ["b"], "z": ["c"]}), "pairs has the columns 'x', 'y', 'z'"),
         ({"train": [("a", "b")], "more": [("c", "d")]}, "pairs has a split 'more'"),
         (7, "pairs is a int; expected a list of"),

@@ -213,6 +213,14 @@ def test_a_positive_or_a_list_of_them(tmp_path):
     assert len([row for row in rows_of(recognised) if row.table == "qrels"]) == 3
 
 
+@pytest.mark.parametrize("more", [{}, {"negative": "c"}, {"source": "web"}])
+def test_a_query_that_is_no_text_is_a_bad_row_and_another_column_no_query(tmp_path, more):
+    rows = [{"query": query, "positive": f"text {at}", **more} for at, query in enumerate(["a", 5, "b"])]
+    recognised = recognise(str(lines(tmp_path / "mine.jsonl", rows)))
+    assert recognised.reader["columns"]["query"] == "query"
+    assert recognised.reader["columns"]["positive"] == "positive"
+
+
 def test_a_folder_of_something_else_says_what_is_known(tmp_path):
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "b.jsonl").touch()

@@ -137,6 +137,10 @@ def mine_hard_negatives(
         raise ConfigError(f"miner is {miner!r}; allowed: {', '.join(miners)}")
     if type(num_negatives) is not int or num_negatives < 1:
         raise ConfigError(f"num_negatives is {num_negatives!r}; expected a whole number from 1")
+    if isinstance(num_candidates, int) and num_candidates < num_negatives:
+        raise ConfigError(
+            f"num_negatives is {num_negatives}, and num_candidates only {num_candidates}: raise the latter"
+        )
     if judge is not None:
         _check_judge(judge)
     name = miners[miner]

@@ -36,7 +36,7 @@ class Model:
         name: name of the model in the working folder.
     """
 
-    config: RunConfig
+    config: RunConfig = field(repr=False)
     artifact: Artifact = field(repr=False)
     name: str = TRAINED
 
@@ -74,7 +74,7 @@ class Model:
     def evaluate(
         self, pairs: Pairs | None = None, *, workdir: str | Path | None = None, verbose: bool = False
     ) -> pd.DataFrame:
-        """Evaluate BM25, the untrained checkpoint and the model, with intervals.
+        """Evaluate BM25 and the model, with intervals; without ``pairs`` the untrained checkpoint too.
 
         Args:
             pairs: queries and passages, as in :func:`evaluate`. None: the held-out split, searched in the whole
@@ -89,7 +89,8 @@ class Model:
         """
         self._check_retriever()
         if pairs is not None:
-            return evaluate(pairs, model=self.folder, workdir=workdir, verbose=verbose)
+            measured = evaluate(pairs, model=self.folder, workdir=workdir, verbose=verbose)
+            return measured.replace({"system": {UNTRAINED: self.name}})
         with call_session(self.config, verbose) as session:
             return _measured(session, self.config.data.test_splits, [BM25, UNTRAINED, self.name])
 

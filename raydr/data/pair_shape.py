@@ -99,8 +99,8 @@ def pair_shape(
             f"{where}: no column has a name that raydr knows: the queries are taken from {texts[0]!r:.60}, and the "
             f"passages from {texts[1]!r:.60}. Name them 'query' and 'positive', in the first line of a file"
         )
-    unread = next((name for name in names if query is None and _bare(name) in _QUERY), None)
-    if len(texts) == 2 and not lists and unread is None and not _numbered(texts, _NEGATIVE):
+    misses_query = query is None and _first(names, _QUERY) is not None
+    if len(texts) == 2 and not lists and not misses_query and not _numbered(texts, _NEGATIVE):
         # A known column leaves the other column for the other text.
         query = query or next(name for name in texts if name != positive)
         positive = positive or next(name for name in texts if name != query)

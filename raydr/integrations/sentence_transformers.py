@@ -54,8 +54,10 @@ def add_flags(dataset: Dataset, noise: Noise, weights: Literal["flags", "posteri
         weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: P(right).
 
     Raises:
-        ConfigError: the data set already has a column ``label``.
+        ConfigError: it is no ``datasets.Dataset``, or already has a column ``label``.
     """
+    if not hasattr(dataset, "add_column"):
+        raise ConfigError(f"the data set is a {type(dataset).__name__}; expected a datasets.Dataset, of a single split")
     if LABEL in dataset.column_names:
         raise ConfigError(f"the data set already has a column {LABEL!r}: remove it, or pass its values to the loss")
     labelled: Dataset = dataset.add_column(LABEL, noise.trust_of(dataset, weights))

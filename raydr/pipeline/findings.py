@@ -17,7 +17,7 @@ from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
-from raydr.errors import DataError
+from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import judge_class
 from raydr.noise.margins import compared_with_random
 from raydr.noise.verdict_report import reason_for_doubt
@@ -118,14 +118,12 @@ class Noise:
             left = without_flagged(record, flagged, layout, columns)
             if left is not None:
                 kept.append((at, left))
-        cut = any(left != records[at] for at, left in kept)
+        cut = [name for name in records[0] if any(left[name] != records[at][name] for at, left in kept)]
         if isinstance(pairs, ArrowFormat):
-            return type(pairs).from_list([left for _, left in kept]) if cut else pairs.select([at for at, _ in kept])
+            rows = pairs.select([at for at, _ in kept])
+            return type(pairs).from_list([left for _, left in kept], features=rows.features) if cut else rows
         if hasattr(pairs, "iloc"):
-            import pandas as pd
-
-            rows = pairs.iloc[[at for at, _ in kept]]
-            return pd.DataFrame([left for _, left in kept], index=rows.index) if cut else rows
+            return pairs.iloc[[at for at, _ in kept]].assign(**{name: [left[name] for _, left in kept] for name in cut})
         return [pairs[at] if left == records[at] else left for at, left in kept]
 
     def _read_judged(self, pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
@@ -147,7 +145,10 @@ class Noise:
 
         Raises:
             DataError: a row or column is invalid, a row has several positives, or no row has a judged pair.
+            ConfigError: ``weights`` is neither.
         """
+        if weights not in ("flags", "posterior"):
+            raise ConfigError(f"weights is {weights!r}; allowed: flags, posterior")
         wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
         trust = {ids: 1.0 - float(value) for ids, value in zip(self.pair_ids, wrong, strict=True)}
         records, layout, columns = self._read_judged(pairs)
@@ -203,7 +204,7 @@ class FalseNegatives:
             f"The judge {self.judge} flags {len(self.flagged):,} of {counted(len(self.table), 'candidate')} "
             f"({self.share:.1%}), of {counted(queries, 'query', 'queries')}.\n"
             f"A flag marks {flags}.\n"
-            "Next: raydr.mine_hard_negatives(pairs) mines negatives without them."
+            f"Next: raydr.mine_hard_negatives(pairs, judge={self.judge!r}) mines negatives without such candidates."
         )
 
 

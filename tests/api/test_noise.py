@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import ray
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 
 import raydr
 from api.made_pairs import SMALL, make_pairs
@@ -138,7 +138,18 @@ def test_many_rows_are_read_as_when_they_were_judged(noise: raydr.Noise, tmp_pat
 def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) -> None:
     (query, passage), (_, other) = make_pairs()[:2]
     rows = [{"query": query, "positives": [passage, other]}, {"query": "else", "positives": [passage]}]
-    assert flagging(noise, [0]).drop_from(rows) == [{"query": query, "positives": [other]}, rows[1]]
+    flagged = flagging(noise, [0])
+    assert flagged.drop_from(rows) == [{"query": query, "positives": [other]}, rows[1]]
+    frame = pd.DataFrame(rows, index=[7, 9]).assign(
+        source=pd.Categorical(["web", "log"]), grade=pd.array([None, 2], "Int8")
+    )
+    kept = flagged.drop_from(frame)
+    assert kept["positives"].tolist() == [[other], [passage]]
+    pd.testing.assert_frame_equal(kept.drop(columns="positives"), frame.drop(columns="positives"))
+    dataset = (
+        Dataset.from_list(rows).add_column("source", [0, 1]).cast_column("source", ClassLabel(names=["web", "log"]))
+    )
+    assert flagged.drop_from(dataset).features == dataset.features
 
 
 @pytest.mark.parametrize(
@@ -213,6 +224,7 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
     assert set(zip(negatives.table["query"], negatives.table["passage"], strict=True)) == set(candidates)
     assert negatives.table["score"].is_monotonic_decreasing
     assert f"flags {negatives.flagged.shape[0]} of 2 candidates" in negatives.summary()
+    assert "Next: raydr.mine_hard_negatives(pairs, judge='margin') mines" in negatives.summary()
     with pytest.raises(DataError, match="candidates, row 1: the query is not among the pairs: 'who'"):
         raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
 
@@ -246,6 +258,7 @@ def test_flags_of_a_weak_model_are_doubted_with_the_share_that_shows_it(
             ({"num_negatives": number}, f"num_negatives is {number!r}; expected a whole number from 1")
             for number in (0, -1, 1.5, float("nan"), True, "5", None)
         ),
+        ({"num_negatives": 31}, "num_negatives is 31, and num_candidates only 30: raise the latter"),
         ({"judge": "npc"}, "judge is 'npc'; judges of negatives are .*near_duplicate"),
         ({"judge": 5}, "judge is 5; judges of negatives are"),
         ({"settings": [1]}, r"settings is \[1\]; expected a dict of sections"),

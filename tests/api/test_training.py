@@ -67,6 +67,7 @@ def test_other_pairs_measure_the_saved_model(model: raydr.Model, tmp_path: Path)
     assert (table["num_queries"] == 24).all()
     again = model.evaluate(pairs, workdir=tmp_path / "w2")
     assert again["mean"].tolist() == table["mean"].tolist()
+    assert set(again["system"]) == {"bm25", "trained"}
 
 
 def test_splits_of_a_mapping_are_taken_as_they_are(arguments: dict[str, Any], tmp_path: Path) -> None:

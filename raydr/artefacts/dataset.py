@@ -250,8 +250,13 @@ def _split_plans(
 
 def _warn_of_missing_splits(data: DataConfig, there: Collection[str]) -> None:
     """Warn of missing dev and test splits, which choose the epoch and measure the model."""
-    missing = [split for split in data.held_out_splits if split and split not in there]
-    if missing:
+    absent = [split for split in data.held_out_splits if split and split not in there]
+    if empty := [split for split in absent if split in data.hold_out]:
+        warn(
+            f"data.hold_out took no query for {' or '.join(empty)}, since {data.train_split} has too few: bring more "
+            "pairs, or raise the share"
+        )
+    if missing := [split for split in absent if split not in data.hold_out]:
         warn(
             f"the data have the splits {', '.join(there)}, and none called {' or '.join(missing)} (data.dev_split, "
             f"data.test_splits). data.hold_out: {{{', '.join(f'{split}: 0.1' for split in missing)}}} takes a tenth of "

@@ -97,7 +97,8 @@ def clean_command(
     first = first_config(config)
     say(f"{config} is {first.what}")
     # No pair is held out, so that all are judged; `raydr prepare` of the same file uses another folder.
-    raw = first.raw | {"variants": {}, "data": {"reader": first.raw["data"]["reader"], "dev_split": ""}}
+    data = {"reader": first.raw["data"]["reader"], "dev_split": "", "test_splits": []}
+    raw = first.raw | {"variants": {}, "data": data}
     raw["workdir"] = f"{first.raw['workdir']}-clean"
     for override in settings:
         apply_override(raw, override)

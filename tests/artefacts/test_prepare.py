@@ -292,6 +292,12 @@ def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(
     for split, ids in queries.items():
         # The judgments go with their queries.
         assert set(data.qrels(split)["query_id"].to_pylist()) == ids
+    # A share that is set is no remedy.
+    (tmp_path / "a.csv").write_text("\n".join(["query,positive", *lines[:2]]))
+    run(config_of(reader, hold_out={"dev": 0.01, "test": 0.01}), tmp_path / "few")
+    err = capsys.readouterr().err
+    assert "data.hold_out took no query for dev or test, since train has too few" in err
+    assert "none called" not in err
     with pytest.raises(DataError, match=r"already have a split 'train', which data\.hold_out would take from 'other'"):
         run(config_of(reader, train_split="other", hold_out={"train": 0.1}), tmp_path / "there")
 

@@ -75,6 +75,7 @@ def test_a_file_is_cleaned_in_its_own_shape(
     assert result.exit_code == 0, result.output
     stem, _, end = name.partition(".")
     kept, dropped = (read(tmp_path / f"{stem}.{word}.{end}") for word in ("kept", "dropped"))
+    assert "warning" not in result.stderr
     assert len(dropped) == 20
     assert {row.pop("p_wrong") for row in dropped}
     assert [row for row in rows if row not in dropped] == kept

@@ -203,8 +203,8 @@ def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
         return text
     if not fold:
         raise DataError(
-            f"the text of {what} has a {separator}, which this format cannot "
-            "hold: write with fold_whitespace=True for spaces instead, or export to beir, which keeps texts as they are"
+            f"the text of {what} has a {separator}, which this format cannot hold: fold_whitespace (--fold-whitespace) "
+            "writes spaces instead, and the format beir keeps texts as they are"
         )
     text = _LINE_BREAK.sub(" ", text)
     return _TAB.sub(" ", text) if tabs_too else text

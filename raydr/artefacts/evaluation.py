@@ -197,6 +197,10 @@ def show(artifact: Artifact) -> None:
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))
     if absent := max((counts.get("judgments_not_in_corpus", 0) for counts in result.counts.values()), default=0):
         warn(f"{absent:,} judgments name passages that are not in the corpus: they count as misses")
+    if of := next((counts for counts in result.counts.values() if "without_positive" in counts), None):
+        warn(
+            f"{of['without_positive']:,} of {of['judged']:,} judged queries have no positive, and score 0 in each mean"
+        )
     for system, counts in result.counts.items():
         if counts["without_results"]:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
@@ -254,7 +258,9 @@ def _finish(
 
     ``scored`` holds the parts of each system, and the number of its queries outside the split.
     """
-    judged = pc.unique(data.judgments(split)["query_id"]).to_pylist()
+    judgments = data.judgments(split)
+    judged = pc.unique(judgments["query_id"]).to_pylist()
+    without_positive = len({*judged}.difference(judgments.filter(pc.field("relevance") > 0)["query_id"].to_pylist()))
     absent = data.absent(split).num_rows
     answered = list(answered_queries(settings, data.queries(split))) if settings.answer_cutoffs else []
     if not judged and not answered:
@@ -288,6 +294,7 @@ def _finish(
             "without_results": len({*judged, *answered} - set(table["query_id"].to_pylist())),
             "with_answers": len(answered),
             "in_run_but_not_in_split": elsewhere,
+            **({"without_positive": without_positive} if without_positive else {}),
             **({"judgments_not_in_corpus": absent} if absent else {}),
         }
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)

@@ -125,11 +125,7 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
     state = inventory.state(node)
     if state == "begun":
         num_done = inventory.num_parts_done(node)
-        return (
-            f"was interrupted, {counted(num_done, 'part')} done"
-            if num_done
-            else "was interrupted before its first part"
-        )
+        return f"was interrupted, {counted(num_done, 'part')} done" if num_done else "was interrupted"
     if state == "stale":
         return f"{', '.join(ancestor.label for ancestor in inventory.outdated(node))} was made again"
     if node.key in again:

@@ -95,6 +95,7 @@ def test_measures_are_trec_evals_on_the_judgments_as_they_came(
     # Of q2 nothing that is relevant is there; q3 finds a passage that has a title alone.
     qrels = {
         "q0": {"p0": 1, "gone": 2, "p1": 0}, "q1": {"p1": 3, "blank": 1}, "q2": {"gone": 1}, "q3": {"titled": 1},
+        "q4": {"p2": 0},
     }  # fmt: skip
     (source / "queries.jsonl").write_text(
         "".join(json.dumps({"_id": query_id, "text": query_id}) + "\n" for query_id in qrels)
@@ -107,7 +108,7 @@ def test_measures_are_trec_evals_on_the_judgments_as_they_came(
     )
     corpus, dataset = prepared(config, tmp_path / "made")
     assert "judgments name passages that no search can find (3 of dev)" in capsys.readouterr().err.replace("\n", " ")
-    assert Dataset(dataset).qrels("dev").num_rows == 4
+    assert Dataset(dataset).qrels("dev").num_rows == 5
     ranking = {query: ["p0", "p1", "titled", "p2", "p3"] for query in qrels}
     made_run = run_of(
         tmp_path / "run",
@@ -123,7 +124,9 @@ def test_measures_are_trec_evals_on_the_judgments_as_they_came(
     expected = [np.mean([of[name] for of in theirs.values()]) for name in measures.values()]
     np.testing.assert_allclose(means, expected, atol=1e-9)
     show(made)
-    assert "3 judgments name passages that are not in the corpus" in " ".join(capsys.readouterr().err.split())
+    err = " ".join(capsys.readouterr().err.split())
+    assert "3 judgments name passages that are not in the corpus" in err
+    assert "1 of 5 judged queries have no positive, and score 0 in each mean" in err
 
 
 def test_figures_and_files(data: Data, pool: Pool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

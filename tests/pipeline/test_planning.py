@@ -86,7 +86,7 @@ def test_reasons(inventory, tmp_path):
     after = chain(x=3)[1]
     assert reason(inventory, after, {"b": after}) == "x was 0, is 3"
     inventory.folder(c).write_json(PLAN, c.identity.model_dump(mode="json"))
-    assert reason(inventory, c, {}) == "was interrupted before its first part"
+    assert reason(inventory, c, {}) == "was interrupted"
     assert reason(inventory, b, {}, again={b.key}) == "made again on request"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from raydr.api.calls import call_config, call_session, is_config, refuse_options, refuse_pair_options
+from raydr.artefacts.evaluation import show
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import only_warnings
@@ -218,7 +219,9 @@ def evaluate(
 
 
 def _measured(session: Session, splits: Sequence[str], systems: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each split, system and measure."""
+    """Return a row for each split, system and measure; print tables and warnings as the command line does."""
     recipe = session.recipe
-    targets = [recipe.evaluation(split, systems) for split in splits]
-    return Evaluations(session.make(*targets, moving=True)).to_pandas()
+    made = session.make(*(recipe.evaluation(split, systems) for split in splits), moving=True)
+    for evaluation in made:
+        show(evaluation)
+    return Evaluations(made).to_pandas()

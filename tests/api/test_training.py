@@ -117,3 +117,12 @@ def test_a_call_prints_warnings_alone_unless_it_is_verbose(
     assert capfd.readouterr() == ("", "warning: beware\n")
     model.evaluate(verbose=True)
     assert "nothing to make" in capfd.readouterr().err
+
+
+def test_what_lowers_the_means_is_a_warning_in_python_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = [{"query": query, "passage": text, "label": int(at > 2)} for at, (query, text) in enumerate(make_pairs(20))]
+    settings = SMALL | {"evaluate": {"measures": ["R@5"]}}
+    raydr.evaluate(rows, workdir=tmp_path, settings=settings)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "3 of 20 judged queries have no positive, and score 0 in each mean" in " ".join(err.split())

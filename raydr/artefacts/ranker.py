@@ -131,7 +131,7 @@ def train_cross_encoder(
     if settings.num_hard_negatives and not (negatives or dataset).rows(f"negatives/{split}"):
         raise ConfigError(
             f"{settings.section}.num_hard_negatives is {settings.num_hard_negatives} and there are no candidates of "
-            f"split {split!r}: mine some first, or set it to 0"
+            f"split {split!r}: set negatives.miner to bm25 or another miner, or num_hard_negatives to 0"
         )
     # Importing PyTorch and Transformers takes seconds, and most verbs make no ranker.
     from raydr.artefacts.ranker_worker import train_worker

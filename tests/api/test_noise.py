@@ -229,6 +229,23 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
         raydr.find_false_negatives(pairs, [candidates[0], ("who", "it")], workdir=tmp_path)
 
 
+def test_own_candidates_leave_the_labels_and_titles_of_the_pairs(tiny_checkpoint: str, tmp_path: Path) -> None:
+    rows = [
+        {"query": query, "passage": text, "title": f"title {at}", "label": int(at % 2)}
+        for at, (query, text) in enumerate(make_pairs(20))
+    ]
+    rows += [{**row, "passage": f"{row['passage']} too", "label": 1 - row["label"]} for row in rows]
+    candidates = [(row["query"], row["passage"]) for row in rows if not row["label"]]
+    negatives = raydr.find_false_negatives(
+        rows, candidates, judge="margin", model=tiny_checkpoint, workdir=tmp_path, settings=SMALL
+    )
+    assert set(zip(negatives.table["query"], negatives.table["passage"], strict=True)) == set(candidates)
+    positive = {row["query"]: f"{row['title']}\n{row['passage']}" for row in rows if row["label"]}
+    assert negatives.table["positive"].tolist() == [positive[query] for query in negatives.table["query"]]
+    with pytest.raises(DataError, match="pairs, row 1: 'label' must be a number"):
+        raydr.find_false_negatives(pd.DataFrame(rows).assign(label=[1, None] * 20), candidates, workdir=tmp_path)
+
+
 def test_flags_of_a_weak_model_are_doubted_with_the_share_that_shows_it(
     tiny_checkpoint: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,7 +159,7 @@ def split_findings(split: str, report: SplitReport) -> list[str]:
         "queries have a copy of a positive without a judgment: a system that finds the copy scores a miss": (
             report.num_queries_with_unjudged_copies
         ),
-        "queries have no positive: training leaves them out": report.num_queries_without_positive,
+        "queries have no positive: training leaves them out, and measures count 0": report.num_queries_without_positive,
         "queries are empty": report.num_empty_queries,
         "queries have the text of another query of the split": report.num_queries_with_repeated_text,
         "negatives are positives of their query or copies of these: training leaves them out": (

@@ -1,4 +1,4 @@
-"""A loaded Hugging Face encoder: its layers, dropout, attention and positions, and the parts of it that learn."""
+"""Changes to a loaded Hugging Face encoder: layers, dropout, attention, and the weights that training changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raydr.models.training_config import LoraConfig, OptimizerConfig
 
 
 def without_pooler(backbone: Any) -> Any:
-    """Return the encoder alone: its pooler's weights would get no gradient and break DDP."""
+    """Remove the pooler and return the encoder: a pooler's weights would get no gradient and break DDP."""
     if getattr(backbone, "pooler", None) is not None:
         # Some architectures call it always.
         backbone.pooler = nn.Identity()
@@ -25,13 +25,13 @@ def shape_backbone(backbone: Any, config: ModelConfig | CrossEncoderConfig, name
     """Cut a backbone to ``num_layers`` and set its dropout.
 
     Args:
-        backbone: the encoder, or a model with one inside.
-        config: what is set.
-        name: of the checkpoint.
-        section: where the settings stand, for messages.
+        backbone: encoder, or a model that contains an encoder.
+        config: settings of the model.
+        name: name of the checkpoint, for messages.
+        section: section of the settings, for messages.
 
     Raises:
-        ConfigError: it has fewer layers than asked for.
+        ConfigError: the backbone has fewer layers than ``num_layers``.
     """
     _keep_layers(backbone, config.num_layers, f"{section}.num_layers", name)
     if config.dropout is None:
@@ -57,7 +57,7 @@ def _keep_layers(backbone: Any, num_layers: int | None, setting: str, name: str)
     for attribute, layers in lists.items():
         setattr(holder, attribute, layers[:num_layers])
     backbone.config.num_hidden_layers = num_layers
-    # Kinds of layers by their place, which must be as many.
+    # Transformers requires a kind for each layer.
     for field in ("layer_types", "mlp_layer_types"):
         kinds = getattr(backbone.config, field, None)
         if kinds is not None:
@@ -65,10 +65,10 @@ def _keep_layers(backbone: Any, num_layers: int | None, setting: str, name: str)
 
 
 def _layers(backbone: Any, setting: str, name: str) -> tuple[nn.Module, dict[str, nn.ModuleList]]:
-    """Return the module that holds a backbone's layers, and its lists of them (some architectures have two).
+    """Return the module that holds a backbone's layers, and its lists of layers (some architectures have two).
 
     Raises:
-        ConfigError: there is no such list; names the setting that needs it.
+        ConfigError: the backbone has no such list.
     """
     available = int(backbone.config.num_hidden_layers)
     for module in backbone.modules():
@@ -85,15 +85,15 @@ def _layers(backbone: Any, setting: str, name: str) -> tuple[nn.Module, dict[str
 def freeze_layers(network: nn.Module, num_layers: int | None, setting: str) -> None:
     """Freeze the embeddings and the first layers of every backbone in a network.
 
-    Gradients end above them, and the optimiser has no moments of them.
+    Frozen weights have neither gradients nor moments of the optimiser.
 
     Args:
-        network: that will be trained.
-        num_layers: so many; 0 stands for the embeddings alone, None for nothing.
-        setting: its key in the config.
+        network: network to train.
+        num_layers: number of layers to freeze; 0 freezes the embeddings alone, None nothing.
+        setting: key of ``num_layers`` in the config.
 
     Raises:
-        ConfigError: a backbone has not more layers than that.
+        ConfigError: no layer of a backbone would remain.
     """
     from transformers import PreTrainedModel
 
@@ -119,10 +119,10 @@ def freeze_layers(network: nn.Module, num_layers: int | None, setting: str) -> N
 
 
 def choose_attention(network: nn.Module, device: str, dtype: torch.dtype) -> None:
-    """Choose the fastest attention for a device and an arithmetic; all are equal up to rounding.
+    """Choose the fastest attention for a device and a dtype; all are equal up to rounding.
 
-    In bfloat16 on a CPU these are plain matrix products: PyTorch's fused kernel is slower there, its backward pass
-    several times (docs/performance.md). Everywhere else the network keeps what it was loaded with.
+    In bfloat16 on a CPU this is plain matrix products: PyTorch's fused kernel is slower, its backward pass several
+    times (docs/performance.md). Otherwise the network keeps its attention.
     """
     from transformers import PreTrainedModel
 
@@ -134,23 +134,23 @@ def choose_attention(network: nn.Module, device: str, dtype: torch.dtype) -> Non
 
 
 def check_length(backbone: nn.Module, max_length: int, setting: str, name: str) -> None:
-    """Refuse a length beyond the backbone's positions, before a text of that length fails.
+    """Refuse a maximum length beyond the backbone's learnt positions, before a text of that length fails.
 
-    Rotary and relative positions have no end.
+    Rotary and relative positions are unlimited.
 
     Args:
-        backbone: a loaded model.
-        max_length: tokens of the longest text.
-        setting: its key in the config.
-        name: of the checkpoint.
+        backbone: loaded model.
+        max_length: maximum of tokens of a text.
+        setting: key of ``max_length`` in the config.
+        name: name of the checkpoint, for messages.
 
     Raises:
-        ConfigError: its learnt positions are fewer.
+        ConfigError: the backbone has fewer positions than ``max_length``.
     """
     for path, module in backbone.named_modules():
         if not path.endswith(("position_embeddings", "embed_positions")) or not isinstance(module, nn.Embedding):
             continue
-        # RoBERTa and its kin count from behind the padding's position, BART's from an offset.
+        # RoBERTa and its relatives count from after the padding's position, BART from an offset.
         first = getattr(module, "offset", 0 if module.padding_idx is None else module.padding_idx + 1)
         positions = module.num_embeddings - first
         if max_length > positions:
@@ -160,10 +160,10 @@ def check_length(backbone: nn.Module, max_length: int, setting: str, name: str) 
 def recompute_activations(network: nn.Module) -> None:
     """Recompute the activations of every backbone's layers in the backward pass.
 
-    Gradients are the same: dropout draws the same masks again. A layer costs a second forward pass.
+    Gradients stay the same: dropout draws the same masks again. Each layer costs a second forward pass.
 
     Raises:
-        ConfigError: a backbone cannot do it.
+        ConfigError: a backbone does not support gradient checkpointing.
     """
     from transformers import PreTrainedModel
 
@@ -179,16 +179,16 @@ def recompute_activations(network: nn.Module) -> None:
 
 
 def choose_what_learns(network: nn.Module, config: OptimizerConfig, seed: int, setting: str) -> None:
-    """Freeze layers and add adapters as the optimiser's settings say; before the optimiser and DDP see the network.
+    """Freeze layers and add adapters by the optimiser's settings; call it before making the optimiser and DDP.
 
     Args:
-        network: that will be trained, on its device.
-        config: the optimiser's.
-        seed: of the adapters' first weights, equal on every rank and device.
-        setting: its key in the config.
+        network: network to train, on its device.
+        config: settings of the optimiser.
+        seed: seed of the adapters' initial weights, equal on every rank and device.
+        setting: key of ``config`` in the config.
 
     Raises:
-        ConfigError: nothing would learn, peft is not installed, or a layer is named that is not there.
+        ConfigError: nothing would learn, peft is not installed, or a target of the adapters does not exist.
     """
     freeze_layers(network, config.frozen_layers, f"{setting}.frozen_layers")
     if config.lora is None:
@@ -199,7 +199,7 @@ def choose_what_learns(network: nn.Module, config: OptimizerConfig, seed: int, s
         torch.manual_seed(seed)
         for encoder in _encoders(network):
             _add_adapters(encoder, config.lora, f"{setting}.lora")
-    # A language model's words are no head of its own: they stay as they are.
+    # A language model's output embeddings are no new head: they stay frozen.
     for module in network.modules():
         words = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
         if words is not None:
@@ -207,12 +207,12 @@ def choose_what_learns(network: nn.Module, config: OptimizerConfig, seed: int, s
 
 
 def num_learning(network: nn.Module) -> int:
-    """Count the numbers that training changes."""
+    """Return the number of weights that training changes, each element counted."""
     return sum(weights.numel() for weights in network.parameters() if weights.requires_grad)
 
 
 def _encoders(network: nn.Module) -> Iterator[Any]:
-    """Return the Hugging Face encoders of a network, without the heads of a classifier."""
+    """Yield the Hugging Face encoders of a network, without a classifier's head."""
     from transformers import PreTrainedModel
 
     inside: set[nn.Module] = set()
@@ -225,7 +225,7 @@ def _encoders(network: nn.Module) -> Iterator[Any]:
 def _add_adapters(encoder: Any, config: LoraConfig, setting: str) -> None:
     """Put an adapter beside each target's weights, W + alpha/rank · B·A, and freeze all others.
 
-    A is drawn and B is 0, so that the network gives what it gave before.
+    A is drawn and B is 0, so that the outputs of the network do not change.
 
     Source: Hu et al., LoRA: Low-Rank Adaptation of Large Language Models (ICLR 2022).
     """
@@ -263,7 +263,7 @@ def _add_adapters(encoder: Any, config: LoraConfig, setting: str) -> None:
 
 
 def merge_adapters(network: nn.Module) -> None:
-    """Add all adapters of a network to their weights, which restores the loaded architecture."""
+    """Add all adapters of a network to the weights beside them, which restores the loaded architecture."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     for encoder in _encoders(network):

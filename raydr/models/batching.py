@@ -1,4 +1,4 @@
-"""Batches of texts of similar length: by token budget for inference, as groups of one batch for training."""
+"""Batches of texts of similar length: by token budget for inference, as groups within a batch for training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def move(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def plan_batches(lengths: NDArray[np.int64], token_budget: int) -> list[NDArray[np.int64]]:
-    """Group texts so that each group, padded to its longest, stays within the budget.
+    """Group texts so that each group, padded to its longest text, stays within the budget.
 
     Texts are sorted by length (longest first, ties in order), so that little padding is needed and an
     out-of-memory error shows at the first batch. A text longer than the budget gets a batch of its own.
@@ -47,7 +47,7 @@ def pad(tokens: Tokens, rows: NDArray[np.int64], pad_id: int) -> dict[str, Tenso
     width = int(lengths.max())
     column = np.arange(width)
     mask = column[None, :] < lengths[:, None]
-    # Positions behind a text's end point anywhere valid; they are overwritten by the padding.
+    # Positions after a text's end are any valid index; padding overwrites them.
     source = np.minimum(tokens.offsets[rows][:, None] + column[None, :], max(len(tokens.ids) - 1, 0))
     ids = np.where(mask, tokens.ids[source], pad_id)
     types = (column[None, :] >= tokens.type_starts[rows][:, None]) & mask
@@ -68,11 +68,11 @@ def padded_batches(
 
 @dataclass(frozen=True)
 class PaddedGroups:
-    """The texts of one training batch, padded in groups of similar length.
+    """The texts of a training batch, padded in groups of similar length.
 
     Args:
-        groups: padded tensors of each group, as :func:`pad` gives them.
-        places_N: int64, where each text of the batch is when the groups are laid one after the other.
+        groups: padded tensors of each group, as from :func:`pad`.
+        places_N: int64, position of each text of the batch in the concatenated groups.
     """
 
     groups: tuple[dict[str, Tensor], ...]
@@ -89,13 +89,13 @@ class PaddedGroups:
 def plan_groups(lengths: NDArray[np.int64], overhead: int, max_tokens: int | None = None) -> list[NDArray[np.int64]]:
     """Cut texts, sorted by length, into the groups that cost least.
 
-    A group costs its tokens, padded to its longest text, and ``overhead`` tokens for a pass of its own. The best cut
-    is found exactly, over the distinct lengths.
+    A group costs its tokens, padded to its longest text, and ``overhead`` tokens for its forward pass. The cut is
+    optimal: a dynamic program over the distinct lengths.
 
     Args:
         lengths: tokens of each text.
-        overhead: what starting one more pass costs, in tokens.
-        max_tokens: most tokens of a group, padding included; a longer text has a group of its own. No bound if None.
+        overhead: cost of a further pass, in tokens.
+        max_tokens: maximum of tokens of a group, padding included; a longer text has its own group. Unlimited if None.
 
     >>> [group.tolist() for group in plan_groups(np.array([3, 90, 4, 88]), overhead=10)]
     [[1, 3], [2, 0]]
@@ -135,13 +135,13 @@ def pad_in_groups(tokens: Tokens, pad_id: int, overhead: int, max_tokens: int | 
 
 
 def widen(encoded: Tensor, most: int) -> Tensor:
-    """Pad encodings (N, M, D) to (N, most, D); leave those of one vector a text, (N, D), as they are."""
+    """Pad encodings (N, M, D) to (N, most, D); encodings with a vector per text, (N, D), stay as they are."""
     if encoded.ndim == 2 or encoded.shape[1] == most:
         return encoded
     return torch.nn.functional.pad(encoded, (0, 0, 0, most - encoded.shape[1]))
 
 
 def concatenate(encoded: Sequence[Tensor]) -> Tensor:
-    """Concatenate the encodings of several groups, padded to the most vectors of any."""
+    """Concatenate the encodings of several groups, padded to the most vectors of a text."""
     most = max(vectors.shape[1] for vectors in encoded)
     return torch.cat([widen(vectors, most) for vectors in encoded])

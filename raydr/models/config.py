@@ -1,4 +1,4 @@
-"""Settings of models, and the number of positions that a checkpoint's ``config.json`` states."""
+"""Settings of models, and the number of positions of a checkpoint by its ``config.json``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
-    """Return the tokens of the longest text that a checkpoint reads; None if unlimited or unknown.
+    """Return the maximum of tokens that a checkpoint reads; None if unlimited or unknown.
 
     Args:
-        checkpoint: a folder, a name on the hub, or ``offline:minilm``.
-        ask_hub: whether a name on the hub is looked up.
+        checkpoint: folder, name on the hub, or ``offline:minilm``.
+        ask_hub: whether to look up a name on the hub.
     """
     # Loading its weights reports a missing package.
     files = CheckpointFiles(packaged_folder() or "./" if checkpoint == OFFLINE_CHECKPOINT else checkpoint)
@@ -42,10 +42,10 @@ def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
 
 
 def check_positions(checkpoint: str, max_length: int, setting: str, ask_hub: bool = True) -> None:
-    """Refuse a length that the checkpoint has no positions for.
+    """Refuse a maximum length beyond the checkpoint's positions.
 
     Raises:
-        ValueError: its learnt positions are fewer.
+        ValueError: the checkpoint has fewer positions than ``max_length``.
     """
     positions = num_positions(checkpoint, ask_hub)
     if positions is not None and max_length > positions:
@@ -63,20 +63,20 @@ TOKEN_DIM = 128
 
 
 class SideConfig(Config):
-    """How one kind of text becomes tokens."""
+    """How the texts of a side, queries or passages, become tokens."""
 
     prefix: str = ""
-    """Put in front of every text, for example ``query: ``."""
+    """Text in front of every text, for example ``query: ``."""
 
     max_length: int = Field(default=128, ge=4, le=8192)
-    """Tokens kept, special tokens included; longer texts are cut."""
+    """Maximum of tokens of a text, special tokens included; longer texts are cut."""
 
 
 class ModelConfig(Config):
     """A dual encoder over any Hugging Face ``AutoModel``.
 
-    A checkpoint of sentence-transformers, or a raydr model, brings pooling, prompts, lengths, similarity and
-    projection. They replace the defaults, and explicit settings replace them.
+    A checkpoint of sentence-transformers, or a raydr model, has its own pooling, prompts, lengths, similarity and
+    projection. They replace the defaults; explicit settings replace them.
     """
 
     checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
@@ -89,24 +89,24 @@ class ModelConfig(Config):
     """Keep only the first layers of the checkpoint; all of them if null."""
 
     towers: Literal["shared", "two"] = "shared"
-    """One encoder for both sides, or one each."""
+    """An encoder for both sides, or an encoder for each side."""
 
     pooling: Pooling = "mean"
-    """The vector of a text: the mean over all tokens, the first token, or the last. In encoders made of decoders only
-    the last token has seen the whole text."""
+    """The vector of a text: the mean over all tokens, the first token, or the last. In a decoder only the last token
+    attends to the whole text."""
 
     projection: Annotated[int, Field(ge=1)] | Literal["auto"] | None = "auto"
-    """Width of a linear layer after pooling; none if null. ``auto``: 128 where the score function reads the vectors of
-    all tokens, none otherwise."""
+    """Width of a linear layer after pooling; no layer if null. ``auto``: 128 if the score function reads the vectors of
+    all tokens, else no layer."""
 
     truncate_dim: int | None = Field(default=None, ge=1)
     """Keep only the first dimensions of a vector, as models trained for it (Matryoshka) allow; all of them if null."""
 
     score: Annotated[ScoreFunction, Pluggable()] = Dual()
-    """How the vectors of a query and of a passage become their similarity."""
+    """The function of the vectors of a query and of a passage that is their similarity."""
 
     similarity: Similarity = "cosine"
-    """``cosine`` scales vectors to length 1, ``dot`` leaves them as they are."""
+    """``cosine`` scales vectors to length 1, ``dot`` keeps their length."""
 
     scale: float = Field(default=20.0, gt=0)
     """τ in the papers, the inverse of the temperature: scores are scale · similarity."""
@@ -114,16 +114,16 @@ class ModelConfig(Config):
     query: SideConfig = SideConfig(max_length=64)
     passage: SideConfig = SideConfig(max_length=160)
     title: Literal["pair", "join"] = "join"
-    """How title and text become one input: two segments, or one joined by a separator."""
+    """How title and text become an input: ``pair`` as two segments, ``join`` as a single text with a separator."""
 
     title_separator: str = " "
-    """Between title and text, for ``title: join``."""
+    """Separator of title and text, for ``title: join``."""
 
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """Dropout during training; the checkpoint's own if null."""
 
     trust_remote_code: bool = False
-    """Run the checkpoint's own code; only for models you trust."""
+    """Run code of the checkpoint; only for models that you trust."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -171,7 +171,7 @@ class ModelConfig(Config):
 
     @property
     def projected_dim(self) -> int | None:
-        """Return the width of the linear layer after pooling; None if there is none."""
+        """Width of the linear layer after pooling; None without it."""
         if self.projection == "auto":
             return TOKEN_DIM if any(self.vectors(side).kind == "tokens" for side in SIDES) else None
         return self.projection
@@ -180,8 +180,8 @@ class ModelConfig(Config):
     def is_retriever(self) -> bool:
         """Whether the model retrieves without any training.
 
-        Its checkpoint is one of sentence-transformers or raydr, has all of its layers, pools as it was trained to, and
-        brings the weights of projection and score function.
+        Its checkpoint is of sentence-transformers or raydr, and holds the weights of projection and score function. It
+        keeps all layers and pools as in its own training.
         """
         names = filter(None, (self.checkpoint, self.passage_checkpoint))
         brought: list[Mapping[str, Any]] = [
@@ -197,7 +197,7 @@ class ModelConfig(Config):
         )
 
     def logits(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Compute scale · similarity, of pairs as :meth:`raydr.models.scores.base.ScoreFunction.pairs` takes them."""
+        """Compute scale · similarity of pairs; arguments as in :meth:`raydr.models.scores.base.ScoreFunction.pairs`."""
         return self.scale * self.score.pairs(query, passage)
 
     def logits_QP(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
@@ -206,11 +206,11 @@ class ModelConfig(Config):
 
 
 class CrossEncoderConfig(Config):
-    """A model that reads query and passage together and gives one probability of relevance."""
+    """A model that reads query and passage together and returns a score of relevance."""
 
     checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
     """A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
-    checkpoint gets a new one."""
+    checkpoint gets a new classifier."""
 
     num_layers: int | None = Field(default=None, ge=1)
     """Keep only the first layers of the checkpoint; all of them if null."""
@@ -220,21 +220,21 @@ class CrossEncoderConfig(Config):
     workers."""
 
     max_length: int = Field(default=256, ge=8, le=8192)
-    """Tokens of query, title and text together; where they are more, the longer of query and passage is cut."""
+    """Maximum of tokens of query, title and text together; beyond it, the longer of query and passage is cut."""
 
     title_separator: str = " "
-    """Put between title and text."""
+    """Separator of title and text."""
 
     prompt: PromptConfig | None = None
-    """For a language model as the checkpoint: what it is asked about a pair, its log-odds of yes are the score. The
-    queries' and passages' texts are cut to ``max_length``, never the prompt."""
+    """For a language model as the checkpoint: its question about a pair. The score is the log-odds of yes. Texts of
+    queries and passages are cut to ``max_length``, never the prompt."""
 
     trust_remote_code: bool = False
-    """Run the checkpoint's own code; only for models you trust."""
+    """Run code of the checkpoint; only for models that you trust."""
 
     @model_validator(mode="after")
     def _has_so_many_positions(self) -> Self:
-        # Its section is in every config: an unused checkpoint is not looked up on the hub.
+        # Every config has this section, so an unused checkpoint is not looked up on the hub.
         check_positions(self.checkpoint, self.max_length, "max_length", ask_hub=False)
         return self
 

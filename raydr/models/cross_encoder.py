@@ -1,4 +1,4 @@
-"""A cross-encoder: query and passage in one input, one number for relevance, its log-odds."""
+"""The cross-encoder: from a query and a passage in a single input to the log-odds of relevance."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from raydr.models.tokens import Tokenizer, Tokens, join_titles
 
 #: The file beside a saved cross-encoder that holds its :class:`CrossEncoderConfig`.
 CROSS_ENCODER_FILE = "raydr-cross-encoder.json"
-#: What ``sentence_transformers.CrossEncoder.predict`` makes of the log-odds, by what it is to give.
+#: Activation with which ``sentence_transformers.CrossEncoder.predict`` returns a probability or the log-odds.
 _ACTIVATIONS = {"probability": "torch.nn.modules.activation.Sigmoid", "log_odds": "torch.nn.modules.linear.Identity"}
 
-#: What the class of relevant pairs is called.
+#: Names of the class of relevant pairs.
 _RELEVANT = frozenset(("relevant", "positive", "yes", "true", "match", "entailment", "duplicate"))
 
 
 class CrossEncoder(nn.Module):
-    """A Hugging Face sequence classifier with one output (or two: irrelevant, relevant), or a language model that is
-    asked (:class:`raydr.models.language_model.YesOrNo`)."""
+    """A Hugging Face sequence classifier with one output (or two: irrelevant, relevant), or a language model that
+    answers yes or no (:class:`raydr.models.language_model.YesOrNo`)."""
 
     def __init__(self, classifier: Any, config: CrossEncoderConfig) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class CrossEncoder(nn.Module):
         """Load the checkpoint; a missing classifier is drawn from ``seed``.
 
         Args:
-            config: the model.
-            seed: of new weights.
-            must_be_trained: refuse a checkpoint without a classifier of its own.
-            section: where its settings stand, for messages.
+            config: settings of the model.
+            seed: seed of new weights.
+            must_be_trained: whether to refuse a checkpoint without a classifier.
+            section: section of the settings, for messages.
 
         Raises:
-            ModelError: the checkpoint cannot be loaded, has several classes, or has no classifier but should have.
-            ConfigError: it has fewer positions than ``max_length``, or fewer layers than ``num_layers``.
+            ModelError: the checkpoint cannot be loaded, has more than two classes, or lacks a required classifier.
+            ConfigError: the checkpoint has fewer positions than ``max_length``, or fewer layers than ``num_layers``.
         """
         classifier = _load_classifier(config, seed, must_be_trained, section)
         shape_backbone(classifier, config, config.checkpoint, f"{section}.model")
@@ -84,13 +84,15 @@ class CrossEncoder(nn.Module):
         tokenizer: PairTokenizer,
         predicts: Literal["probability", "log_odds"] = "probability",
     ) -> None:
-        """Write weights (safetensors), tokenizer and config; opens in ``sentence_transformers.CrossEncoder``, but for a
-        language model, to which that class puts another question.
+        """Write weights (safetensors), tokenizer and config.
+
+        ``sentence_transformers.CrossEncoder`` opens it, except a language model, which that class asks another
+        question.
 
         Args:
-            folder: where.
-            tokenizer: of the model.
-            predicts: what that class's ``predict`` gives, where the model has one output.
+            folder: folder to write.
+            tokenizer: tokenizer of the model.
+            predicts: result of that class's ``predict``, if the model has one output.
         """
         if self.config.prompt is None:
             self.classifier.config.sentence_transformers = {"activation_fn": _ACTIVATIONS[predicts]}
@@ -104,13 +106,13 @@ class CrossEncoder(nn.Module):
         """Open a cross-encoder that :meth:`save` wrote.
 
         Raises:
-            ModelError: the folder does not hold one.
+            ModelError: the folder holds no cross-encoder.
         """
         return cls.from_config(read_cross_encoder_config(folder), must_be_trained=True)
 
 
 def _in_float32(head: nn.Linear, inputs: tuple[Tensor], output: Tensor) -> Tensor:
-    """Return the logits in float32: bfloat16 would round those of different passages to the same number."""
+    """Return the logits in float32: bfloat16 would round logits of different passages to the same number."""
     if output.dtype == torch.float32:
         return output
     with torch.autocast(output.device.type, enabled=False):
@@ -119,11 +121,11 @@ def _in_float32(head: nn.Linear, inputs: tuple[Tensor], output: Tensor) -> Tenso
 
 
 def _load_classifier(config: CrossEncoderConfig, seed: int, must_be_trained: bool, section: str) -> Any:
-    """Load the module that gives the logits: a sequence classifier or a language model."""
+    """Load the module that computes the logits: a sequence classifier or a language model."""
     resolved = resolve_checkpoint(config.checkpoint)
     what = f"the cross-encoder {config.checkpoint!r}"
     if config.prompt is not None:
-        # A model in inference alone keeps its saved size.
+        # A model for inference alone keeps its saved dtype.
         dtype = "auto" if must_be_trained else torch.float32
         setting = f"{section}.model.max_length"
         with naming(what):
@@ -159,7 +161,7 @@ def _load_sequence_classifier(
             AutoModelForSequenceClassification.from_pretrained,
             resolved,
             what,
-            # The classifier alone may be new.
+            # Only the classifier may be new.
             lambda key: not trained and (not key.startswith(f"{base}.") or ".pooler." in key),
             dtype=torch.float32,
             **extra,
@@ -193,7 +195,7 @@ def _require_no_prompt(resolved: str, what: str) -> None:
 
 
 def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
-    """Read the config of a saved cross-encoder, with the folder itself as its checkpoint."""
+    """Read the config of a saved cross-encoder, with the folder as its checkpoint."""
     file = Path(folder) / CROSS_ENCODER_FILE
     if not file.exists():
         raise ModelError(f"{folder} holds no cross-encoder of raydr: expected a file {CROSS_ENCODER_FILE}")
@@ -202,7 +204,7 @@ def read_cross_encoder_config(folder: str | Path) -> CrossEncoderConfig:
 
 
 class PairTokenizer(Tokenizer):
-    """Turns (query, title, text) into one input: [CLS] query [SEP] title text [SEP], or a language model's prompt."""
+    """Tokenizer of pairs (query, title, text): [CLS] query [SEP] title text [SEP], or a language model's prompt."""
 
     def __init__(self, config: CrossEncoderConfig) -> None:
         super().__init__(resolve_checkpoint(config.checkpoint), config.trust_remote_code, config.prompt is not None)
@@ -222,7 +224,7 @@ class PairTokenizer(Tokenizer):
         passages = join_titles(titles, texts, self.config.title_separator)
         if self.prompt is not None:
             return self.prompt(queries, passages)
-        # Some tokenizers leave the segments out although the model knows them: it was trained without, then.
+        # A tokenizer may leave out the segments of a model that has them: the model was trained without segments.
         has_types = "token_type_ids" in self.tokenizer.model_input_names
         return self.encode(queries, passages, "longest_first", self.config.max_length, has_types)
 
@@ -239,7 +241,7 @@ def log_odds(model: CrossEncoder, tokens: Tokens, token_budget: int, pad_id: int
 
 
 class CrossEncoderScorer:
-    """Log-odds of relevance by a saved cross-encoder; arguments as of
+    """Scorer by the log-odds of a saved cross-encoder; arguments as in
     :class:`raydr.models.pair_scoring.DualEncoderScorer`."""
 
     def __init__(
@@ -263,7 +265,7 @@ class CrossEncoderScorer:
 
 
 class ProbabilityScorer(CrossEncoderScorer):
-    """The same as probabilities, for judges, whose thresholds are such."""
+    """Scorer by the probability of relevance, for the thresholds of judges."""
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
         log_odds_P = torch.from_numpy(super().score(queries, passages, query_P, passage_P))

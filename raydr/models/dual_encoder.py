@@ -1,4 +1,4 @@
-"""The dual encoder: one shared tower or one for each side, saved so that sentence-transformers opens it."""
+"""The dual encoder: a shared tower or a tower for each side, saved so that sentence-transformers opens it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from raydr.models.tower import Tower
 
 
 class DualEncoder(nn.Module):
-    """Encodes queries and passages; scores are scale · similarity of their vectors.
+    """Encoder of queries and passages; scores are scale · similarity of their vectors.
 
-    A shared tower is saved as one folder, two towers as the folders ``query`` and ``passage``. Each opens with
-    ``SentenceTransformer(folder)`` and gives the same vectors; where all tokens have vectors, with
+    A shared tower is saved as a single folder, two towers as the folders ``query`` and ``passage``. Each opens with
+    ``SentenceTransformer(folder)`` and returns the same vectors; if every token has a vector, with
     ``MultiVectorEncoder(folder)`` and PyLate. docs/scores.md has the layouts of other score functions.
     """
 
@@ -36,8 +36,8 @@ class DualEncoder(nn.Module):
         """Load the configured checkpoints; new layers (the projection) are drawn from ``seed``.
 
         Raises:
-            ModelError: a checkpoint cannot be loaded, or is a raydr model that was made otherwise.
-            ConfigError: it has fewer layers or positions than the config asks for.
+            ModelError: a checkpoint cannot be loaded, or is a raydr model whose weights do not fit the config.
+            ConfigError: a checkpoint has fewer layers or positions than configured.
         """
         model = cls._from_checkpoints(config, seed)
         for side in SIDES:
@@ -78,7 +78,7 @@ class DualEncoder(nn.Module):
         return next(self.parameters()).device
 
     def ready(self, dtype: torch.dtype) -> DualEncoder:
-        """Put the towers in an arithmetic, for inference where they are."""
+        """Convert the towers to a dtype, for inference on their device."""
         for tower in {id(tower): tower for tower in map(self.tower, SIDES)}.values():
             tower.ready(str(self.device), dtype)
         return self
@@ -89,9 +89,9 @@ class DualEncoder(nn.Module):
         return tower
 
     def forward(self, queries: PaddedGroups, passages: PaddedGroups, cached: bool = False) -> tuple[Tensor, Tensor]:
-        """Encode the queries (Q, D) and the passages (P, D) in one call, as DDP needs it.
+        """Encode the queries (Q, D) and the passages (P, D) in a single call, which DDP requires.
 
-        Where the score function reads several of a text they are (Q, M, D), padded with zeros. ``cached`` is that of
+        If the score function reads several vectors of a text, they are (Q, M, D), padded with zeros. ``cached`` as in
         :meth:`raydr.models.tower.Tower.encode_groups`.
         """
         return (
@@ -113,7 +113,7 @@ class DualEncoder(nn.Module):
         """Open a model that :meth:`save` wrote.
 
         Raises:
-            ModelError: the folder does not hold one, or a file of it is damaged.
+            ModelError: the folder holds no model, or a damaged file.
         """
         config = read_config(folder)
         return cls(config, _load_towers(folder, config))
@@ -126,12 +126,12 @@ def _load_towers(folder: str | Path, config: ModelConfig) -> dict[str, Tower]:
 
 
 def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None) -> Tower:
-    """Open one side of a saved model.
+    """Open a side's tower of a saved model.
 
     Args:
-        folder: where the model was saved.
-        side: which one; a shared tower is both.
-        config: how the weights are used, if otherwise than they were saved: another similarity, pooling or dropout.
+        folder: folder of the model.
+        side: side of the tower; a shared tower is that of both.
+        config: config in place of the saved config, with another similarity, pooling or dropout.
     """
     config = config or read_config(folder)
     place = tower_folder(folder, side)
@@ -143,7 +143,7 @@ def load_tower(folder: str | Path, side: Side, config: ModelConfig | None = None
 
 
 def load_tokenizer(folder: str | Path, side: Side) -> TextTokenizer:
-    """Open the tokenizer of one side of a saved model."""
+    """Open a side's tokenizer of a saved model."""
     return TextTokenizer(tower_folder(folder, side), read_config(folder), side)
 
 
@@ -156,23 +156,23 @@ def build_tokenizers(config: ModelConfig) -> dict[Side, TextTokenizer]:
     return {"query": TextTokenizer(resolved, config, "query"), "passage": TextTokenizer(passage, config, "passage")}
 
 
-def _check_compatible(saved: ModelConfig, wanted: ModelConfig) -> None:
-    """Refuse saved weights that do not fit the wanted config."""
-    if wanted.passage_checkpoint:
+def _check_compatible(saved: ModelConfig, config: ModelConfig) -> None:
+    """Refuse saved weights that do not fit the config."""
+    if config.passage_checkpoint:
         raise ModelError(
-            f"model.checkpoint {wanted.checkpoint} is a raydr model, which has its passage tower with it: unset "
+            f"model.checkpoint {config.checkpoint} is a raydr model, which has its passage tower with it: unset "
             "model.passage_checkpoint"
         )
     weights = {
-        "towers": lambda config: config.towers,
-        "projection": lambda config: config.projected_dim,
+        "towers": lambda model: model.towers,
+        "projection": lambda model: model.projected_dim,
         "codes": _codes,
     }
     for name, of in weights.items():
-        if of(saved) != of(wanted):
+        if of(saved) != of(config):
             raise ModelError(
-                f"model.checkpoint {wanted.checkpoint} was saved with {name}={of(saved)!r}, the config asks for "
-                f"{of(wanted)!r}"
+                f"model.checkpoint {config.checkpoint} was saved with {name}={of(saved)!r}, the config asks for "
+                f"{of(config)!r}"
             )
 
 

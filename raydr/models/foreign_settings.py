@@ -1,10 +1,10 @@
-"""What sentence-transformers and PyLate write beside a checkpoint's weights, as settings of the section ``model``.
+"""The files of sentence-transformers and PyLate beside a checkpoint's weights, as settings of the section ``model``.
 
 - ``modules.json`` and the files that it names: how hidden states become a vector;
-- ``config_sentence_transformers.json``: the prompts, the similarity, and the dimensions that are kept;
+- ``config_sentence_transformers.json``: prompts, similarity, and number of kept dimensions;
 - ``sentence_bert_config.json``: how texts become tokens.
 
-A key that raydr cannot obey is refused by its name.
+A key that raydr cannot follow is refused by name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Names that prompts go by, as ``encode_query`` and ``encode_document`` of sentence-transformers have them.
+#: Names of the prompts of a side, in the order of ``encode_query`` and ``encode_document`` of sentence-transformers.
 _PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}
-#: By sentence-transformers' names.
+#: raydr's pooling by sentence-transformers' names.
 _POOLING = {"mean": "mean", "cls": "cls", "lasttoken": "last"}
 _OLD_POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -27,24 +27,24 @@ _OLD_POOLING = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _POOLING_KEYS = ("pooling_mode", "word_embedding_dimension", "embedding_dimension", "include_prompt")
-#: Modules one after the other that make a vector as raydr makes it: linear layers are one.
+#: Sequences of modules that compute a vector as raydr does; it joins linear layers into one.
 _CHAIN = re.compile(r"Transformer → Pooling( → Dense)*( → Normalize)?")
 _DENSE_MODEL = "SentenceTransformer"
-#: What the file of the Transformer module is called; old models name the architecture in it.
+#: Names of the Transformer module's file; old models have the architecture in it.
 _TRANSFORMER_FILES = [
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
-#: Kinds of encoders that learn a position a token, and those of them that count from behind the padding's position.
-#: Of others :func:`raydr.models.backbone.check_length` knows, once they are loaded.
+#: Architectures that learn positions from 0, and those that learn positions from after the padding's.
+#: :func:`raydr.models.backbone.check_length` checks other architectures once they are loaded.
 _FROM_0 = ("albert", "bert", "distilbert", "electra", "ernie")
 _BEHIND_PADDING = ("camembert", "mpnet", "roberta", "xlm-roberta")
-#: Tokens that raydr keeps at most.
+#: Maximum of tokens of a text in raydr.
 _LONGEST = 8192
-#: Kinds of encoder-decoders of which sentence-transformers opens the encoder alone.
+#: Encoder-decoders of which sentence-transformers opens the encoder alone.
 ENCODERS_ALONE = ("blenderbot", "blenderbot-small", "m2m_100", "marian", "pegasus", "pegasus_x", "prophetnet")
 _ENCODER_CLASSES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "t5gemma")
-#: Keys of ``sentence_bert_config.json`` that raydr obeys, or that change no vector.
+#: Keys of ``sentence_bert_config.json`` that raydr follows, or that change no vector.
 _TEXT_KEYS = frozenset((
     "max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs",
     "query_length", "document_length", "query_expansion", "backend",
@@ -64,11 +64,10 @@ class CheckpointSettings:
     """The settings that a checkpoint holds beside its weights.
 
     Args:
-        settings: of the section ``model``, by dotted key.
-        refused: settings of the checkpoint that raydr cannot follow, by the setting to replace them.
-        dense: the linear layers after pooling, one after the other: the folder of each below the checkpoint, and its
-            width.
-        unknown: whether it could not be looked at: a name on the hub that cannot be reached now.
+        settings: settings of the section ``model``, by dotted key.
+        refused: problems of the checkpoint, by the setting of raydr that avoids them.
+        dense: folder below the checkpoint, and width, of each linear layer after pooling, in order.
+        unknown: whether the settings could not be read, since the hub cannot be reached.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -78,26 +77,26 @@ class CheckpointSettings:
 
 
 def read_modules(read: Read, modules: Any, checkpoint: CheckpointSettings) -> None:
-    """Add the settings that ``modules.json`` and its neighbours hold to ``checkpoint``.
+    """Add the settings in ``modules.json`` and the files beside it to ``checkpoint``.
 
     Args:
-        read: the content of a JSON file by its path below the checkpoint; None if it is not there.
-        modules: the content of ``modules.json``.
-        checkpoint: the settings to complete.
+        read: function from a path below the checkpoint to the content of a JSON file; None if the file is missing.
+        modules: content of ``modules.json``.
+        checkpoint: settings to complete.
 
     Raises:
-        ValueError: a file has another shape than sentence-transformers writes.
+        ValueError: a file has another structure than sentence-transformers writes.
     """
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ValueError("modules.json holds no list of modules")
     kinds = [_kind(str(module.get("type", ""))) for module in modules]
     paths = [str(module.get("path") or "") for module in modules]
     _read_transformer(read, checkpoint)
-    # Dropout is for training, and a setting of its own.
+    # Dropout acts in training alone, by a setting of raydr.
     if not _CHAIN.fullmatch(" → ".join(kind for kind in kinds if kind != "Dropout")) or paths[0]:
         checkpoint.refused["pooling"] = (
-            f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, perhaps with Dense and "
-            "Normalize behind: set model.pooling to make them in another way"
+            f"makes its vectors by {' → '.join(kinds)}, and raydr by Transformer → Pooling, optionally with Dense and "
+            "Normalize after it: set model.pooling to make them in raydr's way"
         )
     else:
         folders = list(zip(kinds, paths, strict=True))
@@ -116,16 +115,16 @@ def read_modules(read: Read, modules: Any, checkpoint: CheckpointSettings) -> No
 
 
 def _kind(module: str) -> str:
-    """Return the name of a module of sentence-transformers or PyLate; of others the whole path."""
+    """Return the class name of a module of sentence-transformers or PyLate; of other modules the whole path."""
     package, _, name = module.rpartition(".")
     return name if package.partition(".")[0] in ("sentence_transformers", "pylate") else module
 
 
 def _section(read: Read, file: str) -> dict[str, Any]:
-    """Read a file that holds an object; empty if the checkpoint has no such file.
+    """Read a file that holds an object; empty if the file is missing.
 
     Raises:
-        ValueError: it holds something else.
+        ValueError: the file holds no object.
     """
     content = read(file)
     if content is None:
@@ -136,10 +135,10 @@ def _section(read: Read, file: str) -> dict[str, Any]:
 
 
 def _whole_number(config: Mapping[str, Any], key: str) -> int | None:
-    """Read a count from 1; None if the key is not set.
+    """Read a whole number from 1; None if the key is not set.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: the value is no such number.
     """
     value = config.get(key)
     if value is None:
@@ -186,19 +185,19 @@ def _read_transformer(read: Read, checkpoint: CheckpointSettings) -> None:
         checkpoint.refused["pooling"] = f"{problem}: set model.pooling to make vectors in raydr's way"
     if config.get("do_lower_case") and not _lowers(read, tokenizer):
         checkpoint.refused["query.prefix"] = (
-            "puts all texts into lower case before they become tokens, which raydr leaves to the tokenizer: set "
-            "model.query.prefix and model.passage.prefix to take it as it is"
+            "converts texts to lower case before its tokenizer, which raydr does not: set model.query.prefix and "
+            "model.passage.prefix to use it without"
         )
 
 
 def _other_states(config: Mapping[str, Any], backbone: Mapping[str, Any]) -> str:
-    """Return how the states differ from those of the encoder's last layer; empty if they do not."""
+    """Return how the pooled states differ from those of the encoder's last layer; empty if they are the same."""
     text = (config.get("modality_config") or {}).get("text") or {}
     method, output = text.get("method", "forward"), text.get("method_output_name", "last_hidden_state")
     kind = backbone.get("model_type")
     is_half = backbone.get("is_encoder_decoder") and kind not in (*ENCODERS_ALONE, *_ENCODER_CLASSES)
     if is_half and (method, output) == ("forward", "last_hidden_state"):
-        return f"makes its vectors of a {kind} from the states of its decoder, and raydr from its encoder's"
+        return f"makes its vectors from the states of its decoder ({kind}), and raydr from those of its encoder"
     if (method, output) != ("forward", "encoder_last_hidden_state" if is_half else "last_hidden_state"):
         return f"takes {output} of {method} (modality_config), and raydr the last hidden states"
     if (name := config.get("module_output_name", "token_embeddings")) != "token_embeddings":
@@ -207,7 +206,7 @@ def _other_states(config: Mapping[str, Any], backbone: Mapping[str, Any]) -> str
 
 
 def _other_texts(config: Mapping[str, Any]) -> str:
-    """Return the keys by which texts or layers differ from raydr's; empty if there are none."""
+    """Return a line on the keys that change texts or layers and that raydr cannot follow; empty without such keys."""
     keys = [key for key, value in config.items() if value and key not in (*_TEXT_KEYS, *_SECTIONS)]
     for section in _SECTIONS:
         own = config.get(section) or {}
@@ -216,7 +215,7 @@ def _other_texts(config: Mapping[str, Any]) -> str:
 
 
 def _lowers(read: Read, tokenizer: Mapping[str, Any]) -> bool:
-    """Return whether a tokenizer itself puts texts into lower case."""
+    """Return whether a tokenizer converts texts to lower case."""
     if tokenizer.get("do_lower_case"):
         return True
     normalizer = _section(read, "tokenizer.json").get("normalizer") or {}
@@ -295,5 +294,5 @@ def _read_vectors(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> 
         )
     for side, names in _PROMPTS.items():
         own = [prompts[role] or "" for role in names if role in prompts]
-        # An empty prompt "document" is saved beside the "passage" that a model was trained with.
+        # A model trained with the prompt "passage" may be saved with an empty "document" beside it.
         checkpoint.settings[f"{side}.prefix"] = next(filter(None, own), "" if own else prompts.get(name) or "")

@@ -1,4 +1,4 @@
-"""A BERT's forward pass on a GPU in fewer kernels: products fused, no mask, texts apart by their bounds."""
+"""BERT's forward pass on a GPU in fewer kernels: fused products, and bounds of texts in place of a mask."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers.modeling_outputs import BaseModelOutput
 
-#: Architectures of Transformers whose layers are BERT's.
+#: Architectures of Transformers with BERT's layers.
 BERT_LIKE = frozenset({"bert", "roberta", "xlm-roberta", "camembert"})
-#: Activations that are GELU, by its error function or by tanh: they differ by 0.0005 at most.
+#: Activations that are GELU, by the error function or by tanh, which differ by at most 0.0005.
 _GELU = frozenset({"gelu", "gelu_new", "gelu_pytorch_tanh"})
-#: The lowest compute capability that PyTorch's attention of texts with bounds runs on.
+#: Minimal compute capability of PyTorch's attention with bounds.
 _CAPABILITY = (8, 0)
 _HALF = (torch.bfloat16, torch.float16)
-#: Lengths of the texts that both passes encode first, and how much they may differ; rounding makes 1 %, about.
+#: Lengths of the texts of the check, and maximal difference of both passes; rounding makes about 1 %.
 _LENGTHS, _MOST_APART = (1, 9, 16), 0.05
 
 
 def attend(query_THD: Tensor, key_THD: Tensor, value_THD: Tensor, bounds: Tensor, longest: int) -> Tensor:
-    """Let the tokens between two bounds attend to each other."""
-    # Importing it takes a second, and PyTorch has it for GPUs alone.
+    """Compute the attention of each token over the tokens between the same two bounds."""
+    # The import takes a second, and PyTorch has it for GPUs alone.
     from torch.nn.attention.varlen import varlen_attn
 
     context_THD = varlen_attn(query_THD, key_THD, value_THD, bounds, bounds, longest, longest)
@@ -34,7 +34,7 @@ def attend(query_THD: Tensor, key_THD: Tensor, value_THD: Tensor, bounds: Tensor
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer of BERT, with query, key and value in a single product."""
+    """A layer of BERT that computes query, key and value by a single product."""
 
     layer: Any
     weight_ED: Tensor
@@ -42,7 +42,7 @@ class _Layer:
 
     @classmethod
     def of(cls, layer: Any) -> _Layer:
-        """Join the three products; their own weights become views, so that a change of theirs is one of the product."""
+        """Join the weights of the three products; the layer's own weights become views of the joined weights."""
         attention = layer.attention.self
         products = attention.query, attention.key, attention.value
         joined = {name: torch.cat([getattr(product, name) for product in products]) for name in ("weight", "bias")}
@@ -65,16 +65,16 @@ class _Layer:
 
 
 class FusedBert(nn.Module):
-    """The last hidden states of a BERT in half precision, as its own pass gives them up to rounding.
+    """A BERT in half precision whose last hidden states equal those of its own forward pass up to rounding.
 
-    Query, key and value are a single product, the product before GELU ends with it (by tanh, whose difference is below
-    the rounding), and attention reads where each text begins and ends. A batch stays padded: what pads a text is a text
-    of its own, which nobody reads, so nothing is moved and the processor waits for nothing.
+    Query, key and value are a single product. GELU is fused into the product before it, by tanh, whose difference is
+    below the rounding. Attention reads the bounds of each text. A batch stays padded: the padding of a text counts as a
+    further text, whose states are ignored, so that the CPU never waits for the GPU.
 
     docs/performance.md has the speed.
 
     Args:
-        bert: the network, in inference; its weights may be changed in place later.
+        bert: network in inference mode; its weights may change in place later.
     """
 
     def __init__(self, bert: nn.Module) -> None:
@@ -87,11 +87,11 @@ class FusedBert(nn.Module):
         return self.bert.config
 
     def forward(self, attention_mask: Tensor, **texts: Tensor) -> BaseModelOutput:
-        """Encode padded texts; padding is at their end.
+        """Encode texts that are padded at their end.
 
         Args:
-            attention_mask: (N, L), 1 where a token is.
-            texts: ``input_ids`` or ``inputs_embeds``, and perhaps ``token_type_ids``.
+            attention_mask: (N, L), 1 at tokens, 0 at padding.
+            texts: ``input_ids`` or ``inputs_embeds``, and optionally ``token_type_ids``.
         """
         hidden_NLD = self.bert.embeddings(**texts)  # type: ignore[operator]
         num, longest, _ = hidden_NLD.shape
@@ -102,7 +102,7 @@ class FusedBert(nn.Module):
 
 
 def text_bounds(attention_mask: Tensor) -> Tensor:
-    """Return where each of N texts and the padding behind it begin, and the end: int32 (2N+1).
+    """Return the starts of N texts and of the padding after each, and the end: int32 (2N+1).
 
     >>> text_bounds(torch.tensor([[1, 1, 0], [1, 1, 1]])).tolist()
     [0, 2, 3, 6, 6]
@@ -114,10 +114,10 @@ def text_bounds(attention_mask: Tensor) -> Tensor:
 
 
 def fused(backbone: nn.Module, device: str, dtype: torch.dtype) -> nn.Module:
-    """Return the network with its fused pass, where there is one for it, its device and its arithmetic; else itself.
+    """Return the network with a fused pass, if the network, the device and the dtype allow it; else the network itself.
 
-    Both passes encode a few tokens first. If they differ by more than rounding, or a kernel is missing, the network
-    keeps its own.
+    Both passes first encode a few tokens. The network keeps its own pass if they differ by more than rounding, or if a
+    kernel is missing.
     """
     if torch.device(device).type != "cuda" or torch.cuda.get_device_capability() < _CAPABILITY or dtype not in _HALF:
         return backbone
@@ -126,9 +126,9 @@ def fused(backbone: nn.Module, device: str, dtype: torch.dtype) -> nn.Module:
 
 @torch.no_grad()
 def checked(backbone: nn.Module, device: str) -> nn.Module:
-    """Return the network with its fused pass if that gives its hidden states, else itself, with a message."""
+    """Return the network with a fused pass if its hidden states are equal; else the network itself, with a warning."""
     mask_NL = torch.arange(max(_LENGTHS), device=device) < torch.tensor(_LENGTHS, device=device).unsqueeze(1)
-    # The last words: what pads a text has one of the first ids.
+    # The last ids of the vocabulary, since padding tokens have the first.
     largest = int(backbone.config.vocab_size) - 1  # type: ignore[union-attr, arg-type]
     ids_NL = (largest - torch.arange(mask_NL.numel(), device=device)).clamp(min=0).view(mask_NL.shape)
     texts = {"input_ids": ids_NL, "attention_mask": mask_NL.long()}
@@ -139,9 +139,9 @@ def checked(backbone: nn.Module, device: str) -> nn.Module:
     except RuntimeError as error:
         return _own_pass(backbone, str(error).partition("\n")[0])
     apart = float((hidden - expected).norm() / expected.norm())
-    # Also where it is no number.
+    # True also for NaN.
     if not apart < _MOST_APART:
-        return _own_pass(backbone, f"the fused one differs by {apart:.1%}")
+        return _own_pass(backbone, f"the fused pass differs by {apart:.1%}")
     return network
 
 
@@ -154,12 +154,12 @@ def can_fuse(backbone: nn.Module) -> bool:
     """Return whether a network is a BERT of Transformers without adapters, whose activation is GELU."""
     config: Any = backbone.config
     return (
-        # Code of a checkpoint may take the name of an architecture for layers of its own.
+        # Code of a checkpoint may use the name of an architecture for other layers.
         type(backbone).__module__.startswith("transformers.models.")
         and config.model_type in BERT_LIKE
         and config.hidden_act in _GELU
         and not config.is_decoder
         and getattr(config, "position_embedding_type", "absolute") == "absolute"
-        # Adapters put modules of their own in the place of linear layers.
+        # Adapters replace linear layers.
         and not any(isinstance(getattr(module, "base_layer", None), nn.Module) for module in backbone.modules())
     )

@@ -1,4 +1,4 @@
-"""Encoding tokens into vectors, the same way in a notebook, a Ray actor and a benchmark."""
+"""Encoding of tokens into vectors, in notebooks, Ray actors and benchmarks alike."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from raydr.models.precision import torch_dtype, torch_threads
 from raydr.models.tokens import Tokens
 from raydr.models.tower import Tower
 
-#: Batches that are started before one has to be finished.
+#: Maximum of batches that are started and not yet finished, besides the current batch.
 _BATCHES_AHEAD = 2
-#: Rows of some texts, and their encodings on the encoder's device.
+#: Rows of the texts of a batch, and their encodings on the encoder's device.
 _Encoded = Iterator[tuple[NDArray[np.int64], torch.Tensor]]
 
 
 @torch.inference_mode()
 def encode_tokens(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: Side) -> NDArray[np.float32]:
-    """Encode N texts, rows in their order: (N, dim), or (N, M, dim) padded with zeros, of several a text.
+    """Encode N texts, in order: (N, dim), or with several vectors per text (N, M, dim), padded with zeros.
 
-    Texts are batched by length within the token budget; the tower must be in eval mode.
+    Batches have texts of similar length within the token budget; the tower must be in eval mode.
     """
     shape: tuple[int, ...] = (tokens.num_rows, tower.dim)
-    kept = tower.reduction(side).vectors
-    if kept.several:
-        shape = (tokens.num_rows, kept.most(int(tokens.lengths.max(initial=0))), tower.dim)
+    kind = tower.reduction(side).vectors
+    if kind.several:
+        shape = (tokens.num_rows, kind.most(int(tokens.lengths.max(initial=0))), tower.dim)
     vectors = np.zeros(shape, dtype=np.float32)
     for rows, encoded in _with_lookahead(_padded(tower, tokens, token_budget, pad_id, side)):
-        if kept.several:
+        if kind.several:
             vectors[rows, : encoded.shape[1]] = encoded
         else:
             vectors[rows] = encoded
@@ -50,7 +50,7 @@ def _padded(tower: Tower, tokens: Tokens, token_budget: int, pad_id: int, side: 
 
 
 def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Yield the encodings in memory, each after the next batch has started: the device always has work."""
+    """Yield the encodings in host memory, each after the next batch has started, so that the device never idles."""
     pending: list[tuple[NDArray[np.int64], torch.Tensor, torch.cuda.Event | None]] = []
 
     def arrived() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -61,12 +61,12 @@ def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDAr
 
     for rows, vectors in batches:
         copied = None
-        # The copy is started here: later it would wait for what was started meanwhile.
-        here = vectors.float().to("cpu", non_blocking=True)
+        # A copy that started later would wait for the batches started before it.
+        on_host = vectors.float().to("cpu", non_blocking=True)
         if vectors.device.type == "cuda":
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record()
-        pending.append((rows, here, copied))
+        pending.append((rows, on_host, copied))
         if len(pending) > _BATCHES_AHEAD:
             yield arrived()
     while pending:
@@ -74,7 +74,7 @@ def _with_lookahead(batches: _Encoded) -> Iterator[tuple[NDArray[np.int64], NDAr
 
 
 class InferenceEncoder:
-    """One side of a saved model, ready to encode.
+    """A side's encoder of a saved model.
 
     >>> encoder = InferenceEncoder("MODEL_FOLDER", "passage", "bfloat16", "cpu", 16384)  # doctest: +SKIP
     >>> vectors = encoder.encode(tokenizer(titles, texts))  # doctest: +SKIP
@@ -102,9 +102,10 @@ class InferenceEncoder:
 
     @torch.inference_mode()
     def encode(self, tokens: Tokens) -> Encodings:
-        """Encode in float16, rows in the order of the texts, unit length if the similarity is cosine.
+        """Encode texts in float16, in order, with unit length if the similarity is cosine.
 
-        An array (N, dim) of one vector a text; of several, what is there of each.
+        Returns:
+            An array (N, dim); with several vectors per text, :class:`raydr.data.embeddings.VectorSets`.
         """
         with torch_threads(self.num_threads):
             batches = _padded(self.tower, tokens, self.token_budget, self.pad_id, self.side)
@@ -117,7 +118,7 @@ class InferenceEncoder:
 
 
 def _as_sets(num_rows: int, dim: int, batches: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]) -> VectorSets:
-    """Return the vectors of all batches, each text at its row."""
+    """Return the vectors of all batches, in the order of the texts."""
     parts = [(rows, VectorSets.of_padded(padded)) for rows, padded in batches]
     if not parts:
         return VectorSets(np.zeros((0, dim), dtype=np.float16), np.zeros(1, dtype=np.int64))

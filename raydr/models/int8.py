@@ -1,8 +1,8 @@
-"""Encoders in int8 for processors: OpenVINO's graph of an encoder, quantised by NNCF (extra ``int8``).
+"""Encoders in int8 for CPUs: OpenVINO's graph of an encoder, quantised by NNCF (extra ``int8``).
 
-Each product multiplies bytes: weights with a scale for every output, inputs with one scale for all, which is measured
-on passages beforehand. Before that SmoothQuant (Xiao et al., ICML 2023) moves a part of the spread of the inputs into
-the weights. Reduction, projection and unit length stay those of the tower, in float32.
+Each product multiplies bytes: weights with a scale per output, and inputs with a single scale, measured on passages.
+Before, SmoothQuant (Xiao et al., ICML 2023) moves a part of the inputs' spread into the weights. Reduction, projection
+and normalisation stay in float32.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from raydr.models.tower import Tower
 
 #: Share of the spread that SmoothQuant moves, as an exponent.
 _SMOOTHING = 0.8
-#: Tokens of a batch while scales are measured: what is measured does not depend on it but by its padding.
+#: Tokens of a batch of the measurement, which depends on it only by the padding.
 _BATCH_TOKENS = 1024
-#: The mean cosine to the float vectors below which something went wrong; all-MiniLM-L6-v2 has 0.99.
+#: Minimum of the mean cosine to the float vectors; all-MiniLM-L6-v2 has 0.99.
 _LEAST_COSINE = 0.9
 _FILE = "encoder.xml"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def missing_for_int8() -> tuple[str, str] | None:
-    """Return what this machine lacks for int8, and what to do; None if nothing."""
+    """Return what this machine lacks for int8, and a remedy; None if it lacks nothing."""
     packages = [name for name in ("openvino", "nncf") if find_spec(name) is None]
     if packages:
         return f"{' and '.join(packages)} not installed", f"pip install {' '.join(packages)} (raydr's extra int8)"
     if not cpu_has_int8():
-        # With AVX2 alone sums of products of bytes overflow.
+        # With AVX2 alone, sums of products of bytes overflow.
         problem = "the processor has no instructions that multiply bytes (AVX512-VNNI, AVX-VNNI or AMX)"
         return problem, "set encode.dtype=auto, or encode on another kind of machine"
     return None
@@ -55,15 +55,15 @@ def require_int8() -> None:
     """Refuse a machine that cannot compute in int8.
 
     Raises:
-        ModelError: a package is missing, or the processor multiplies no bytes.
+        ModelError: a package is missing, or the processor cannot multiply bytes.
     """
-    lacking = missing_for_int8()
-    if lacking is not None:
-        raise ModelError(f"encode.dtype is int8, and where encoders run {lacking[0]}: {lacking[1]}")
+    lack = missing_for_int8()
+    if lack is not None:
+        raise ModelError(f"encode.dtype is int8, and where encoders run {lack[0]}: {lack[1]}")
 
 
 def _openvino() -> Any:
-    """Import OpenVINO without its report of each use to its makers."""
+    """Import OpenVINO without its telemetry."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
@@ -71,26 +71,26 @@ def _openvino() -> Any:
 
 
 class _Int8Backbone(nn.Module):
-    """A backbone in int8 in the place of a tower's Hugging Face model.
+    """A backbone in int8, in place of a tower's Hugging Face model.
 
     Args:
-        graph: OpenVINO's, or the file of one.
-        num_threads: that it computes with; as many as PyTorch if None.
+        graph: graph of OpenVINO, or its file.
+        num_threads: threads of OpenVINO; those of PyTorch if None.
     """
 
     def __init__(self, graph: Any, num_threads: int | None) -> None:
         super().__init__()
-        # A tower is where its weights are.
+        # A tower's device is that of its weights.
         self.place = nn.Parameter(torch.empty(0), requires_grad=False)
-        how = {
+        options = {
             "INFERENCE_NUM_THREADS": num_threads or torch.get_num_threads(),
-            # What is not int8 is computed alike by processors with and without bfloat16.
+            # Results outside int8 must not depend on whether the processor has bfloat16.
             "INFERENCE_PRECISION_HINT": "f32",
             "PERFORMANCE_HINT": "LATENCY",
-            # Several encoders on a machine would all take its first cores.
+            # Pinned encoders on the same machine would all use its first cores.
             "ENABLE_CPU_PINNING": False,
         }
-        compiled = _openvino().Core().compile_model(graph, "CPU", how)
+        compiled = _openvino().Core().compile_model(graph, "CPU", options)
         self.names = [input_.any_name for input_ in compiled.inputs]
         self.request = compiled.create_infer_request()
 
@@ -102,7 +102,7 @@ class _Int8Backbone(nn.Module):
 
 
 class _HiddenStates(nn.Module):
-    """A Hugging Face model of tensors alone, as OpenVINO wants it."""
+    """A Hugging Face model with tensors as inputs and output, as OpenVINO requires."""
 
     def __init__(self, backbone: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -115,16 +115,16 @@ class _HiddenStates(nn.Module):
 
 
 def load_int8_tower(model: str | Path, side: Side, quantized: str | Path, num_threads: int | None) -> Tower:
-    """Open one side of a saved model, its encoder in int8.
+    """Open a side's tower of a saved model, with its encoder in int8.
 
     Args:
-        model: the model's folder.
-        side: which side.
-        quantized: a folder that :func:`quantize` has written.
-        num_threads: that it computes with; as many as PyTorch if None.
+        model: folder of the model.
+        side: side of the tower.
+        quantized: folder written by :func:`quantize`.
+        num_threads: threads of OpenVINO; those of PyTorch if None.
 
     Raises:
-        ModelError: int8 cannot be computed here.
+        ModelError: this machine cannot compute in int8.
     """
     require_int8()
     tower = load_tower(model, side).ready("cpu", torch.float32)
@@ -134,20 +134,20 @@ def load_int8_tower(model: str | Path, side: Side, quantized: str | Path, num_th
 
 @torch.inference_mode()
 def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str | Path) -> dict[str, float]:
-    """Write a tower's encoder in int8, and compare its vectors with those of the tower.
+    """Write a tower's encoder in int8, and compare its vectors with the float vectors.
 
     Args:
-        tower: in float32, ready for inference; its own encoder is replaced.
-        tokens: of the texts that scales are measured on.
-        pad_id: the tokenizer's.
-        side: of the texts.
-        folder: a local one.
+        tower: tower in float32, ready for inference; the call replaces its encoder.
+        tokens: tokens of the texts on which scales are measured.
+        pad_id: id of the padding token.
+        side: side of the texts.
+        folder: local folder to write.
 
     Returns:
-        The cosine to the float vectors of these texts: mean and lowest.
+        The cosines of these texts to the float vectors: ``mean`` and ``lowest``.
 
     Raises:
-        ModelError: the encoder cannot be translated, or its vectors would be others.
+        ModelError: OpenVINO cannot convert the encoder, or the vectors differ too much.
     """
     require_int8()
     openvino = _openvino()
@@ -166,9 +166,9 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
                 subset_size=len(batches),
                 advanced_parameters=nncf.AdvancedQuantizationParameters(smooth_quant_alphas=smoothing),
             )
-    except Exception as error:  # A trace, OpenVINO and NNCF have no class of errors in common.
+    except Exception as error:  # PyTorch's trace, OpenVINO and NNCF have no common class of errors.
         raise ModelError(
-            f"encode.dtype is int8, and OpenVINO cannot translate {type(tower.backbone).__name__}: {first_line(error)}"
+            f"encode.dtype is int8, and OpenVINO cannot convert {type(tower.backbone).__name__}: {first_line(error)}"
             "; set encode.dtype=auto"
         ) from error
     openvino.save_model(graph, f"{folder}/{_FILE}", compress_to_fp16=False)
@@ -179,8 +179,8 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
     mean = float(cosines.mean())
     if mean < _LEAST_COSINE:
         raise ModelError(
-            f"encode.dtype is int8, in which the vectors of {tokens.num_rows} texts have a mean cosine of {mean:.3f} "
-            f"to those in float32, and {_LEAST_COSINE} is expected at least: this encoder cannot do with 8 bits; set "
+            f"encode.dtype is int8: the vectors of {tokens.num_rows} texts have a mean cosine of {mean:.3f} to those "
+            f"in float32; expected at least {_LEAST_COSINE}. 8 bits are too few for this encoder: set "
             "encode.dtype=auto"
         )
     return {"mean": mean, "lowest": float(cosines.min())}
@@ -188,7 +188,7 @@ def quantize(tower: Tower, tokens: Tokens, pad_id: int, side: Side, folder: str 
 
 @contextmanager
 def _in_silence() -> Iterator[None]:
-    """Silence NNCF's progress bars and PyTorch's warnings about traces; the result is compared with the tower's."""
+    """Silence NNCF's progress bars and PyTorch's warnings about traces inside the block."""
     logging.getLogger("nncf").setLevel(logging.ERROR)
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -196,14 +196,14 @@ def _in_silence() -> Iterator[None]:
 
 
 def _cosines(vectors: Tensor, exact: Tensor) -> Tensor:
-    """Compute the cosine of each vector with its exact counterpart, without padding."""
+    """Compute the cosine of each vector and its float vector, without padding."""
     cosines = nn.functional.cosine_similarity(vectors, exact, dim=-1)
     return cosines[exact.any(dim=-1)]
 
 
 def _graph(openvino: Any, tower: Tower, names: tuple[str, ...]) -> Any:
     """Convert a tower's encoder to OpenVINO's float32 graph, for texts of any number and length."""
-    # Without padding the mask would not become a part of it.
+    # The trace drops the mask unless the example has padding.
     example = {name: torch.ones((3, 7), dtype=torch.int64) for name in names}
     example["attention_mask"][1, 4:] = 0
     # Decoders would return keys and values as well.

@@ -1,4 +1,4 @@
-"""A language model as a cross-encoder: the log-odds that it answers yes to "does the passage answer the query"."""
+"""A language model as a cross-encoder: the log-odds that it answers yes to a question about query and passage."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from raydr.models.loading import check_shape, load_network
 from raydr.models.prompt import WORDS, PromptConfig, plain_word
 from raydr.models.tokens import Tokens
 
-#: Stand for the texts of a pair while the chat template is filled.
+#: Marks in place of a pair's texts while the chat template is filled.
 _MARKS = ("\N{OBJECT REPLACEMENT CHARACTER}query\N{OBJECT REPLACEMENT CHARACTER}",
           "\N{OBJECT REPLACEMENT CHARACTER}passage\N{OBJECT REPLACEMENT CHARACTER}")  # fmt: skip
-#: For chat templates with the date: the prompt must be the same tomorrow.
+#: A constant date for chat templates with the date, so that prompts do not change from day to day.
 _SAME_DAY = "{%- macro strftime_now(style) %}01 Jan 2025{% endmacro -%}"
-#: Tokens that the prompt must leave for the texts.
+#: Minimum of tokens for the texts of a pair.
 _LEAST_ROOM = 16
 
 
 class YesOrNo(nn.Module):
     """Log-odds of yes: log Σ p(tokens that say yes) − log Σ p(tokens that say no), of the token after the prompt.
 
-    It takes the place of a sequence classifier with one output. Inputs are padded behind their ends, which a causal
-    model does not see.
+    It replaces a sequence classifier with one output. Inputs are padded after their end, to which a causal model does
+    not attend.
 
-    Source: the score of Qwen3-Reranker (Zhang et al., 2025, arXiv 2506.05176), whose two words are one token each.
+    Source: the score of Qwen3-Reranker (Zhang et al., 2025, arXiv 2506.05176), whose two words are a token each.
 
     Args:
-        model: a causal language model of Hugging Face.
-        tokenizer: of the model.
-        name: of the checkpoint, for messages.
+        model: causal language model of Hugging Face.
+        tokenizer: tokenizer of the model.
+        name: name of the checkpoint, for messages.
 
     Raises:
         ModelError: the tokenizer has no token for one of the words.
@@ -65,16 +65,16 @@ class YesOrNo(nn.Module):
         """Load a language model.
 
         Args:
-            checkpoint: a folder or a hub name.
+            checkpoint: folder or hub name.
             trust_remote_code: whether code of the checkpoint may run.
-            dtype: of its weights; ``auto``: as they are saved.
-            max_length: tokens of the longest input.
-            setting: the key of ``max_length``, for messages.
+            dtype: dtype of the weights; ``auto`` keeps the saved dtype.
+            max_length: maximum of tokens of an input.
+            setting: key of ``max_length``, for messages.
 
         Raises:
-            OSError, ValueError: it cannot be loaded.
-            ModelError: it is no language model.
-            ConfigError: it has fewer positions than ``max_length``.
+            OSError, ValueError: the checkpoint cannot be loaded.
+            ModelError: the checkpoint is no language model.
+            ConfigError: the checkpoint has fewer positions than ``max_length``.
         """
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -116,8 +116,7 @@ class YesOrNo(nn.Module):
         return SimpleNamespace(logits=(yes_N - no_N)[:, None])
 
     def _logits(self, states_ND: Tensor, ids: Tensor) -> Tensor:
-        """Compute logits of some tokens, in float32: bfloat16 would round a large one by more than two answers
-        differ."""
+        """Compute logits of some tokens, in float32: bfloat16 would round away the difference of two answers."""
         head = self.model.get_output_embeddings()
         with torch.autocast(states_ND.device.type, enabled=False):
             logits: Tensor = states_ND.float() @ head.weight[ids].float().T
@@ -129,20 +128,20 @@ class YesOrNo(nn.Module):
 
     @torch.no_grad()
     def _require_plain_logits(self, name: str) -> None:
-        """Refuse an architecture that makes logits of the last states in another way than :meth:`_logits`."""
+        """Refuse an architecture that computes logits from the last states in another way than :meth:`_logits`."""
         ids = torch.cat([self.yes, self.no])
         states_KD = self.model.base_model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
         expected = self.model(input_ids=ids[None], use_cache=False).logits[0, -1, ids].float()
         near = 0.02 * float(expected.abs().max())
         if not torch.allclose(self._logits(states_KD[-1:], ids)[0], expected, rtol=0.02, atol=near):
             raise ModelError(
-                f"{name}, a {type(self.model).__name__}, scales its logits in a way of its own: serve it, and name the "
-                "endpoint"
+                f"{name}, a {type(self.model).__name__}, scales its logits in another way than raydr: serve it, and "
+                "name the endpoint"
             )
 
     @torch.no_grad()
     def share_of_words(self, tokens: Tokens) -> float:
-        """Compute p(yes) + p(no) after a tokenised prompt: the probability of an answer in the asked form."""
+        """Compute p(yes) + p(no) after a tokenised prompt: the probability of a yes-or-no answer."""
         ids = torch.from_numpy(tokens.ids.astype(np.int64))[None].to(self.yes.device)
         probability_V = self.model(input_ids=ids, use_cache=False).logits[0, -1].float().softmax(dim=0)
         return float(probability_V[torch.cat([self.yes, self.no])].sum())
@@ -153,20 +152,20 @@ class YesOrNo(nn.Module):
 
 
 class PromptTokenizer:
-    """Turns queries and passages into whole prompts; what is too long is cut in the texts, not in the prompt.
+    """Tokenizer of queries and passages in prompts; it cuts long texts, never the prompt.
 
-    The tokenizer's special tokens, such as the end of a message, are text where they stand in a text.
+    Special tokens in a query or passage, such as the end of a message, are tokenised as text.
 
     Args:
-        tokenizer: a fast one of Transformers, of a language model.
-        prompt: the messages.
-        max_length: tokens of a prompt.
-        name: of the checkpoint, for messages.
+        tokenizer: fast tokenizer of a language model.
+        prompt: messages to the model.
+        max_length: maximum of tokens of a prompt.
+        name: name of the checkpoint, for messages.
 
     Raises:
-        ModelError: its chat template changes the messages, or its tokens of a prompt's pieces are not those of the
-            whole.
-        ConfigError: the prompt alone leaves no room for texts.
+        ModelError: the chat template changes the messages, or the tokens of a prompt's pieces differ from those of the
+            whole prompt.
+        ConfigError: the prompt leaves too few tokens for the texts.
     """
 
     def __init__(self, tokenizer: Any, prompt: PromptConfig, max_length: int, name: str) -> None:
@@ -177,12 +176,12 @@ class PromptTokenizer:
             whole = _filled_template(tokenizer, prompt, name)
         if any(whole.count(mark) != 1 for mark in _MARKS):
             raise ModelError(f"the chat template of {name} does not show both texts once: {whole[:300]!r}")
-        #: Places of query and passage in the order in which the prompt has them.
+        #: Query (0) and passage (1), in the order of the prompt.
         self.order = sorted((0, 1), key=lambda at: whole.index(_MARKS[at]))
         first, second = (_MARKS[at] for at in self.order)
         before, rest = whole.split(first)
         between, after = rest.split(second)
-        #: Spaces before the texts: byte-level tokenizers make one token of a space and the word behind it.
+        #: Spaces before the texts: byte-level tokenizers join a space and the next word in a token.
         self.spaces = [piece[len(piece.rstrip(" ")) :] for piece in (before, between)]
         before, between = before.rstrip(" "), between.rstrip(" ")
         start = tokenizer(before, add_special_tokens=tokenizer.chat_template is None)["input_ids"]
@@ -200,12 +199,12 @@ class PromptTokenizer:
         sample = self(["x"], ["x"]).ids.tolist()
         if sample[len(sample) - len(whole) :] != whole:
             raise ModelError(
-                f"the tokenizer of {name} makes other tokens of the prompt's pieces than of the whole: put the texts "
-                "on lines of their own in prompt.user, or serve the model, and name the endpoint"
+                f"the tokenizer of {name} makes other tokens of the prompt's pieces than of the whole: put each text "
+                "on its own line in prompt.user, or serve the model, and name the endpoint"
             )
 
     def __call__(self, queries: Sequence[str], passages: Sequence[str]) -> Tokens:
-        """Make prompts of N pairs; the longer text of a pair is cut until both fit."""
+        """Tokenise the prompts of N pairs; the longer text of a pair is cut until both fit."""
         texts = (queries, passages)
         both = [self._ids(texts[at], space) for at, space in zip(self.order, self.spaces, strict=True)]
         rows, num_cut = [], 0
@@ -213,9 +212,9 @@ class PromptTokenizer:
         for pair in zip(*both, strict=True):
             lengths = list(map(len, pair))
             half = self.room // 2
-            kept = [min(own, max(half, self.room - other)) for own, other in zip(lengths, lengths[::-1], strict=True)]
-            num_cut += kept != lengths
-            first, second = (ids[:length] for ids, length in zip(pair, kept, strict=True))
+            limits = [min(own, max(half, self.room - other)) for own, other in zip(lengths, lengths[::-1], strict=True)]
+            num_cut += limits != lengths
+            first, second = (ids[:limit] for ids, limit in zip(pair, limits, strict=True))
             rows.append(np.array([*start, *first, *between, *second, *after], dtype=np.int32))
         lengths_N = np.array([len(row) for row in rows], dtype=np.int64)
         return Tokens(np.concatenate(rows), offsets_of(lengths_N), lengths_N.astype(np.int32), num_cut)

@@ -1,6 +1,6 @@
-"""Hugging Face networks from their files: the class that makes hidden states, and every weight from the file.
+"""Loading of Hugging Face networks with every weight from their files.
 
-Transformers only warns of weights that a file does not have, and draws them at random. Here that is an error.
+Transformers draws missing weights at random, with a warning. Here a missing weight is an error.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from raydr.models.checkpoint import naming
 from raydr.models.foreign_settings import ENCODERS_ALONE
 from raydr.models.weight_checks import check_adapters, check_type, check_types, check_values, check_weights
 
-#: No network is larger.
+#: Maximal sizes, above those of any network.
 _MOST = {"num_hidden_layers": 1000, "hidden_size": 2**17, "num_attention_heads": 2**12, "vocab_size": 2**24}
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence Transformers' warnings and bars: raydr checks what they warn of."""
+    """Silence Transformers' warnings and progress bars inside the block; raydr checks what they warn of."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -38,10 +38,10 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def check_shape(config: Any, what: str) -> None:
-    """Refuse an architecture of a size that none has, before it is built.
+    """Refuse an architecture of an impossible size before it is built.
 
     Raises:
-        ModelError: names the number.
+        ModelError: a size is no whole number in its range.
     """
     for key, most in _MOST.items():
         size = getattr(config, key, None)
@@ -54,24 +54,25 @@ def check_shape(config: Any, what: str) -> None:
 def load_network(
     load: Callable[..., Any], source: str, what: str, is_new: Callable[[str], bool] = lambda key: False, **options: Any
 ) -> tuple[Any, set[str]]:
-    """Load a network, and refuse it where its weights are not those of the files.
+    """Load a network, and refuse it unless all weights come from the files.
 
-    A prefix that all names in the files share, as DDP (``module.``) and wrappers (``encoder.``) write it, is left out.
+    A prefix that all names in the files share, such as DDP's ``module.``, is removed.
 
     Args:
         load: ``from_pretrained`` of a class.
-        source: a folder or a name on the hub.
-        what: the checkpoint, for messages.
-        is_new: whether a weight may be missing, by its name.
-        options: for ``load``.
+        source: folder or name on the hub.
+        what: name of the checkpoint, for messages.
+        is_new: function from a weight's name to whether the weight may be missing.
+        options: arguments of ``load``.
 
     Returns:
-        The network, and the names of weights that were drawn anew.
+        The network, and the names of the weights that were drawn at random.
 
     Raises:
-        ModelError: it cannot be loaded, or its files do not hold exactly this architecture's weights, as numbers.
+        ModelError: the network cannot be loaded, or its files do not hold exactly the architecture's weights, as finite
+            numbers.
     """
-    # A size that differs is refused by the weight's name, which the library's own error leaves to a table.
+    # :func:`check_weights` refuses other shapes and names the weight, which the library's error does not.
     options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **options}
     with naming(what), quiet_transformers():
         network, info = load(source, **options)
@@ -82,7 +83,7 @@ def load_network(
             mapping = {f"^{prefix.replace('.', '[.]')}": "", **renaming}
             other, of_other = load(source, key_mapping=mapping, **options)
             if all(map(is_new, of_other["missing_keys"])):
-                # The names in the file are not those that the network is saved with.
+                # Saving would otherwise restore the names of the file.
                 other._weight_conversions = None
                 network, info = other, of_other
                 break
@@ -94,7 +95,7 @@ def load_network(
 
 
 def _shared_prefixes(keys: set[str]) -> list[str]:
-    """Return the prefixes, each ending in a dot, that all keys share, the longest first.
+    """Return the prefixes that all keys share, each with its final dot, longest first.
 
     >>> _shared_prefixes({"module.bert.layer.0", "module.bert.embeddings"})
     ['module.bert.', 'module.']
@@ -105,16 +106,16 @@ def _shared_prefixes(keys: set[str]) -> list[str]:
 
 
 def load_head(file: str, head: nn.Module, what: str, optional: tuple[str, ...] = ()) -> None:
-    """Load a small module, such as a linear layer; ``linear.`` in front of names is left out.
+    """Load a small module, such as a linear layer; the prefix ``linear.`` of names is removed.
 
     Args:
-        file: of safetensors, or of PyTorch.
-        head: the module.
-        what: the module, for messages.
-        optional: weights that the file need not have; they are zero.
+        file: file of safetensors or PyTorch.
+        head: module to fill.
+        what: name of the module, for messages.
+        optional: weights that are zero if the file lacks them.
 
     Raises:
-        ModelError: the file does not hold exactly the module's weights, as numbers.
+        ModelError: the file does not hold exactly the module's weights, as finite numbers.
     """
     with naming(what):
         tensors = load_file(file) if file.endswith("safetensors") else torch.load(file, weights_only=True)
@@ -133,17 +134,17 @@ def load_head(file: str, head: nn.Module, what: str, optional: tuple[str, ...] =
 
 
 def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:
-    """Return the class that makes a text's hidden states: of an encoder-decoder, its encoder.
+    """Return the class that computes a text's hidden states; for an encoder-decoder, the class of its encoder.
 
     Args:
-        config: of Transformers.
+        config: config of Transformers.
         trust_remote_code: whether code of the checkpoint may run.
     """
     import transformers
 
     alone = getattr(transformers, f"{type(config).__name__.removesuffix('Config')}EncoderModel", None)
     if alone is not None:
-        # T5Gemma's encoder refuses a config of both.
+        # T5Gemma's encoder refuses the config of an encoder-decoder.
         config.is_encoder_decoder = False
         return alone
     if not getattr(config, "is_encoder_decoder", False):
@@ -154,22 +155,22 @@ def encoder_class(config: Any, trust_remote_code: bool = False) -> Any:
 
 
 def saved_prefix(network: nn.Module) -> str:
-    """Return the prefix of an encoder's weights in a file that other programs open."""
+    """Return the prefix with which other programs expect an encoder's weights in a file."""
     config: Any = network.config
     is_half = getattr(config, "is_encoder_decoder", False)
     return "encoder." if is_half and config.model_type not in ENCODERS_ALONE else ""
 
 
 def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, set[str]]:
-    """Load an encoder in float32; return it with the names of weights that were drawn anew (a pooler's).
+    """Load an encoder in float32; return it and the names of weights that were drawn at random (a pooler's).
 
     Args:
-        source: a folder or a name on the hub.
-        what: the checkpoint, for messages.
+        source: folder or name on the hub.
+        what: name of the checkpoint, for messages.
         trust_remote_code: whether code of the checkpoint may run.
 
     Raises:
-        ModelError: it cannot be loaded, or its files lack a weight.
+        ModelError: the encoder cannot be loaded, or its files lack a weight.
     """
     from transformers import AutoConfig
 
@@ -178,7 +179,7 @@ def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, 
         config = AutoConfig.from_pretrained(source, **extra)
         check_shape(config, what)
         if getattr(config, "model_type", "") == "dpr" and config.projection_dim:
-            raise ModelError(f"{what} has a projection of DPR's own, which raydr does not have")
+            raise ModelError(f"{what} has DPR's projection (projection_dim), which raydr does not support")
         loader = encoder_class(config, trust_remote_code)
     options: dict[str, Any] = {"config": config, "dtype": torch.float32, **extra}
     if getattr(config, "is_encoder_decoder", False):
@@ -187,6 +188,6 @@ def load_encoder(source: str, what: str, trust_remote_code: bool) -> tuple[Any, 
 
 
 def named_weights(network: Any) -> dict[str, Tensor]:
-    """Return the weights of a network by name, each once: tied weights have one name."""
+    """Return the weights of a network by name; tied weights have a single name."""
     tied = getattr(network, "all_tied_weights_keys", None) or {}
     return {key: value for key, value in network.state_dict().items() if key not in tied}

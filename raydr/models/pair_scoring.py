@@ -1,4 +1,4 @@
-"""Scores of (query, passage) pairs by a saved model, each text encoded once."""
+"""Scores of (query, passage) pairs by a saved model, which encodes each text once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from raydr.models.scores.base import ScoreFunction
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Pairs whose vectors are multiplied at once, at most, and the numbers of one side's: their copies stay small.
+#: Maximum of pairs that are multiplied at once, and of the numbers in one side's vectors; this limits copies.
 _CHUNK = 8192
 _CHUNK_FLOATS = 1 << 24
 
 
 class PairScorer(Protocol):
-    """Scores P pairs of Q queries and N passages."""
+    """Scorer of P pairs of Q queries and N passages."""
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
-        """Return scores, shape (P,), of the pairs (query_P[i], passage_P[i]), both positions in the lists."""
+        """Return scores, shape (P,), of the pairs (query_P[i], passage_P[i]), which are positions in the lists."""
 
 
 def pair_similarities(
@@ -50,14 +50,14 @@ def pair_similarities(
 
 
 class DualEncoderScorer:
-    """Similarity (without the scale) of a saved dual encoder, in float32 vectors.
+    """Scorer by the similarity (without the scale) of a saved dual encoder, in float32.
 
     Args:
         model: folder of the model.
-        dtype: arithmetic of the encoder.
+        dtype: dtype of the encoder.
         device: ``cpu`` or ``cuda``.
-        token_budget: tokens in one batch, padding included.
-        num_threads: of torch; its own choice if None.
+        token_budget: maximum of tokens of a batch, padding included.
+        num_threads: threads of PyTorch; unchanged if None.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DualEncoderScorer:
     ) -> None:
         self.num_threads = num_threads
         self.token_budget = token_budget
-        #: Says what the score of two vectors is.
+        #: Config of the model, with its score function.
         self.config = read_config(model)
         query = load_tower(model, "query").ready(device, torch_dtype(dtype))
         self.towers = {"query": query, "passage": query}
@@ -74,8 +74,8 @@ class DualEncoderScorer:
         self.tokenizers = {side: load_tokenizer(model, side) for side in ("query", "passage")}
 
     def score(self, queries: list[str], passages: Texts, query_P: IntArray, passage_P: IntArray) -> FloatArray:
-        nobody = np.zeros(0, dtype=np.int64)
-        return self.score_and_compare(queries, passages, query_P, passage_P, nobody, nobody)[0]
+        none = np.zeros(0, dtype=np.int64)
+        return self.score_and_compare(queries, passages, query_P, passage_P, none, none)[0]
 
     def score_and_compare(
         self,
@@ -86,16 +86,16 @@ class DualEncoderScorer:
         first_L: IntArray,
         second_L: IntArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Score pairs, and the likeness of some passages to others; each text is encoded once.
+        """Score pairs, and compare passages with passages; each text is encoded once.
 
         Args:
-            queries, passages: the texts.
+            queries, passages: texts.
             query_P, passage_P: positions of the pairs in them.
-            first_L, second_L: positions of passages that are compared. The score function reads the first as it reads
-                a query: both sides have to be vectors of one kind.
+            first_L, second_L: positions of the compared passages. The score function reads the first as a query, so
+                queries and passages must have the same kind of vectors.
 
         Returns:
-            s(q, p), shape (P,), and s(p₁, p₂) / s(p₁, p₁), shape (L,): 1 for a copy, 0 where p₁ is nothing.
+            s(q, p), shape (P,), and s(p₁, p₂) / s(p₁, p₁), shape (L,): 1 for a copy, 0 if s(p₁, p₁) ≤ 0.
         """
         query_QD = self.encode("query", None, queries)
         passage_ND = self.encode("passage", passages.titles, passages.texts)
@@ -107,7 +107,7 @@ class DualEncoderScorer:
         return scores_P, np.divide(other_L, itself_L, out=np.zeros_like(other_L), where=itself_L > 0.0)
 
     def encode(self, side: Side, titles: list[str] | None, texts: list[str]) -> NDArray[np.float32]:
-        """Encode texts: (N, D), or (N, M, D) padded with zeros where there are several vectors a text."""
+        """Encode texts: (N, D), or with several vectors per text (N, M, D), padded with zeros."""
         tokenizer = self.tokenizers[side]
         with torch_threads(self.num_threads):
             tokens = tokenizer(titles, texts)

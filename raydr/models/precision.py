@@ -1,4 +1,4 @@
-"""Arithmetic of a device: which data type it computes in and why, and its number of threads."""
+"""The dtype of computations by device, and the number of threads."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def in_arithmetic(network: Network, dtype: torch.dtype) -> Network:
-    """Return a network with its weights in an arithmetic.
+    """Convert the weights of a network to a dtype, and return it.
 
-    Frequencies of rotary positions stay in float32: in bfloat16 the hundredth token's rotation would be wrong by up to
-    0.4 radians.
+    Frequencies of rotary positions stay in float32: in bfloat16 the rotation of the hundredth token would be off by up
+    to 0.4 radians.
     """
     frequencies = {name: buffer for name, buffer in network.named_buffers() if name.endswith("inv_freq")}
     network.to(dtype=dtype)
@@ -37,7 +37,7 @@ def in_arithmetic(network: Network, dtype: torch.dtype) -> Network:
 
 @contextmanager
 def evaluating(model: nn.Module, dtype: torch.dtype) -> Iterator[torch.device]:
-    """Put a model in training into inference, in an arithmetic, inside the block; yield its device."""
+    """Put a model into eval mode and autocast to a dtype inside the block; yield its device."""
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
     with autocast(device, dtype):
@@ -46,15 +46,15 @@ def evaluating(model: nn.Module, dtype: torch.dtype) -> Iterator[torch.device]:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    """Compute products in an arithmetic inside the block."""
+    """Return a context in which products are computed in a dtype; float32 changes nothing."""
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def resolve_dtype(dtype: Dtype, device: str) -> tuple[str, str]:
-    """Return the arithmetic for a device and the reason; ``auto`` takes bfloat16 where the hardware has it.
+    """Return the dtype for a device and the reason; ``auto`` is bfloat16 if the hardware supports it, else float32.
 
     Raises:
-        ModelError: float16 was asked for on a CPU, or bfloat16 on a GPU without it.
+        ModelError: ``dtype`` is float16 on a CPU, or bfloat16 on a GPU without it.
 
     >>> resolve_dtype("float32", "cpu")
     ('float32', 'as configured')
@@ -94,10 +94,10 @@ def _cpu_has(*flags: str) -> bool:
 
 @contextmanager
 def torch_threads(num_threads: int | None) -> Iterator[None]:
-    """Compute with so many threads inside the block; afterwards the process has its own number again.
+    """Compute with a number of threads inside the block, and restore the number afterwards.
 
     Args:
-        num_threads: the number; None: as many as the process has anyway.
+        num_threads: number of threads; None keeps that of the process.
 
     >>> before = torch.get_num_threads()
     >>> with torch_threads(before + 1):

@@ -1,9 +1,9 @@
-"""A tower on disk, in the layout of sentence-transformers, or of PyLate where every token has a vector.
+"""A tower on disk, in the layout of sentence-transformers, or of PyLate if every token has a vector.
 
-One vector a text: Transformer, Pooling, Dense (if there is a projection), Normalize (if the similarity is cosine).
-A vector a token: Transformer and Dense, as PyLate has it, which normalises by itself; sentence-transformers opens that
-with ``MultiVectorEncoder``. Score functions that read other vectors of a side are saved in the first layout, with their
-learnt codes in ``codes.safetensors``. Other programs then open the pooled vector.
+A vector per text: Transformer, Pooling, Dense (with a projection), Normalize (if the similarity is cosine).
+A vector per token: Transformer and Dense in PyLate's layout, and PyLate normalises; sentence-transformers opens it with
+``MultiVectorEncoder``. Towers with other vectors have the first layout, and their learnt codes in
+``codes.safetensors``. Other programs then read the pooled vector.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTo
     """Write weights, tokenizer and the files by which other programs open them.
 
     Args:
-        place: the folder.
-        tower: the encoder.
-        config: the model's.
-        tokenizer: of the side.
-        side: whose texts it encodes; a shared tower is both.
+        place: folder to write.
+        tower: encoder to save.
+        config: config of the model.
+        tokenizer: tokenizer of the side.
+        side: side of the texts; any side for a shared tower.
     """
     place.mkdir(parents=True, exist_ok=True)
     tower.backbone.config.save_pretrained(place)  # type: ignore[union-attr, operator]
@@ -49,7 +49,7 @@ def save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTo
     lengths = {name: config.side(name).max_length for name in (SIDES if config.towers == "shared" else (side,))}
     shape: dict[str, Any] = {"max_seq_length": max(lengths.values()), "do_lower_case": False}
     if prefix:
-        # The states of the encoder: of the whole model that other programs open it would be the decoder's.
+        # Other programs open the whole model, whose last states would be the decoder's.
         output = {"method": "forward", "method_output_name": "encoder_last_hidden_state"}
         shape |= {"modality_config": {"text": output}, "module_output_name": "token_embeddings"}
     if config.vectors(side).kind == "tokens":
@@ -57,17 +57,17 @@ def save_tower(place: Path, tower: Tower, config: ModelConfig, tokenizer: TextTo
         _describe_tokens(place, tower, config)
     else:
         if len(lengths) > 1:
-            # What encode_query and encode_document cut texts at.
+            # The maximal lengths of encode_query and encode_document.
             shape |= {"query_length": lengths["query"], "document_length": lengths["passage"]}
         _write(place / _SHAPE_FILE, shape)
         _describe_pooled(place, tower, config, side)
 
 
 def require_whole(file: Path) -> None:
-    """Refuse a file of weights that is missing or was cut off.
+    """Refuse a file of weights that is missing or incomplete.
 
     Raises:
-        ModelError: names the file.
+        ModelError: the file cannot be read.
     """
     try:
         with safe_open(file, framework="pt"):
@@ -83,7 +83,7 @@ def load_heads(tower: Tower, place: Path) -> None:
     """Load the projection and the codes of a saved tower.
 
     Raises:
-        ModelError: a file is damaged, or holds other weights.
+        ModelError: a file is damaged, or its weights do not fit the tower.
     """
     heads: dict[Path, nn.Module] = {}
     if tower.projection is not None:
@@ -96,7 +96,7 @@ def load_heads(tower: Tower, place: Path) -> None:
 
 
 def _codes(tower: Tower) -> dict[Side, nn.Parameter]:
-    """Return the learnt codes of each side that has some."""
+    """Return the learnt codes by side; sides without codes are left out."""
     codes_by_side = {side: tower.reduction(side).codes for side in SIDES if side in tower.reductions}
     return {side: codes for side, codes in codes_by_side.items() if codes is not None}
 
@@ -125,7 +125,7 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
         {
             "prompts": {
                 "query": config.query.prefix,
-                # The name that encode_document looks for first.
+                # encode_document prefers this name.
                 "document": config.passage.prefix,
                 "passage": config.passage.prefix,
             },
@@ -137,8 +137,8 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
 
 
 def _describe_tokens(place: Path, tower: Tower, config: ModelConfig) -> None:
-    """Write PyLate's layout, which normalises vectors; for ``similarity: dot`` that of sentence-transformers."""
-    # Without a linear layer PyLate would make one up.
+    """Write PyLate's layout, or for ``similarity: dot``, since PyLate normalises, that of sentence-transformers."""
+    # Without a linear layer PyLate would draw a random layer.
     weight, bias = torch.eye(tower.dim), torch.zeros(tower.dim)
     if tower.projection is not None:
         weight, bias = tower.projection.weight.data, tower.projection.bias.data

@@ -1,4 +1,4 @@
-"""Texts as tokens: flat arrays that travel between processes without padding and without copies."""
+"""Tokens of texts in flat arrays, which travel between processes without padding and copies."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from raydr.models.config import ModelConfig, Side
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of N texts, one after the other.
+    """Concatenated token ids of N texts.
 
     Args:
         ids: int32, all token ids.
         offsets: int64 (N+1), text i is ids[offsets[i]:offsets[i+1]].
-        type_starts: int32 (N), the position in each text where the second segment starts (its length if none).
-        num_truncated: texts that were longer than the maximum length.
+        type_starts: int32 (N), start of the second segment in each text; the text's length without such a segment.
+        num_truncated: number of texts that were longer than the maximum length.
     """
 
     ids: NDArray[np.int32]
@@ -34,7 +34,7 @@ class Tokens:
 
     @classmethod
     def of(cls, encoded: Any) -> Tokens:
-        """Convert the output of a fast tokenizer for some texts."""
+        """Convert the output of a fast tokenizer."""
         rows = encoded["input_ids"]
         lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
@@ -86,15 +86,16 @@ class Tokens:
 
 
 class Tokenizer:
-    """A checkpoint's own tokenizer, which must be a fast one.
+    """A checkpoint's tokenizer, which must be a fast tokenizer.
 
     Args:
-        name: its folder, or a hub name.
+        name: folder or hub name of the checkpoint.
         trust_remote_code: whether code of the checkpoint may run.
-        pads_by_end: let the token that ends a text pad where there is none for that: a causal model does not see it.
+        pads_by_end: whether the end token replaces a missing padding token; for causal models, which do not attend to
+            padding.
 
     Raises:
-        ModelError: it cannot be loaded, or cannot pad.
+        ModelError: the tokenizer cannot be loaded, or has no padding token.
     """
 
     def __init__(self, name: str | Path, trust_remote_code: bool, pads_by_end: bool = False) -> None:
@@ -121,7 +122,7 @@ class Tokenizer:
     def encode(
         self, first: list[str], second: list[str] | None, truncation: str | bool, max_length: int, with_types: bool
     ) -> Tokens:
-        """Tokenise texts, or pairs, cut by a strategy of Transformers to ``max_length`` tokens; count those cut.
+        """Tokenise texts or pairs, cut to ``max_length`` tokens by a truncation strategy of Transformers.
 
         Raises:
             ModelError: a token's id is beyond the model's word embeddings.
@@ -142,7 +143,7 @@ class Tokenizer:
 
 
 def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str]:
-    """Put titles before their texts; a text without a title is left alone.
+    """Put titles before their texts; a text without a title stays as it is.
 
     >>> join_titles(["Bern", ""], ["A city.", "A text."], ": ")
     ['Bern: A city.', 'A text.']
@@ -151,15 +152,15 @@ def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str
 
 
 class TextTokenizer(Tokenizer):
-    """Turns titles and texts into tokens exactly as one side of a model wants them.
+    """Tokenizer of titles and texts for a side of a model.
 
-    Prefix, maximum length and the treatment of titles come from the config that is stored with the model: training,
-    encoding and searching cannot differ.
+    Prefix, maximum length and the treatment of titles come from the config that is saved with the model, so that
+    training, encoding and search use the same tokens.
 
     Args:
-        folder: the tokenizer's folder, or a hub name.
-        config: the model's config.
-        side: queries or passages.
+        folder: folder of the tokenizer, or a hub name.
+        config: config of the model.
+        side: side of the texts.
     """
 
     def __init__(self, folder: str | Path, config: ModelConfig, side: Side) -> None:
@@ -177,16 +178,16 @@ class TextTokenizer(Tokenizer):
             return self.encode([prefix + text for text in whole], None, True, max_length, with_types=False)
         room = max(1, max_length - self.tokenizer.num_special_tokens_to_add(pair=True) - 1)
         first = [prefix + title for title in titles]
-        # A token is a byte at least.
+        # A token has at least one byte.
         first = [title if len(title.encode()) <= room else self._cut_title(title, room) for title in first]
         return self.encode(first, texts, "only_second", max_length, with_types=True)
 
     def _cut_title(self, title: str, room: int) -> str:
-        """Cut a title to leave a token for its text: tokenizers cut only texts, and fail otherwise."""
-        # A word that is cut may give more tokens than it had, so it is tried again.
-        for wanted in range(room, 0, -1):
+        """Cut a title so that its text has a token at least; the tokenizer cuts texts alone, and fails otherwise."""
+        # A cut word may become more tokens than before, so that the cut is repeated.
+        for num in range(room, 0, -1):
             spans = self.tokenizer(title, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
             if len(spans) <= room:
                 break
-            title = title[: spans[wanted - 1][1]]
+            title = title[: spans[num - 1][1]]
         return title

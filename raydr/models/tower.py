@@ -1,4 +1,4 @@
-"""One encoder: a Hugging Face model, what is kept of its hidden states, an optional projection."""
+"""The tower, an encoder: a Hugging Face model, a reduction of its hidden states, an optional projection."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from raydr.models.loading import load_encoder, load_head
 from raydr.models.precision import in_arithmetic
 from raydr.models.scores.base import Vectors
 
-#: How the names of a pooler's weights begin.
+#: Prefix of a pooler's weights.
 POOLER = "pooler."
 
 
 class Reduction(nn.Module):
-    """From the hidden states h_1..h_L of a text to what the score function reads, by the kind of its ``vectors``.
+    """From the hidden states h_1..h_L of a text to the states that the score function reads, by ``vectors.kind``.
 
-    * ``pooled``: the mean of the states, the first or the last, by ``pooling``;
+    * ``pooled``: the mean of the states, the first or the last state, by ``pooling``;
     * ``first``: the first states;
     * ``codes``: Σ_t softmax_t(c·h_t) h_t for each learnt code c (Humeau et al., ICLR 2020);
     * ``tokens``: all states.
 
-    Padding is never attended to. A text with fewer vectors than the longest has zeros in the places that are left.
+    Padding has no weight. A text with fewer states than the longest is padded, see :meth:`forward`.
     """
 
     def __init__(self, vectors: Vectors, pooling: Pooling, hidden: int) -> None:
@@ -45,7 +45,7 @@ class Reduction(nn.Module):
             self.codes = nn.Parameter(torch.randn(vectors.num, hidden) / math.sqrt(hidden))
 
     def forward(self, hidden_NLD: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return states (N, D) or (N, M, D) in float32, and the mask of the latter, (N, M); None if all are vectors."""
+        """Return states (N, D) or (N, M, D) in float32, and a mask (N, M) of states that are no padding, or None."""
         if self.codes is not None:
             logits_NML = torch.einsum("md,nld->nml", self.codes.float(), hidden_NLD.float())
             lowest = torch.finfo(logits_NML.dtype).min
@@ -65,21 +65,21 @@ class Reduction(nn.Module):
 
 
 class Tower(nn.Module):
-    """Texts to vectors: last hidden states → reduction → projection → the first dimensions → unit length if the
-    similarity is cosine.
+    """Encoder of texts: last hidden states → reduction → projection → first dimensions → unit length if the similarity
+    is cosine.
 
-    A text becomes one vector, (D,), or several, (M, D), as the score function reads it.
+    A text becomes a vector, (D,), or several vectors, (M, D), by the score function.
 
     Args:
-        backbone: the Hugging Face model.
-        config: the model's.
-        sides: whose texts it encodes.
+        backbone: Hugging Face model.
+        config: config of the model.
+        sides: sides of the texts.
     """
 
     def __init__(self, backbone: nn.Module, config: ModelConfig, sides: Sequence[Side] = SIDES) -> None:
         super().__init__()
         self.backbone = backbone
-        #: Weights of the architecture that no vector depends on: they are saved as they came.
+        #: Weights of the checkpoint that change no vector; saved unchanged.
         self.unused: dict[str, Tensor] = {}
         self.normalize = config.similarity == "cosine"
         hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
@@ -100,13 +100,13 @@ class Tower(nn.Module):
 
         Args:
             name: folder or hub name.
-            config: settings of the model.
-            sides: whose texts the tower encodes.
+            config: config of the model.
+            sides: sides of the texts.
             what: name of the checkpoint in messages, if it is not ``model.checkpoint``.
 
         Raises:
             ModelError: the checkpoint cannot be loaded, or is a cross-encoder.
-            ConfigError: it has fewer layers than asked for.
+            ConfigError: the checkpoint has fewer layers than ``num_layers``.
         """
         resolved = resolve_checkpoint(name)
         what = what or f"model.checkpoint {name!r}"
@@ -116,7 +116,7 @@ class Tower(nn.Module):
                 f"{what} is a cross-encoder ({', '.join(backbone.config.architectures)}), and a "
                 "retriever is expected here: give an encoder, or set ranker.model.checkpoint to it"
             )
-        # Checkpoints of facebook/dpr wrap the encoder; the plain BERT inside is what is trained.
+        # Checkpoints of facebook/dpr wrap a plain BERT.
         for wrapper in ("question_encoder", "ctx_encoder"):
             backbone = getattr(backbone, wrapper, backbone)
         backbone = getattr(backbone, "bert_model", backbone)
@@ -136,7 +136,7 @@ class Tower(nn.Module):
         return reduction
 
     def ready(self, device: str, dtype: torch.dtype) -> Tower:
-        """Move the tower to a device, in an arithmetic, for inference."""
+        """Move the tower to a device, and convert it to a dtype, for inference."""
         choose_attention(self, torch.device(device).type, dtype)
         in_arithmetic(self.to(device=device), dtype).eval()
         self.backbone = fused(self.backbone, device, dtype)
@@ -150,9 +150,9 @@ class Tower(nn.Module):
         side: Side,
         words_NLD: Tensor | None = None,
     ) -> Tensor:
-        """Encode N padded texts (N, L) in float32: (N, dim), or (N, M, dim) of several vectors a text.
+        """Encode N padded texts (N, L) in float32: (N, dim), or with several vectors per text (N, M, dim).
 
-        Their word embeddings may be there already.
+        ``words_NLD`` are word embeddings in place of ``input_ids``.
         """
         extra = {"token_type_ids": token_type_ids} if self.uses_token_types else {}
         words = {"input_ids": input_ids} if words_NLD is None else {"inputs_embeds": words_NLD}
@@ -167,23 +167,23 @@ class Tower(nn.Module):
     def encode_groups(self, texts: PaddedGroups, side: Side, cached: bool = False) -> Tensor:
         """Encode the texts of a batch in float32, in its order: (N, dim) or (N, M, dim).
 
-        The gradient of a look-up of word embeddings is as large as the vocabulary. With gradients, and unless
-        ``cached``, the words of all groups are therefore looked up at once.
+        The gradient of a look-up of word embeddings has the size of the vocabulary. With gradients, and unless
+        ``cached``, the embeddings of all groups are therefore looked up together.
 
         Args:
-            texts: the batch.
-            side: whose texts they are.
-            cached: keep the vectors alone, and encode a group again, with the same dropout, when it receives its
-                gradients: the activations of a single group are held at a time. It is gradient caching of Gao et al.
+            texts: batch in groups.
+            side: side of the texts.
+            cached: whether to keep the vectors alone and encode a group again, with the same dropout, in the backward
+                pass. Memory then holds the activations of a single group. This is gradient caching of Gao et al.
                 (RepL4NLP 2021).
         """
         groups = texts.groups
         if cached:
             vectors = []
             for group in groups:
-                # Autocast's copy of a weight would add up the gradients of all groups in its own arithmetic.
+                # Autocast's copy of a weight would add up the gradients of all groups in the copy's dtype.
                 torch.clear_autocast_cache()
-                # The state of a device's generator is kept for tensors that are given by place.
+                # checkpoint finds the devices whose random state it keeps in positional arguments alone.
                 padded = group["input_ids"], group["attention_mask"], group["token_type_ids"]
                 vectors.append(checkpoint(self, *padded, side, use_reentrant=False))
             return concatenate(vectors)[texts.places_N]
@@ -204,7 +204,7 @@ class Tower(nn.Module):
 
 
 def _load_dense(projection: nn.Linear, resolved: str) -> None:
-    """Load the weights of the checkpoint's own linear layers, if their last has this width: B₂(B₁x + b₁) + b₂ is one.
+    """Load the weights of the checkpoint's linear layers, if the last has this width, as one layer: B₂(B₁x + b₁) + b₂.
 
     Raises:
         ModelError: a layer's weights are missing, damaged or of another shape.

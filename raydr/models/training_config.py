@@ -1,4 +1,4 @@
-"""Settings of a model's training that are light to import: adapters, optimizer, cross-encoder."""
+"""Settings of adapters, the optimiser and the training of a cross-encoder. Light to import."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from raydr.models.config import CrossEncoderConfig, Dtype
 
 
 class LoraConfig(Config):
-    """Low-rank adapters, which learn in place of an encoder's own weights."""
+    """Low-rank adapters, which training changes in place of an encoder's weights."""
 
     rank: int = Field(default=16, ge=1)
     """r: an adapter of a layer with weights W (out, in) is B·A with A (r, in) and B (out, r)."""
 
     alpha: float = Field(default=32, gt=0)
-    """The layer computes with W + alpha/rank · B·A, so that the learning rate need not follow the rank."""
+    """The layer computes with W + alpha/rank · B·A, so that the learning rate does not depend on the rank."""
 
     dropout: float = Field(default=0.05, ge=0, lt=1)
-    """Of what the adapters read, while training."""
+    """Dropout of the adapters' inputs during training."""
 
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
-    """The linear layers that get an adapter: all of the encoder, or those with these names or ends of names, such as
+    """The linear layers with an adapter: all of the encoder, or those with these names or ends of names, such as
     ``[q_proj, v_proj]``."""
 
 
@@ -33,10 +33,10 @@ class OptimizerConfig(Config):
     """AdamW and its schedule."""
 
     learning_rate: float = Field(default=2e-5, gt=0)
-    """At its highest."""
+    """Maximum of the learning rate."""
 
     weight_decay: float = Field(default=0.01, ge=0)
-    """Of matrices; biases and normalisation weights have none."""
+    """Weight decay of matrices; biases and normalisation weights do not decay."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
@@ -45,45 +45,45 @@ class OptimizerConfig(Config):
     """AdamW's term in the denominator."""
 
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """After the warm-up: down to 0 in a line or a half cosine, or constant."""
+    """The learning rate after the warm-up: down to 0 linearly or by half a cosine, or constant."""
 
     warmup_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of all steps with rising learning rate."""
+    """Share of all steps in which the learning rate rises."""
 
     clip_norm: float | None = Field(default=1.0, gt=0)
-    """Largest gradient norm; no clipping if null."""
+    """Maximum of the gradient norm; no clipping if null."""
 
     frozen_layers: int | None = Field(default=None, ge=0)
-    """The word embeddings and so many of the first layers keep the weights that they came with, which saves time and
-    memory; 0: the embeddings alone; everything learns if null."""
+    """Number of first layers that keep their weights, as do the word embeddings, which saves time and memory. 0 freezes
+    the embeddings alone; null freezes nothing."""
 
     lora: LoraConfig | None = None
-    """Learn low-rank adapters of the layers that are not frozen, all other weights of the encoder stay as they came; a
-    new projection, codes or classifier learn as ever. The model is saved with the adapters added to its weights, as any
-    other. Needs the package peft (``raydr[lora]``), and wants a higher learning rate; off if null."""
+    """Train low-rank adapters of the layers that are not frozen. Other weights of the encoder stay unchanged; a
+    projection, codes or a classifier are trained. The model is saved with the adapters added to its weights. Requires
+    the package peft (``raydr[lora]``), and a higher learning rate; off if null."""
 
 
 class CrossEncoderTraining(Config):
-    """How a cross-encoder is trained on queries with a list of passages each: a positive, hard and random negatives."""
+    """Training of a cross-encoder on a list of passages per query: a positive, hard and random negatives."""
 
     section: ClassVar[str]
-    """Where its settings stand in a config, for messages."""
+    """Section of the settings in a config, for messages."""
 
     predicts: ClassVar[Literal["probability", "log_odds"]]
-    """What ``sentence_transformers.CrossEncoder.predict`` gives of the saved model: what raydr reads of it."""
+    """Result of ``sentence_transformers.CrossEncoder.predict`` with the saved model, and the score that raydr reads."""
 
     model: CrossEncoderConfig = CrossEncoderConfig()
     loss: Annotated[Loss, Pluggable()] = BinaryCrossEntropy()
-    """What is minimised over a query's list; ``bce``: each passage by itself, which gives probabilities."""
+    """The loss over a query's list; ``bce``: each passage by itself, which trains probabilities."""
 
     num_epochs: int = Field(default=1, ge=0)
-    """0 takes the checkpoint as it is: it must be a cross-encoder already."""
+    """Passes over the training queries; 0 uses the checkpoint unchanged, which must be a cross-encoder."""
 
     batch_size: int = Field(default=16, ge=1)
-    """Queries in one step, over all workers; each brings one positive and its negatives."""
+    """Queries of a step, over all workers; each has a positive and its negatives."""
 
     accumulation_steps: int = Field(default=1, ge=1)
-    """Micro-batches of one step, for lists that do not fit into memory; a query's loss depends on its own list."""
+    """Micro-batches of a step, for lists that do not fit into memory; a query's loss depends on its own list."""
 
     num_hard_negatives: int
     num_random_negatives: int
@@ -94,7 +94,7 @@ class CrossEncoderTraining(Config):
 
     @property
     def passages_per_query(self) -> int:
-        """Passages of a list."""
+        """Number of passages in a list."""
         return 1 + self.num_hard_negatives + self.num_random_negatives
 
     @model_validator(mode="after")
@@ -115,12 +115,12 @@ class CrossEncoderTraining(Config):
             (loss.reads_ranker_scores, "reads scores of another ranker: take nce, rcl or bce"),
             (
                 loss.reads_draw_probabilities,
-                "corrects draws, and negatives are drawn evenly here: take nce, rcl or bce",
+                "corrects for draw probabilities, and here negatives are drawn uniformly: take nce, rcl or bce",
             ),
             (
                 loss.reads_pair_flags,
-                "reads flags of mismatched pairs, and a cross-encoder's training makes none: take nce, rcl or bce, and "
-                "have a judge of pairs leave them out (judge.judges)",
+                "reads flags of mismatched pairs, and a cross-encoder's training detects none: take nce, rcl or bce, "
+                "and let a judge of pairs remove mismatched pairs (judge.judges)",
             ),
         )
         for applies, problem in problems:

@@ -1,7 +1,7 @@
 """Checks of loaded weights against the files of their checkpoint.
 
-Transformers warns of weights that are missing or left over, converts integers to floats and reads NaN; the network then
-gives other vectors. Here each is an error that names the weight.
+Transformers only warns of missing and surplus weights, and accepts integers and NaN; the network's vectors are then
+wrong. Here each of these is an error that names the weight.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from raydr.errors import ModelError
 
-#: Names of weights in a message.
+#: Maximum of names in a message.
 _NAMED = 3
-#: Types of weights that are the numbers themselves; others need a scale, which is kept elsewhere.
+#: Types whose numbers are the weights themselves; numbers of other types have a scale besides.
 _PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-#: Names of weight files, one of which a checkpoint has, in Transformers' order.
+#: Names of weight files in the order of Transformers, which reads the first that exists.
 _FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def check_adapters(network: Any, what: str) -> None:
-    """Refuse a network with adapters from the checkpoint: a saved copy of it would not open.
+    """Refuse a network with adapters from the checkpoint, since a saved copy could not be opened.
 
     Raises:
-        ModelError: it has some.
+        ModelError: the network has adapters.
     """
     if getattr(network, "_hf_peft_config_loaded", False):
         raise ModelError(
@@ -40,14 +40,14 @@ def check_weights(network: nn.Module, info: Mapping[str, Any], what: str, is_new
     """Compare a network's weights with those of its files, by name and shape.
 
     Args:
-        network: as loaded.
+        network: loaded network.
         info: ``missing_keys``, ``unexpected_keys`` and ``mismatched_keys``, as Transformers reports them.
-        what: the checkpoint, for messages.
-        is_new: whether a weight may be missing, by its name.
+        what: name of the checkpoint, for messages.
+        is_new: function from a weight's name to whether the weight may be missing.
 
     Raises:
-        ModelError: a weight is missing or has another shape. Or the files have weights that would be left out: of a
-            further layer, or beside those of a layer, as LoRA's and the scales of quantised weights are.
+        ModelError: a weight is missing or has another shape, or the files hold surplus weights. These belong to a
+            further layer, or to a layer besides its weights, such as LoRA's or the scales of a quantisation.
     """
     if mismatched := sorted(info["mismatched_keys"]):
         key, stored, expected = mismatched[0]
@@ -70,15 +70,15 @@ def check_weights(network: nn.Module, info: Mapping[str, Any], what: str, is_new
 
 
 def check_types(network: Any, source: str, what: str) -> None:
-    """Refuse weights whose stored numbers are not their values, such as those of int8, or that are stored twice.
+    """Refuse weights whose stored numbers are not their values, such as int8, and weights that are stored twice.
 
     Args:
-        network: as loaded from ``source``; if its config names a quantisation, Transformers has undone it.
-        source: a folder or a name on the hub.
-        what: the checkpoint, for messages.
+        network: network loaded from ``source``; Transformers has undone a quantisation that its config names.
+        source: folder or name on the hub.
+        what: name of the checkpoint, for messages.
 
     Raises:
-        ModelError: names the weight.
+        ModelError: a weight has such a type, or is stored twice.
     """
     from transformers.modeling_utils import load_state_dict
     from transformers.utils import cached_file
@@ -87,7 +87,7 @@ def check_types(network: Any, source: str, what: str) -> None:
     if getattr(network.config, "quantization_config", None) is not None:
         return
     files = (
-        # As for the load itself: a hub that is away now does not matter where the files are kept.
+        # As in the load itself, cached files suffice if the hub cannot be reached.
         cached_file(
             source, name, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
         )
@@ -99,7 +99,7 @@ def check_types(network: Any, source: str, what: str) -> None:
     paths = get_checkpoint_shard_files(source, file)[0] if file.endswith(".json") else [file]
     start = f"{network.base_model_prefix}."
     own = {key.removeprefix(start) for key in network.state_dict()}
-    # With the module's name: buffers of masks are called ``bias`` too.
+    # With the module's name, since buffers of masks are named ``bias`` too.
     weights, seen = {_last_two(key) for key, _ in network.named_parameters()}, set[str]()
     for path in paths:
         for key, value in load_state_dict(path, map_location="meta").items():
@@ -115,7 +115,7 @@ def check_type(key: str, value: Any, file: str, what: str) -> None:
     """Refuse a weight whose stored numbers are not its values.
 
     Raises:
-        ModelError: names the weight and its type.
+        ModelError: the weight has such a type.
     """
     if not isinstance(value, Tensor) or value.dtype not in _PLAIN:
         kind = str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
@@ -126,10 +126,10 @@ def check_type(key: str, value: Any, file: str, what: str) -> None:
 
 
 def check_values(network: nn.Module, what: str) -> None:
-    """Refuse NaN and infinities, which would become vectors.
+    """Refuse weights with NaN or infinite values.
 
     Raises:
-        ModelError: names the weights.
+        ModelError: a weight has such a value.
     """
     bad = [
         key for key, value in network.named_parameters() if value.dtype in _PLAIN and not torch.isfinite(value).all()
@@ -137,14 +137,14 @@ def check_values(network: nn.Module, what: str) -> None:
     if bad:
         raise ModelError(
             f"{what}: {_first(bad)}{_and_others(len(bad), _NAMED)} has values that are NaN or infinite: its training "
-            "diverged or its file is damaged. Take an earlier state of it"
+            "diverged or its file is damaged. Use an earlier state of the model"
         )
 
 
 def _inside(network: nn.Module, keys: Iterable[str]) -> Iterator[str]:
-    """Yield the names that belong to a layer of the network, or to a further layer of its kind.
+    """Yield the names of weights that belong to a layer of the network, or to a further layer of its kind.
 
-    Heads and buffers of other classes (``cls.``, ``position_ids``) are none of these.
+    Heads and buffers of other classes (``cls.``, ``position_ids``) do not belong to such a layer.
     """
     start = f"{getattr(network, 'base_model_prefix', '')}."
     holders = {name.removeprefix(start) for name, module in network.named_modules() if name and module._parameters}

@@ -302,7 +302,7 @@ def test_lower_case_by_the_tokenizer_itself_is_no_reason_to_refuse(tmp_path: Pat
     tokenizer = json.loads(Path(folder, "tokenizer.json").read_text())
     tokenizer["normalizer"]["lowercase"] = False
     Path(folder, "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ValidationError, match="puts all texts into lower case"):
+    with pytest.raises(ValidationError, match="converts texts to lower case"):
         ModelConfig(checkpoint=folder)
 
 

@@ -112,7 +112,7 @@ def test_a_pass_that_agrees_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pass_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     monkeypatch.setattr(fused_bert, "attend", lambda *texts: factor * attention_of_segments(*texts))
     backbone = make_backbone("bert")
-    with pytest.warns(UserWarning, match="the fused one differs by"):
+    with pytest.warns(UserWarning, match="the fused pass differs by"):
         assert checked(backbone, "cpu") is backbone
 
 

@@ -77,5 +77,5 @@ def test_what_is_missing_is_said_before_anything_is_made(
 
 
 def test_a_gpu_is_refused(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="which is for processors"):
+    with pytest.raises(ConfigError, match="which runs on CPUs alone"):
         run_of(beir_folder, tiny_checkpoint, tmp_path, dtype="int8", gpus_per_actor=0.5)

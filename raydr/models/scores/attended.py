@@ -1,4 +1,4 @@
-"""The base of ``multi``, ``poly``, ``genpoly`` and ``sum_of_max``: one side's vectors attend to the other's."""
+"""The base of ``multi``, ``poly``, ``genpoly`` and ``sum_of_max``: a side's vectors attend to those of the other."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Keys = Literal["query", "passage"]
-#: Texts that are padded together where no gradients are wanted.
+#: Texts that are padded together without gradients.
 _SIMILAR = 128
 
 
 class Attended(ScoreFunction):
     """Σ_i y_i · (X attn(Xᵀ y_i)): each vector y_i of one text attends to all vectors X of the other, the keys.
 
-    With s_ij = x_j·y_i that is Σ_i Σ_j a_ij s_ij. ``hard``: a_ij is 1 at the largest s_ij and 0 elsewhere, which gives
-    Σ_i max_j s_ij. ``soft``: a_ij is softmax_j(sharpness · s_ij). Padding is neither attended to nor summed.
+    With s_ij = x_j·y_i this is Σ_i Σ_j a_ij s_ij. ``hard``: a_ij is 1 at the largest s_ij and 0 elsewhere, so that the
+    score is Σ_i max_j s_ij. ``soft``: a_ij is softmax_j(sharpness · s_ij). Padding is left out of both sums.
 
     Source: Zhang and Stratos (NAACL 2021), equation 9.
     """
 
     attention: Literal["soft", "hard"]
-    """``soft`` is a softmax over the keys, ``hard`` takes the largest alone."""
+    """``soft`` weighs the keys by a softmax, ``hard`` uses the largest inner product alone."""
 
     sharpness: float = Field(default=1.0, gt=0)
-    """What inner products are multiplied by before the softmax of ``soft``; 1 in the paper. Cosines lie between -1 and
-    1, so that with 1 every key has nearly the same weight."""
+    """Factor of inner products in the softmax of ``soft``; 1 in the paper. Cosines are between -1 and 1, so that with 1
+    all keys have nearly the same weight."""
 
     keys: Keys
-    """Whose vectors are attended to; those of the other side are summed over."""
+    """Side whose vectors are the keys; the score is a sum over the vectors of the other side."""
 
     @property
     def is_largest_of_tokens(self) -> bool:
@@ -63,7 +63,7 @@ class Attended(ScoreFunction):
         passage_PND, passage_mask_PN = _several(passage_PD, self.passage_vectors)
         if torch.is_grad_enabled() or not len(query_QMD) or not len(passage_PND):
             return self._blocks(query_QMD, query_mask_QM, passage_PND, passage_mask_PN)
-        # One long text among short ones would make padding of most products.
+        # With a long text among short texts, most products would be padding.
         scores_QP = query_QMD.new_empty((len(query_QMD), len(passage_PND)), dtype=torch.float32)
         for rows_Q, queries, query_mask in _by_length(query_QMD, query_mask_QM):
             for rows_P, passages, passage_mask in _by_length(passage_PND, passage_mask_PN):
@@ -81,7 +81,7 @@ class Attended(ScoreFunction):
         step = max(1, base.BLOCK_FLOATS // max(1, num_products))
         block = self._block
         if torch.is_grad_enabled() and self.attention == "soft" and step < len(passage_PND):
-            # The weights of all blocks would be kept for the backward pass.
+            # Otherwise the backward pass would keep the weights of all blocks.
             block = partial(checkpoint, self._block, use_reentrant=False, preserve_rng_state=False)
         scores = [
             block(query_QMD, query_mask_QM, passage_PND[start : start + step], _rows(passage_mask_PN, start, step))
@@ -105,8 +105,8 @@ class Attended(ScoreFunction):
     def _attend(
         self, products: Tensor, query_mask: Tensor | None, passage_mask: Tensor | None, query_dim: int, passage_dim: int
     ) -> Tensor:
-        """Compute scores from the inner products of all vectors of two texts; masks are True at vectors, None if all
-        are."""
+        """Compute scores from the inner products of all vectors of two texts; masks are True at vectors, None without
+        padding."""
         import torch
 
         key_dim, key_mask, other_mask = passage_dim, passage_mask, query_mask
@@ -115,7 +115,7 @@ class Attended(ScoreFunction):
         lowest = torch.finfo(products.dtype).min
         if self.attention == "hard":
             masked = products if key_mask is None else products.masked_fill(~key_mask, lowest)
-            # The gradient goes to one key; without one the quicker of the two.
+            # Of equal products, max sends the gradient to a single key; amax is faster.
             attended = masked.max(key_dim, True).values if masked.requires_grad else masked.amax(key_dim, True)
         else:
             logits = products if self.sharpness == 1 else self.sharpness * products
@@ -129,24 +129,24 @@ class Attended(ScoreFunction):
 
 
 def _several(encoding: Tensor, vectors: Vectors) -> tuple[Tensor, Tensor | None]:
-    """Return vectors (..., M, D), and the mask of those that are no padding, (..., M); None if all are."""
+    """Return vectors (..., M, D), and a mask (..., M) that is True at vectors, None without padding."""
     if not vectors.several:
         return encoding.unsqueeze(-2), None
     if not vectors.varies:
         return encoding, None
-    # Six times as quick as comparing each number.
+    # Six times as fast as comparing each number.
     detached = encoding.detach()
     return encoding, (detached.amax(-1) != 0) | (detached.amin(-1) != 0)
 
 
 def _by_length(texts_NMD: Tensor, mask_NM: Tensor | None) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Yield rows of texts of similar length, these texts with less padding, and their masks."""
+    """Yield the rows of texts of similar length, these texts without common padding, and their masks."""
     import torch
 
     if mask_NM is None:
         yield torch.arange(len(texts_NMD), device=texts_NMD.device), texts_NMD, None
         return
-    # Behind the last vector that is there.
+    # Lengths up to the last vector.
     lengths_N = (mask_NM * torch.arange(1, mask_NM.shape[1] + 1, device=mask_NM.device)).amax(1)
     for rows in torch.split(torch.argsort(lengths_N), _SIMILAR):
         longest = max(1, int(lengths_N[rows[-1]]))

@@ -1,6 +1,6 @@
-"""Score functions: the encodings of a query and of a passage become one number.
+"""Score functions, from the encodings of a query and of a passage to a number.
 
-Training, dev retrieval, detection, judging and exact search ask the same function, so that a pair has the same score in
+Training, dev retrieval, detection, judging and exact search use the same function, so that a pair has the same score in
 all of them.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from raydr.component import Component
 
-# Configs name score functions, and reading a config must not take the seconds that importing PyTorch does.
+# Configs name score functions, and importing PyTorch would delay the reading of a config by seconds.
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -22,10 +22,10 @@ BLOCK_FLOATS = 1 << 24
 
 @dataclass(frozen=True)
 class Vectors:
-    """What a score function reads of a text.
+    """The vectors of a text that a score function reads.
 
-    ``pooled`` is one vector; the others are several: of the ``first`` tokens, of learnt ``codes`` that attend over all
-    tokens, or of all ``tokens``.
+    ``pooled`` is a single vector. The other kinds are several vectors: of the ``first`` tokens, of learnt ``codes``
+    that attend over all tokens, or of all ``tokens``.
     """
 
     kind: Literal["pooled", "first", "codes", "tokens"] = "pooled"
@@ -33,12 +33,12 @@ class Vectors:
 
     @property
     def several(self) -> bool:
-        """Whether an encoding has a dimension more, the text's vectors."""
+        """Whether a text has several vectors, so that an encoding has a further dimension."""
         return self.kind != "pooled"
 
     @property
     def varies(self) -> bool:
-        """Whether texts have different numbers of vectors, so that some of a batch are padded."""
+        """Whether texts have different numbers of vectors, so that a batch has padding."""
         return self.kind in ("first", "tokens")
 
     def most(self, longest: int) -> int:
@@ -55,52 +55,51 @@ class Vectors:
 class ScoreFunction(Component):
     """Base of the score functions; subclasses implement :meth:`pairs`.
 
-    The encoding of a text is one vector, (D,), or several, (M, D), as :attr:`query_vectors` and
-    :attr:`passage_vectors` say. Of several, a row of zeros is no vector: texts are padded with them to the same number.
-    Scores here are similarities; losses and detectors see them times the scale τ, see
-    :meth:`raydr.models.config.ModelConfig.logits`.
+    The encoding of a text is a vector, (D,), or several vectors, (M, D), by :attr:`query_vectors` and
+    :attr:`passage_vectors`. Rows of zeros among several vectors are padding. Scores here are similarities; losses and
+    detectors read scale · similarity, see :meth:`raydr.models.config.ModelConfig.logits`.
     """
 
     package: ClassVar[str] = "raydr.models.scores"
     kind: ClassVar[str] = "score function"
     is_inner_product: ClassVar[bool] = False
-    """Whether it is the inner product of two vectors, of which FAISS finds the largest."""
+    """Whether the score is the inner product of two vectors, so that FAISS can search with it."""
 
     @property
     def query_vectors(self) -> Vectors:
-        """What is read of a query."""
+        """The vectors of a query."""
         return Vectors()
 
     @property
     def passage_vectors(self) -> Vectors:
-        """What is read of a passage."""
+        """The vectors of a passage."""
         return Vectors()
 
     @property
     def is_largest_of_tokens(self) -> bool:
         """Whether passages with high scores have vectors with high inner products with the query's.
 
-        An index of all passages' vectors then proposes the passages that are worth scoring.
+        An index of all passages' vectors can then propose the passages to score.
         """
         return False
 
     @abstractmethod
     def pairs(self, query: Tensor, passage: Tensor) -> Tensor:
-        """Compute similarities of queries with passages, whose leading dimensions are broadcast against each other.
+        """Compute similarities of queries and passages, whose leading dimensions are broadcast against each other.
 
         N queries with a passage each are (N, D) and (N, D); with K candidates each, (N, 1, D) and (N, K, D). With
-        several vectors a text they are (N, M, D) and (N, P, D), or (N, 1, M, D) and (N, K, P, D).
+        several vectors per text they are (N, M, D) and (N, P, D), or (N, 1, M, D) and (N, K, P, D).
 
         Args:
-            query: float32, (..., D) or (..., M, D).
-            passage: float32, (..., D) or (..., P, D).
+            query: vectors of queries, float32, (..., D) or (..., M, D).
+            passage: vectors of passages, float32, (..., D) or (..., P, D).
 
         Returns:
-            float32, the leading dimensions.
+            Similarities, float32, in the shape of the leading dimensions.
         """
 
     def all_pairs(self, query_QD: Tensor, passage_PD: Tensor) -> Tensor:
-        """Compute similarities (Q, P) in float32 of every query with every passage, both in any arithmetic."""
+        """Compute similarities (Q, P) in float32 of every query with every passage, both in any dtype."""
         import torch
 
         query_QD, passage_PD = query_QD.float(), passage_PD.float()
@@ -109,10 +108,10 @@ class ScoreFunction(Component):
 
 
 def inner_products(query_QD: Tensor, passage_PD: Tensor) -> Tensor:
-    """Compute inner products (Q, P) in float32 of vectors in any arithmetic."""
+    """Compute inner products (Q, P) in float32 of vectors in any dtype."""
     import torch
 
     if query_QD.is_cuda and query_QD.dtype == passage_PD.dtype == torch.float16:
-        # On the tensor cores, summed and returned in float32.
+        # The tensor cores sum in float32.
         return torch.mm(query_QD, passage_PD.T, out_dtype=torch.float32)
     return query_QD.float() @ passage_PD.float().T

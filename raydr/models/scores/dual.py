@@ -1,4 +1,4 @@
-"""The inner product of one vector a text."""
+"""The inner product of a single vector per text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Dual(ScoreFunction):
-    """The inner product x·y of the two texts' vectors: their cosine, if the model scales vectors to length 1.
+    """The inner product x·y of the two texts' vectors, which is their cosine if the model scales vectors to length 1.
 
     >>> import torch
     >>> queries, passages = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]])

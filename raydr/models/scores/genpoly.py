@@ -11,7 +11,7 @@ from raydr.models.scores.base import Vectors
 
 
 class GenPoly(Attended):
-    """Σ_j y_j · Σ_i softmax_i(x_i·y_j) x_i: what ``poly`` gives, summed over several vectors of the passage.
+    """Σ_j y_j · Σ_i softmax_i(x_i·y_j) x_i: the score of ``poly``, summed over several vectors of the passage.
 
     Source: Zhang and Stratos (NAACL 2021), appendix B.
 
@@ -23,13 +23,13 @@ class GenPoly(Attended):
 
     name: Literal["genpoly"] = "genpoly"
     num_vectors: int = Field(default=16, ge=1)
-    """m', the vectors of a query."""
+    """m', the number of a query's vectors."""
 
     vectors: Literal["first", "codes"] = "codes"
-    """Of a query: m' learnt codes that attend over all tokens, or the states of the first m' tokens."""
+    """The vectors of a query: m' learnt codes that attend over all tokens, or the states of the first m' tokens."""
 
     num_passage_vectors: int = Field(default=16, ge=1)
-    """The first token states of a passage that are read."""
+    """The number of a passage's vectors, which are the states of its first tokens."""
 
     attention: Literal["soft", "hard"] = "soft"
     keys: Keys = "query"

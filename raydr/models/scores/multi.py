@@ -1,4 +1,4 @@
-"""One vector of the query against several of the passage."""
+"""A single vector of the query against several vectors of the passage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raydr.models.scores.base import Vectors
 class Multi(Attended):
     """max_j x·y_j over the m' vectors of a passage; x is the pooled vector of the query.
 
-    Source: Luan et al. (TACL 2021), as Zhang and Stratos (NAACL 2021) have it.
+    Source: Luan et al. (TACL 2021), in the form of Zhang and Stratos (NAACL 2021).
 
     >>> import torch
     >>> passage = torch.tensor([[1.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
@@ -23,7 +23,7 @@ class Multi(Attended):
 
     name: Literal["multi"] = "multi"
     num_vectors: int = Field(default=8, ge=1)
-    """m', the vectors of a passage."""
+    """m', the number of a passage's vectors."""
 
     vectors: Literal["first", "codes"] = "first"
     """The states of the first m' tokens, or m' learnt codes that attend over all tokens."""

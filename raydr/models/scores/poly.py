@@ -1,4 +1,4 @@
-"""The poly-encoder: the query's vectors are weighted by their products with the passage's."""
+"""The poly-encoder: the query's vectors, weighted by their inner products with the passage's vector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raydr.models.scores.base import Vectors
 class Poly(Attended):
     """y · Σ_i softmax_i(x_i·y) x_i over the m' vectors of a query; y is the pooled vector of the passage.
 
-    Source: Humeau et al. (ICLR 2020), as Zhang and Stratos (NAACL 2021) have it.
+    Source: Humeau et al. (ICLR 2020), in the form of Zhang and Stratos (NAACL 2021).
 
     >>> import torch
     >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -25,7 +25,7 @@ class Poly(Attended):
 
     name: Literal["poly"] = "poly"
     num_vectors: int = Field(default=16, ge=1)
-    """m', the vectors of a query."""
+    """m', the number of a query's vectors."""
 
     vectors: Literal["first", "codes"] = "codes"
     """m' learnt codes that attend over all tokens, or the states of the first m' tokens."""

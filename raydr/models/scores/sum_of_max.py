@@ -1,4 +1,4 @@
-"""Late interaction: each token of the query finds its best token of the passage."""
+"""Late interaction: the best match in the passage for each token of the query, summed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from raydr.models.scores.base import Vectors
 
 
 class SumOfMax(Attended):
-    """Σ_i max_j x_i·y_j over all tokens i of the query and j of the passage, as ColBERT has it.
+    """Σ_i max_j x_i·y_j over all tokens i of the query and j of the passage, as in ColBERT.
 
-    With cosines it lies within ± the number of the query's tokens: it wants a ``model.scale`` near 1.
+    With cosines its absolute value is at most the number of the query's tokens, so that ``model.scale`` should be near
+    1.
 
-    Source: Khattab and Zaharia (SIGIR 2020), as Zhang and Stratos (NAACL 2021) have it.
+    Source: Khattab and Zaharia (SIGIR 2020), in the form of Zhang and Stratos (NAACL 2021).
 
     >>> import torch
     >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # the third is padding

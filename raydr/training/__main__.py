@@ -2,16 +2,16 @@
 
 FOLDER holds the artefacts of the inputs and ``training.yaml``::
 
-    model: {checkpoint: bert-base-uncased}     # as the sections of a run's YAML
+    model: {checkpoint: bert-base-uncased}     # model and train are as in a run's config
     train: {loss: nce, batch_size: 64}
     seed: 0
     train_split: train
     dev_split: dev
-    inputs: {negatives: negatives/bm25-train}  # folders by role; dataset and corpus are there by default
+    inputs: {negatives: negatives/bm25-train}  # folders by role; the defaults are dataset and corpus
     output: model
 
-A working folder of ``raydr prepare`` has the links ``dataset`` and ``corpus``, so that it serves as FOLDER. The model
-and ``outcome.json`` go into FOLDER/model. The same command resumes an interrupted training.
+A working folder of ``raydr prepare`` has the links ``dataset`` and ``corpus``, so that it can be FOLDER. The model and
+``outcome.json`` are written to FOLDER/model. The same command resumes an interrupted training.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from raydr.training.reports import epoch_line
 from raydr.training.run import TrainingJob, train_worker
 from raydr.training.training import OptionalInputs, Training, check_inputs
 
-#: Kinds of the artefacts by their roles, as ``raydr train`` reads them.
+#: Kinds of the inputs by role, as in ``raydr train``.
 KINDS: Final[Mapping[str, str]] = {
     "dataset": "dataset",
     "corpus": "corpus",
@@ -61,7 +61,7 @@ _FILE, _OUTCOME = "training.yaml", "outcome.json"
 
 
 class TrainingFile(Training):
-    """The settings in ``training.yaml``: those of a training, and the places of its inputs and its output."""
+    """The settings in ``training.yaml``: a training, and the folders of its inputs and its output."""
 
     train: TrainConfig = TrainConfig()
     train_split: str = "train"
@@ -78,14 +78,14 @@ class TrainingFile(Training):
         """Read the file of a folder.
 
         Raises:
-            ConfigError: there is none, or a setting is wrong.
+            ConfigError: the file does not exist, or a setting is wrong.
         """
         path = folder.path(_FILE)
         try:
             with open(path, encoding="utf-8") as file:
                 settings = cls.model_validate(yaml.safe_load(file) or {})
         except FileNotFoundError:
-            raise ConfigError(f"there is no {path}: write the settings of the training into it") from None
+            raise ConfigError(f"{path} does not exist: write the settings of the training into it") from None
         except yaml.YAMLError as error:
             raise ConfigError(f"{path} is no YAML: {error}") from None
         except ValidationError as error:
@@ -98,13 +98,13 @@ class TrainingFile(Training):
         """Open the inputs, by role.
 
         Raises:
-            ArtifactError: one of them is missing or incomplete.
+            ArtifactError: an input is missing or incomplete.
         """
         places = {"dataset": "dataset", "corpus": "corpus", **self.inputs}
         return {role: Artifact.open(os.path.join(folder.root, place), KINDS[role]) for role, place in places.items()}
 
     def training(self, device: torch.device, num_workers: int) -> Training:
-        """Return the settings of the training by a number of workers, its arithmetic resolved for a device.
+        """Return the settings of the training for a number of workers, with the dtype resolved for a device.
 
         Raises:
             ConfigError: the workers cannot share a batch.
@@ -118,7 +118,7 @@ class TrainingFile(Training):
 
 
 class Lines:
-    """A watcher that writes a line an epoch to stderr."""
+    """A watcher that writes a line per epoch to stderr."""
 
     def tell(self, message: str) -> None:
         sys.stderr.write(f"{message}\n")
@@ -131,17 +131,17 @@ class Lines:
 
 
 def train_folder(folder: Folder, settings: TrainingFile) -> dict[str, Any]:
-    """Train what a folder describes, with the other ranks of the process group if there is one.
+    """Train the model of a folder, together with the other ranks of the process group, if it is initialised.
 
     Args:
-        folder: has the inputs.
-        settings: its ``training.yaml``.
+        folder: folder of the inputs.
+        settings: settings in its ``training.yaml``.
 
     Returns:
-        The outcome, as :func:`raydr.training.run.train_worker` has it.
+        The outcome of :func:`raydr.training.run.train_worker`.
 
     Raises:
-        ConfigError, DataError, ArtifactError, ModelError, TrainingError: it cannot be trained.
+        ConfigError, DataError, ArtifactError, ModelError, TrainingError: the model cannot be trained.
     """
     output = folder / settings.output
     if output.exists(_OUTCOME):
@@ -160,7 +160,7 @@ def train_folder(folder: Folder, settings: TrainingFile) -> dict[str, Any]:
             Lines().tell(f"warning: {line}")
     job = TrainingJob(training, data, Corpus(corpus), optional, output, Lines())
     key = fingerprint_of({"training": training.differing_settings(), "inputs": keys})
-    # Alone it has the whole machine, as a training of `raydr train` in one process.
+    # A single process uses all CPUs of the machine, as does `raydr train` without Ray.
     num_threads = None if num_ranks() == 1 else train.threads_per_worker
     with torch_threads(num_threads), closing(TorchProcess(states / key, device)) as process:
         outcome = train_worker(job, process)
@@ -171,7 +171,7 @@ def train_folder(folder: Folder, settings: TrainingFile) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the command line; return the exit code."""
+    """Run the command, and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m raydr.training", description="Train a retriever without Ray.")
     parser.add_argument("folder", help=f"folder with {_FILE} and the artefacts that it names")
     folder = Folder(parser.parse_args().folder).absolute()

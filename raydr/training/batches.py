@@ -1,4 +1,4 @@
-"""Training batches whose content depends on (seed, epoch, step) and never on the number of workers."""
+"""Training batches whose content depends on (seed, epoch, step), not on the number of workers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from raydr.seeding import query_rng, stable_hash64
 from raydr.training.config import TrainConfig
 from raydr.training.signals import BatchSignal, DrawnBatch, Signal
 
-#: Cost of a further pass through the encoder, in tokens, by kind of device (docs/performance.md): a few milliseconds of
-#: starting kernels.
+#: Cost of a further pass of the encoder, in tokens, by kind of device: it takes a few milliseconds to start the
+#: kernels (docs/performance.md).
 GROUP_OVERHEAD = {"cpu": 64, "cuda": 4096}
 
-#: Content hash of an empty place. No query has an empty place as a candidate.
+#: Content hash of an empty place, which is a candidate of no query.
 ABSENT = 0
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One rank's share of a global (micro-)batch: b queries, each followed by its passages, as many for each.
+    """A rank's share of a global (micro-)batch: queries, and the same number of passages for each query.
 
     Args:
         query_rows: positions of the queries in the examples; fillers come last and repeat a query.
-        queries: query tokens.
-        passages: tokens of the passages, query after query: its positive, then its negatives.
+        queries: tokens of the queries.
+        passages: tokens of the passages, ordered by query: its positive, then its negatives.
         passage_hash_P: int64, content hash of each passage; ``ABSENT`` in empty places.
-        forbidden_QF: int64, content hashes that must not count as negatives of each query, padded with
-            the query's own positive.
-        num_filled: negatives drawn at random from the corpus because a candidate list was too short.
-        signals: what else is known of its queries and passages.
-        num_fillers: places at the end that only make the shares of all ranks equally large. They add no loss, and their
-            passages are excluded for all queries.
+        forbidden_QF: int64, content hashes of passages that are no negatives of each query; the last hash is repeated
+            as padding.
+        num_filled: number of negatives drawn at random from the corpus because a candidate list was too short.
+        signals: signals of the queries and passages.
+        num_fillers: number of queries at the end that only make the shares of all ranks equally large. They have no
+            loss, and their passages are excluded for all queries.
         weight: factor of the mean over this share's queries, so that the mean over ranks is that over the global batch.
     """
 
@@ -76,15 +76,15 @@ def epoch_order(num_examples: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 def steps_per_epoch(num_examples: int, batch_size: int, section: str = "train") -> int:
-    """Return the number of whole batches in an epoch; the epoch leaves out the rest of its order.
+    """Return the number of whole batches in an epoch, which leaves out the remaining examples.
 
     Args:
-        num_examples: queries with a positive.
-        batch_size: of the setting ``SECTION.batch_size``.
-        section: where that stands, for messages.
+        num_examples: number of queries with a positive.
+        batch_size: value of the setting ``SECTION.batch_size``.
+        section: section of the setting, for messages.
 
     Raises:
-        ConfigError: there are fewer examples than one batch holds.
+        ConfigError: there are fewer examples than ``batch_size``.
     """
     if num_examples < batch_size:
         raise ConfigError(
@@ -95,17 +95,17 @@ def steps_per_epoch(num_examples: int, batch_size: int, section: str = "train") 
 
 @dataclass
 class BatchMaker:
-    """Makes the batches of one rank.
+    """Maker of the batches of a rank.
 
     Args:
-        examples: the training queries.
-        corpus: the passages.
-        tokenizers: one a side.
-        config: of the training.
-        seed: of the run.
-        rank, num_ranks: which share of each batch it makes.
-        group_overhead: tokens that one more pass through the encoder costs, see :data:`GROUP_OVERHEAD`.
-        signals: what else is known of the examples.
+        examples: training queries.
+        corpus: passages.
+        tokenizers: tokenizers by side.
+        config: settings of training.
+        seed: seed of the run.
+        rank, num_ranks: number of this rank, and number of ranks, which determine its share of each batch.
+        group_overhead: cost of a further pass of the encoder in tokens, see :data:`GROUP_OVERHEAD`.
+        signals: signals of the examples.
     """
 
     examples: Examples
@@ -122,7 +122,7 @@ class BatchMaker:
         self.num_steps = steps_per_epoch(len(self.examples), self.config.batch_size)
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[list[Batch]]:
-        """Yield the micro-batches of each step of an epoch; a thread makes them one step ahead."""
+        """Yield the micro-batches of each step of an epoch; a thread makes those of the next step ahead."""
         order = epoch_order(len(self.examples), self.seed, epoch)
         with ThreadPoolExecutor(max_workers=1) as ahead:
             pending = ahead.submit(self._step, order, epoch, first_step) if first_step < self.num_steps else None
@@ -143,11 +143,11 @@ class BatchMaker:
         """Make this rank's share of a micro-batch; ranks with a query less than others add a filler."""
         shares = np.array_split(query_rows, self.num_ranks)
         mine = shares[self.rank]
-        made = self.make(mine, epoch, len(shares[0]) - len(mine))
-        return replace(made, weight=len(mine) * self.num_ranks / len(query_rows))
+        batch = self.make(mine, epoch, len(shares[0]) - len(mine))
+        return replace(batch, weight=len(mine) * self.num_ranks / len(query_rows))
 
     def make(self, query_rows: NDArray[np.int64], epoch: int, num_fillers: int = 0) -> Batch:
-        """Make a batch of some queries, drawn for an epoch, and of ``num_fillers`` places that only fill it."""
+        """Make a batch of queries with passages drawn for an epoch, and of ``num_fillers`` fillers."""
         num_queries = len(query_rows)
         query_rows = np.concatenate([query_rows, query_rows[:1].repeat(num_fillers)])
         draws = [self._draw(int(at), epoch) for at in query_rows]
@@ -184,7 +184,7 @@ class BatchMaker:
 
     def _draw(self, at: int, epoch: int) -> _Draw:
         examples, num = self.examples, self.config.num_hard_negatives
-        # Something has to be encoded in empty places: they hold the positive.
+        # Empty places hold the positive, since every place is encoded.
         rows = np.full(1 + num, positive_row(examples, at, epoch, self.seed, self.config.positive), dtype=np.int64)
         absent, is_listed = np.zeros(1 + num, np.bool_), np.zeros(1 + num, np.bool_)
         is_listed[0] = True
@@ -208,14 +208,14 @@ class BatchMaker:
 
 @dataclass(frozen=True)
 class _Draw:
-    """One query's passages, G of them, the positive first.
+    """The G passages of a query, the positive first.
 
     Args:
-        rows: their rows in the corpus.
-        absent: which places are empty.
-        is_listed: as of :class:`~raydr.training.signals.DrawnBatch`.
-        log_probs: log-probabilities of the draws; NaN where they are unknown.
-        num_missing: negatives that the candidate list lacked.
+        rows: rows of the passages in the corpus.
+        absent: whether each place is empty.
+        is_listed: as in :class:`~raydr.training.signals.DrawnBatch`.
+        log_probs: log-probabilities of the draws; NaN if unknown.
+        num_missing: number of negatives that the candidate list lacked.
     """
 
     rows: NDArray[np.int64]
@@ -226,14 +226,14 @@ class _Draw:
 
 
 def positive_row(examples: Examples, at: int, epoch: int, seed: int, rule: str) -> int:
-    """Return the corpus row of the positive that a query uses in an epoch: its first, or a drawn positive."""
+    """Return the corpus row of a query's positive in an epoch: its first, or a drawn positive, by ``rule``."""
     positives = examples.positives[at]
     if rule == "first" or len(positives) == 1:
         return int(positives[0])
     return int(positives[query_rng(seed, epoch, examples.query_ids[at], "positive").integers(len(positives))])
 
 
-#: Draws for a passage, after which the pool counts as empty.
+#: Maximum of draws for a passage, after which the pool counts as empty.
 _DRAWS = 1000
 
 
@@ -241,7 +241,7 @@ def random_rows(examples: Examples, corpus: Corpus, at: int, num: int, rng: np.r
     """Draw corpus rows uniformly, with replacement, without known positives and dropped passages of the query.
 
     Raises:
-        DataError: the corpus, or the query's partition, has next to nothing else.
+        DataError: the corpus, or the query's partition, has hardly any other passages.
     """
     rows, pool = np.zeros(0, dtype=np.int64), examples.pool(at)
     forbidden = np.asarray(examples.forbidden[at], dtype=np.int64)
@@ -253,7 +253,7 @@ def random_rows(examples: Examples, corpus: Corpus, at: int, num: int, rng: np.r
         rows = np.concatenate([rows, drawn[allowed]])
     partition = f" of partition {examples.partitions[at]!r}" if len(pool) < len(corpus) else ""
     raise DataError(
-        f"query {examples.query_ids[at]}: {num} random negatives are needed, and next to all of the {len(pool)} "
+        f"query {examples.query_ids[at]}: {num} random negatives are needed, and nearly all of the {len(pool)} "
         f"passages{partition} are its positives or were dropped for it; take a larger corpus, or a judge that drops "
-        "less" + (", or set partition.negatives to split or all" if partition else "")
+        "fewer" + (", or set partition.negatives to split or all" if partition else "")
     )

@@ -2,7 +2,7 @@
 
 ::
 
-    ARTEFACT.training/KEY/step-000000120/    a state after that many optimiser steps; its progress file is written last
+    ARTEFACT.training/KEY/step-000000120/    the state after 120 optimiser steps; its progress file is written last
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEACHER = "teacher.safetensors"
 OPTIMIZER = "optimizer.pt"
 PROGRESS = "progress.json"
 
-#: Writes a state into a folder: a copy in host memory that training does not touch, so that a thread may call it.
+#: Function that writes a state to a folder; the state is a copy in host memory, so that a thread may call it.
 Save = Callable[[Path], None]
 
 
@@ -35,16 +35,16 @@ class EpochRow(Config):
 
 
 class Progress(Config):
-    """How far training has come; every field is the same on all ranks."""
+    """The progress of a training; every field is equal on all ranks."""
 
     epoch: int = 0
     """Epoch in progress, from 0."""
 
     step: int = 0
-    """Finished steps of the epoch in progress."""
+    """Number of finished steps of the epoch in progress."""
 
     global_step: int = 0
-    """Optimiser steps since the start."""
+    """Number of optimiser steps since the start."""
 
     sums: dict[str, float] = {}
     """Sums of the step metrics of the epoch in progress."""
@@ -53,12 +53,12 @@ class Progress(Config):
     best_epoch: int | None = None
     best_measure: float | None = None
     better_network: int = 0
-    """Which network was better on dev after the last epoch; 1 is co-teaching's second."""
+    """Number of the network that was better on dev after the last epoch; 1 is co-teaching's second network."""
 
     finished: bool = False
     clean: list[float] | None = None
-    """ŷ of each pair for the epoch in progress: 0 where it is flagged and 1 elsewhere, or p(clean); null before the
-    first detection."""
+    """ŷ of each pair for the epoch in progress: 0 if flagged and 1 if not, or p(clean); null before the first
+    detection."""
 
     detections: list[dict[str, Any]] = []
     """Fit of the detector before each epoch, for the log."""
@@ -67,13 +67,12 @@ class Progress(Config):
         return self.model_copy(update=fields)
 
     def measured(self, value: float, figures: dict[str, float], first_epoch: int = 0) -> Progress:
-        """Return the progress with dev figures of the last epoch; of equal epochs the first is the best.
+        """Return the progress with the dev figures of the last epoch; the first of equal epochs is the best.
 
         Args:
-            value: the measure that chooses.
-            figures: what goes into the history.
-            first_epoch: the first that may be the best. The best epoch of a shared warm-up may be earlier; it is
-                replaced.
+            value: value of the measure that chooses the epoch.
+            figures: figures for the history.
+            first_epoch: first epoch that may be the best. An earlier best epoch, of a shared warm-up, is replaced.
         """
         last = self.history[-1]
         row = EpochRow(epoch=last.epoch, metrics=last.metrics | figures)
@@ -91,29 +90,29 @@ def frozen_weights(model: nn.Module) -> frozenset[str]:
 
 
 def trainable_state(model: nn.Module, frozen: frozenset[str]) -> dict[str, Tensor]:
-    """Copy the weights and buffers of a network that are not frozen to host memory."""
+    """Copy the weights and buffers of a network, except frozen weights, to host memory."""
     values = {name: value.detach() for name, value in model.state_dict().items() if name not in frozen}
     return {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
 
 
 def load_trainable(model: nn.Module, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
     """Load the weights of :func:`trainable_state` into a network."""
-    stays = {name: value for name, value in model.state_dict().items() if name in frozen}
-    model.load_state_dict({**stays, **state})
+    unchanged = {name: value for name, value in model.state_dict().items() if name in frozen}
+    model.load_state_dict({**unchanged, **state})
 
 
 def checkpoint_folder(output: Folder) -> Folder:
-    """Return the folder of the states of a training, beside its output."""
+    """Return the folder of a training's states, beside its output."""
     return Folder(f"{output.url.rstrip('/')}.training")
 
 
 def state_name(global_step: int) -> str:
-    """Return the name of the state after that many optimiser steps."""
+    """Return the name of the state after ``global_step`` optimiser steps."""
     return f"step-{global_step:09d}"
 
 
 def whole_states(states: Folder) -> list[str]:
-    """Return the names of the states that are complete, the last step last."""
+    """Return the names of the complete states, by step."""
     return [name for name in _state_names(states) if states.exists(f"{name}/{PROGRESS}")]
 
 
@@ -126,5 +125,5 @@ def drop_all_but_last(states: Folder) -> None:
 
 
 def _state_names(states: Folder) -> list[str]:
-    """Return the names of all states, complete or not, by step; other files beside them are ignored."""
+    """Return the names of all states, complete or not, by step; other files are ignored."""
     return sorted({name.split("/")[0] for name in states.files() if "/" in name})

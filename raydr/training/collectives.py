@@ -1,7 +1,7 @@
 """Collectives that also work in a single process, gradients included.
 
-The global batch is laid out rank after rank. So one worker with the whole batch and several workers with slices of it
-compute the same matrix.
+The global batch is ordered by rank. A single worker with the whole batch therefore computes the same matrix as several
+workers with slices of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def num_ranks() -> int:
 
 
 def num_ranks_here() -> int:
-    """Return the ranks on this node; torchrun and Ray Train tell them by a variable."""
+    """Return the number of ranks on this node, from the variable that torchrun and Ray Train set."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks()))
 
 
@@ -34,7 +34,7 @@ def rank() -> int:
 
 
 class _GatherWithGrad(torch.autograd.Function):
-    """all_gather whose backward sums every rank's gradient of this rank's rows."""
+    """An all_gather whose backward pass sums the gradients of this rank's rows over all ranks."""
 
     @staticmethod
     def forward(ctx: Any, local_ND: Tensor) -> Tensor:
@@ -54,8 +54,8 @@ class _GatherWithGrad(torch.autograd.Function):
 def gather_with_grad(local_ND: Tensor) -> Tensor:
     """Gather the rows of all ranks, N of each, as (R·N, D); gradients flow back to every rank.
 
-    Several vectors a row, (N, M, D), are padded to the most of any rank. The loss is the mean over a rank's own
-    queries, and DDP averages over ranks. So the gradients are those of the mean over the global batch.
+    Several vectors per row, (N, M, D), are padded to the most of any rank. The loss is the mean over a rank's queries,
+    and DDP averages gradients over ranks, so that they are the gradients of the mean over the global batch.
     """
     if num_ranks() == 1:
         return local_ND
@@ -64,7 +64,7 @@ def gather_with_grad(local_ND: Tensor) -> Tensor:
 
 
 def _equally_wide(local: Tensor) -> Tensor:
-    """Pad encodings of several vectors a text to the most of any rank; leave one vector a text as it is."""
+    """Pad encodings with several vectors per text to the most of any rank; other encodings stay as they are."""
     if local.ndim < 3:
         return local
     most = torch.tensor([local.shape[1]], device=local.device)
@@ -73,7 +73,7 @@ def _equally_wide(local: Tensor) -> Tensor:
 
 
 def gather(local: Tensor) -> Tensor:
-    """Gather the rows of all ranks without gradient; each rank has the same number."""
+    """Gather the rows of all ranks, the same number of each, without gradients."""
     if num_ranks() == 1:
         return local
     gathered = [torch.empty_like(local) for _ in range(num_ranks())]
@@ -82,9 +82,9 @@ def gather(local: Tensor) -> Tensor:
 
 
 def gather_interleaved(local: Tensor) -> Tensor:
-    """Gather all rows where each rank has every ``num_ranks()``-th of them, from its own rank on.
+    """Gather all rows in order; rank r has every ``num_ranks()``-th row from row r on.
 
-    Several vectors a row are padded to the most.
+    Several vectors per row are padded to the most of any rank.
     """
     if num_ranks() == 1:
         return local
@@ -110,7 +110,7 @@ def mean_over_ranks(values: Tensor) -> Tensor:
 
 
 def broadcast_object(value: Any) -> Any:
-    """Return rank 0's value on every rank; for small results such as a decision or a metric."""
+    """Return rank 0's value on every rank; for small values such as a decision or a metric."""
     if num_ranks() == 1:
         return value
     box = [value]
@@ -119,21 +119,21 @@ def broadcast_object(value: Any) -> Any:
 
 
 def without_sync(module: nn.Module, quiet: bool) -> AbstractContextManager[None]:
-    """Add up a module's gradients inside the block and, if ``quiet``, exchange none between ranks."""
+    """Return a context in which a module adds up gradients and, if ``quiet``, exchanges none between ranks."""
     if quiet and isinstance(module, DistributedDataParallel):
         return module.no_sync()
     return nullcontext()
 
 
 def send_gradients(wrapped: nn.Module, gradients: Gradients) -> nn.Module:
-    """Set the type in which a data-parallel module sends its gradients; a module that is alone sends none.
+    """Set the dtype in which a data-parallel module sends its gradients; other modules stay unchanged.
 
     Args:
-        wrapped: the module as a step calls it.
-        gradients: with ``bfloat16`` each worker rounds its share, and each addition rounds the sum. Weights, moments
-            and the clipped gradients stay float32.
+        wrapped: module as a step calls it.
+        gradients: dtype of the exchange. With ``bfloat16`` each worker rounds its gradients, and each addition rounds
+            the sum. Weights, moments and the clipped gradients stay float32.
     """
     if gradients == "bfloat16" and isinstance(wrapped, DistributedDataParallel):
-        # Under no name: DDP lets PyTorch's hook by its own work with NCCL only, and gloo adds in bfloat16 as well.
+        # In a lambda, since DDP refuses the hook itself without NCCL, and gloo can add in bfloat16 too.
         wrapped.register_comm_hook(None, lambda group, bucket: bf16_compress_hook(group, bucket))
     return wrapped

@@ -16,129 +16,128 @@ from raydr.negatives.samplers.base import Sampler
 from raydr.negatives.samplers.top import Top
 from raydr.training.sections import CoTeachingConfig, DevConfig, GuideConfig, PairDetectionConfig, TeacherConfig
 
-#: Names of losses that stand for a method of a paper: the loss, and the detection that belongs to it.
+#: Names for the methods of papers: the loss, and its pair detection.
 PRESETS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "npc-paper": ("npc", {"detector": "gaussian", "margins": "model"}),
 }
-#: The type in which workers send each other gradients.
+#: The dtype in which workers exchange gradients.
 Gradients = Literal["float32", "bfloat16"]
-#: How modules are made data-parallel: the buckets that are sent are the gradients themselves, not copies of them.
+#: Arguments of DDP: the exchanged buckets are views of the gradients, not copies.
 DDP_SETTINGS: Final[dict[str, Any]] = {"gradient_as_bucket_view": True}
 
 
 class TrainConfig(Config):
-    """Training of a dual encoder: loss, batches, optimiser, arithmetic, workers, checkpoints and choice of epoch."""
+    """Training of a dual encoder: loss, batches, optimiser, dtype, workers, checkpoints and choice of epoch."""
 
     loss: Annotated[Loss, Pluggable()] = NCE()
-    """What is minimised (docs/methods.md). ``npc`` is recommended for noisy pairs; ``npc-paper`` is the same loss with
-    the detection of its paper."""
+    """The loss (docs/methods.md). ``npc`` is recommended for noisy pairs; ``npc-paper`` is the same loss with the pair
+    detection of its paper."""
 
     matryoshka_dims: list[Annotated[int, Field(ge=1)]] = []
-    """Numbers of dimensions, among them that of the whole vector. The loss is the sum of the losses of the first
-    dimensions, one for each number. ``model.truncate_dim`` may then be any of them. The whole vector alone if empty."""
+    """Numbers of dimensions, including that of the whole vector. The loss is the sum over these numbers of the loss of
+    a vector's first dimensions. ``model.truncate_dim`` may then be any of them. The whole vector alone if empty."""
 
     ranker: Annotated[str, Resolved] = "ranker"
-    """The model whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` read: the config's cross-encoder, or
-    the name of another cross-encoder (``ranker-...``) or of a retriever."""
+    """The model whose scores the losses ``ranker_kl``, ``margin_mse`` and ``ar2`` read: ``ranker``, the config's
+    cross-encoder, or the name of another cross-encoder (``ranker-...``) or of a retriever."""
 
     teacher: TeacherConfig = TeacherConfig()
     pair_detection: PairDetectionConfig | Literal["auto"] | None = "auto"
-    """Flag mismatched pairs for the loss. ``auto``: with its defaults for a loss that reads flags (``npc``), else off;
-    off if null."""
+    """Detection of mismatched pairs for the loss. ``auto``: the defaults for a loss that reads flags (``npc``), else
+    off; off if null."""
 
     guide: GuideConfig | None = None
-    """Exclude candidates that another model scores like positives (GIST); off if null."""
+    """Exclusion of candidates that another model scores like positives (GIST); off if null."""
 
     coteaching: CoTeachingConfig | None = None
-    """Co-teaching, a baseline; off if null. It takes twice the time of one network."""
+    """Co-teaching, a baseline with two networks, which takes twice the time; off if null."""
 
     num_epochs: int = Field(default=3, ge=1)
     """Passes over the training queries."""
 
     batch_size: int = Field(default=64, ge=2)
-    """Queries in one optimiser step, over all workers: the result does not depend on the number of workers."""
+    """Queries of an optimiser step, over all workers: the result does not depend on the number of workers."""
 
     accumulation_steps: int = Field(default=1, ge=1)
-    """Micro-batches of one step; each has only its own candidates, the step takes the mean of their losses."""
+    """Micro-batches of a step; each has only its own candidates. The loss of the step is the mean of their losses."""
 
     cache_tokens: Annotated[int | None, Neutral] = Field(default=None, ge=16)
-    """Gradient caching, for batches whose activations do not fit into memory: the most tokens, padding included, whose
-    activations are held at a time. The batch is still a single softmax; texts are encoded twice. Off if null."""
+    """Gradient caching, for batches whose activations do not fit into memory: the maximum of tokens, padding included,
+    whose activations are kept at a time. The batch is still a single softmax; texts are encoded twice. Off if null."""
 
     tile_queries: Annotated[int | None, Neutral] = Field(default=None, ge=1)
-    """Queries whose scores are held at a time, for batches whose matrix of scores does not fit into memory (65,536
-    queries with one passage each: several times 16 GiB). The same losses and gradients; scores are computed twice. All
-    of a worker's queries at once if null."""
+    """Queries whose scores are kept at a time, for batches whose matrix of scores does not fit into memory (65,536
+    queries with a passage each: several times 16 GiB). Losses and gradients are the same; scores are computed twice.
+    All of a worker's queries if null."""
 
     recompute_activations: Annotated[bool, Neutral] = False
-    """Activation checkpointing: keep the inputs of the layers only and compute each layer twice. The same gradients
-    from a fraction of the memory."""
+    """Activation checkpointing: keep only the inputs of layers, and compute each layer twice. Gradients are the same;
+    they take a fraction of the memory."""
 
     num_hard_negatives: int = Field(default=0, ge=0)
     """Hard negatives drawn for each query and epoch from the candidates that the section ``negatives`` mines; without
-    that section from those that came with the data. Random passages fill a list that is too short."""
+    that section, from the candidates of the data. Random passages fill a list that is too short."""
 
     sampler: Annotated[Sampler, Pluggable()] = Top()
-    """How hard negatives are drawn from the candidate list."""
+    """The rule that draws hard negatives from the candidate list."""
 
     in_batch_negatives: bool = True
-    """Count the passages of other queries (and workers) as negatives."""
+    """Use the passages of other queries (and workers) as negatives."""
 
     positive: Literal["drawn", "first"] = "drawn"
-    """Which positive is used where a query has several: drawn for each epoch, or the first."""
+    """The positive of a query with several: drawn for each epoch, or the first."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
     dtype: Dtype = "auto"
-    """Arithmetic of the forward pass; ``auto``: bfloat16 where the device is fast in it, which the log states."""
+    """Dtype of the forward pass; ``auto``: bfloat16 if the device is fast in it, else float32. The log states it."""
 
     num_workers: Annotated[int | tuple[int, int], Neutral] = 1
-    """Ray Train workers. A pair means fewest and most: the group is resized as nodes come and go."""
+    """Ray Train workers. A pair is the minimum and the maximum: the group is resized as nodes come and go."""
 
     cpus_per_worker: Annotated[float, Neutral] = Field(default=1, gt=0)
-    """CPUs and threads of a worker of Ray, or of a trial. A training in this process uses all CPUs of the machine."""
+    """CPUs and threads of a Ray worker, or of a trial. A training without Ray uses all CPUs of the machine."""
 
     use_gpu: Annotated[bool, Neutral] = False
-    """One GPU for each worker."""
+    """Train on a GPU per worker."""
 
     gradients: Gradients = "float32"
-    """The type in which workers send each other the gradients of a step. ``bfloat16`` halves the traffic and rounds:
-    the model then depends on the number of workers, within the rounding."""
+    """Dtype in which workers exchange the gradients of a step. ``bfloat16`` halves the traffic, and rounds: the model
+    then depends on the number of workers, within the rounding."""
 
     node_labels: Annotated[dict[str, str], Neutral] = {}
-    """Labels of the nodes that workers are placed on, for example ``{market: on-demand}`` or ``{group: train}``. The
-    cluster's file gives its groups these labels. Any node if empty."""
+    """Labels of the nodes for workers, for example ``{market: on-demand}`` or ``{group: train}``. The cluster's file
+    sets these labels for its groups. Any node if empty."""
 
     max_failures: Annotated[int, Neutral] = Field(default=3, ge=-1)
-    """Restarts of the worker group after errors of its workers, at most. Restarts after the loss of a node are not
-    counted: a cloud may take it back at any time."""
+    """Maximum of restarts of the worker group after errors of its workers. Restarts after the loss of a node do not
+    count, since a cloud may take a node back at any time."""
 
     checkpoint_steps: Annotated[int | None, Neutral] = Field(default=None, ge=1)
     """Steps between checkpoints inside an epoch; only at its end if null."""
 
     checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=5, gt=0)
-    """Minutes after which a checkpoint is written at the next logged step. A node that is lost without notice costs at
-    most these minutes. So does a node that joins an elastic group: the group resumes from the last checkpoint. Never
-    inside an epoch if null. After a cloud's notice a checkpoint is written at each logged step, but not within ten
-    seconds of the last."""
+    """Minutes after which a checkpoint is written, at the next logged step; never inside an epoch if null. The loss of
+    a node without notice costs at most these minutes. So does a node that joins an elastic group, which resumes from
+    the last checkpoint. After a cloud's notice each logged step writes a checkpoint, at most every ten seconds."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
-    """Numbers of epochs of plain NCE after which the state is an artefact of its own. All trainings of the working
-    folder that begin with these epochs go on from it: those with ``nce``, and those whose loss has as long a warm-up. A
+    """Numbers of epochs of plain NCE after which the state becomes an artefact. All trainings of the working folder
+    that begin with these epochs continue from it: those with ``nce``, and those with a loss of at least that warm-up. A
     comparison then trains these epochs once. The model stays the same."""
 
     log_steps: Annotated[int, Neutral] = Field(default=10, ge=1)
-    """Steps between two rows of step metrics in the log, and between two checks that the gradients were finite."""
+    """Steps between two rows of step metrics in the log, and between two checks that gradients are finite."""
 
     keep: Literal["best", "last"] = "best"
-    """Which state becomes the model: the epoch that is best on dev, or the last one. Epochs of the loss's warm-up do
-    not count: they are plain NCE."""
+    """The epoch whose state becomes the model: the best on dev, or the last. Epochs of the loss's warm-up do not count,
+    since they are plain NCE."""
 
     dev: DevConfig = DevConfig()
 
     @model_validator(mode="before")
     @classmethod
     def _write_out_preset(cls, settings: Any) -> Any:
-        """Replace a preset's name by its loss and detection, so that both ways of writing have one key."""
+        """Replace the name of a preset by its loss and detection, so that both notations have the same key."""
         loss = settings.get("loss") if isinstance(settings, Mapping) else None
         loss_settings = {"name": loss} if isinstance(loss, str) else loss
         if not isinstance(loss_settings, Mapping) or loss_settings.get("name") not in PRESETS:
@@ -152,7 +151,7 @@ class TrainConfig(Config):
     def _divisible(self) -> TrainConfig:
         counts = [self.num_workers] if isinstance(self.num_workers, int) else list(self.num_workers)
         if any(count < 1 for count in counts) or counts != sorted(counts):
-            raise ValueError(f"num_workers must be at least 1, and fewest <= most; got {self.num_workers}")
+            raise ValueError(f"num_workers must be at least 1, and minimum <= maximum; got {self.num_workers}")
         if self.batch_size % self.accumulation_steps:
             raise ValueError(
                 f"batch_size {self.batch_size} is not divisible by accumulation_steps {self.accumulation_steps}"
@@ -172,8 +171,8 @@ class TrainConfig(Config):
             raise ValueError("coteaching needs a noise_rate, or pair_detection to estimate it")
         if self.coteaching is not None and self.loss.reads_pair_flags:
             raise ValueError(
-                f"coteaching takes pairs of a small loss for right, and the loss {self.loss.name!r} gives flagged "
-                "pairs none at all: take nce or rcl"
+                f"coteaching trusts pairs with a small loss, and in the loss {self.loss.name!r} flagged pairs have "
+                "none: take nce or rcl"
             )
         if self.loss.reads_draw_probabilities and not (
             self.num_hard_negatives and self.sampler.tells_draw_probabilities
@@ -188,8 +187,8 @@ class TrainConfig(Config):
             )
         if self.batch_size // self.accumulation_steps < 2 and not self.num_hard_negatives:
             raise ValueError(
-                f"batch_size {self.batch_size} in {self.accumulation_steps} accumulation_steps leaves one query a "
-                "micro-batch, which has no negative: accumulate less, or set num_hard_negatives"
+                f"batch_size {self.batch_size} in {self.accumulation_steps} accumulation_steps leaves a single query "
+                "per micro-batch, which has no negative: accumulate less, or set num_hard_negatives"
             )
         if not self.in_batch_negatives and not self.num_hard_negatives:
             raise ValueError("without in-batch negatives there must be hard negatives: set num_hard_negatives")
@@ -197,22 +196,22 @@ class TrainConfig(Config):
 
     @property
     def shared_epochs(self) -> list[int]:
-        """The numbers of ``share_warmup`` that this training begins with: all epochs up to them are plain NCE.
+        """Numbers of ``share_warmup`` whose epochs this training begins with: all epochs up to them are plain NCE.
 
         >>> TrainConfig(loss={"name": "npc", "warmup_epochs": 2}, share_warmup=(1, 2, 3)).shared_epochs
         [1, 2]
         """
-        asked = (self.share_warmup,) if isinstance(self.share_warmup, int) else self.share_warmup or ()
-        # NCE with a detector detects from the first epoch on, with the untrained model, and its states carry the flags.
+        numbers = (self.share_warmup,) if isinstance(self.share_warmup, int) else self.share_warmup or ()
+        # NCE with a detector detects from the first epoch on, with the untrained model, and its states hold the flags.
         is_plain = isinstance(self.loss, NCE) and self.detection is None
         num_plain = self.num_epochs if is_plain else self.loss.num_warmup_epochs
         if self.coteaching is not None:
             return []
-        return sorted({epochs for epochs in asked if epochs <= min(num_plain, self.num_epochs - 1)})
+        return sorted({epochs for epochs in numbers if epochs <= min(num_plain, self.num_epochs - 1)})
 
     @property
     def detection(self) -> PairDetectionConfig | None:
-        """How pairs are flagged; None if they are not.
+        """Settings of the pair detection; None without detection.
 
         >>> [TrainConfig.model_validate({"loss": name}).detection is not None for name in ("nce", "npc", "npc-paper")]
         [False, True, True]
@@ -227,21 +226,21 @@ class TrainConfig(Config):
         return self.detection is not None and self.detection.margins == "cross_fitted"
 
     def resolved(self) -> TrainConfig:
-        """The settings with ``auto`` of detection and teacher written out: equal for all that mean the same."""
+        """Return the settings with ``auto`` of detection and teacher resolved; equivalent settings become equal."""
         teacher = self.teacher.resolved(self.loss.needs_teacher)
         return self.model_copy(update={"pair_detection": self.detection, "teacher": teacher})
 
     @property
     def passages_per_query(self) -> int:
-        """Places of passages that each query of a batch has: of its positive, then of its hard negatives."""
+        """Number of passages per query of a batch: its positive and its hard negatives."""
         return 1 + self.num_hard_negatives
 
     @property
     def threads_per_worker(self) -> int | None:
-        """Threads of a worker of several; None beside a GPU, where it has all CPUs of its machine."""
+        """Threads of a worker; None with a GPU, where it uses all CPUs of its machine."""
         return None if self.use_gpu else max(1, int(self.cpus_per_worker))
 
     @property
     def fewest_workers(self) -> int:
-        """Workers without which training cannot go on."""
+        """Minimum of workers of a training."""
         return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[0]

@@ -1,4 +1,4 @@
-"""Co-teaching: each network learns from the pairs of a batch that have a small loss under the other network."""
+"""Co-teaching: each of two networks learns from the pairs of a batch with a small loss under the other network."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from raydr.training.trainer import Trainer
 
 #: Folder of the second network's state.
 _PEER = "peer"
-#: Shares of a batch: of the pairs that are kept, and of noisy ones among all.
+#: Names of shares of a batch: kept pairs, and noisy kept pairs.
 _KEPT, _KEPT_NOISE = "kept", "kept_noise"
 
 
 class CoTeachingTrainer(Trainer):
-    """Trains two networks that choose each other's pairs; the network that is better on dev becomes ``model``.
+    """Trainer of two networks that choose each other's pairs; the network that is better on dev becomes ``model``.
 
     Source: Han et al., Co-teaching (NeurIPS 2018).
     """
@@ -75,7 +75,7 @@ class CoTeachingTrainer(Trainer):
         self.peer.step()
 
     def over_ranks(self, figures: dict[str, float]) -> dict[str, float]:
-        """Return the means over the ranks; shares are of the whole batch, so that their mean is exact."""
+        """Return the means over the ranks, which are exact, since shares are shares of a whole batch."""
         means = super().over_ranks(figures)
         if _KEPT in means:
             kept, noise = means.pop(_KEPT), means.pop(_KEPT_NOISE)
@@ -120,17 +120,17 @@ def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple
     """Return each network's loss: the mean over the pairs of the global batch with a small loss under the other
     network.
 
-    Passages of excluded pairs still serve as negatives.
+    Passages of excluded pairs are still negatives.
 
     Source: Han et al., Co-teaching (NeurIPS 2018), algorithm 1.
 
     Args:
         per_query: loss of this rank's queries under the first and the second network, each (Q,).
-        keep_share: R(T), the share of the global batch that is learnt from.
+        keep_share: R(T), the share of the global batch that each network learns from.
 
     Returns:
-        The loss of each network; its mean over the ranks is the mean over the chosen pairs. And for each network the
-        queries of this rank that it learns from, bool (Q,).
+        The loss of each network, whose mean over the ranks is the mean over the chosen pairs. For each network, whether
+        it learns from each of this rank's queries, bool (Q,).
     """
     masks = (_easiest(per_query[1], keep_share), _easiest(per_query[0], keep_share))
     losses = tuple(
@@ -141,7 +141,7 @@ def exchange(per_query: tuple[Tensor, Tensor], keep_share: float) -> tuple[tuple
 
 
 def _easiest(loss_Q: Tensor, keep_share: float) -> Tensor:
-    """Return which of this rank's queries are among the global batch's share of smallest losses."""
+    """Return whether each of this rank's queries is in the global batch's share with the smallest losses."""
     mine = loss_Q.detach()
     all_Q = gather(mine)
     chosen = torch.zeros(len(all_Q), dtype=torch.bool, device=mine.device)
@@ -150,16 +150,17 @@ def _easiest(loss_Q: Tensor, keep_share: float) -> Tensor:
 
 
 def select_small_loss(loss_Q: Tensor, keep_share: float) -> Tensor:
-    """Return, ascending, the share of the batch with the smallest loss under the *other* network.
+    """Return the positions, ascending, of the share of queries with the smallest loss.
 
-    ⌊keep_share · Q⌋ of them, at least one; among equal losses the earlier query wins. ``loss_Q`` is the global batch's.
+    These are ⌊keep_share · Q⌋ queries, and at least one; of equal losses the first comes first. ``loss_Q`` is the loss
+    of the global batch under the *other* network.
 
     Shapes: (Q,) → (num_kept,), int64.
 
     >>> select_small_loss(torch.tensor([3.0, 1.0, 2.0, 4.0]), keep_share=0.5).tolist()
     [1, 2]
     """
-    # 1e-6: 0.6 · 5 is 2.999… in floating point, and 3 is meant.
+    # 1e-6, since 0.6 · 5 is 2.999… in floating point.
     num_kept = max(math.floor(keep_share * len(loss_Q) + 1e-6), 1)
     kept = loss_Q.detach().argsort(stable=True)[:num_kept]
     return kept.sort().values

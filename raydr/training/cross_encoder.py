@@ -1,4 +1,4 @@
-"""Training a cross-encoder to rank positives before negatives. Runs under Ray Train, torchrun or alone."""
+"""Training of a cross-encoder to rank positives before negatives, under Ray Train, torchrun or in a single process."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from raydr.training.collectives import mean_over_ranks, num_ranks, rank, without
 from raydr.training.optimization import Optimization, UncheckedSteps, load_progress, seed_step, with_progress
 from raydr.training.ranker_dev import RankerDev
 
-#: Steps after which the program looks whether gradients were finite, at the latest.
+#: Maximum of steps between two checks that gradients are finite.
 _STEPS_UNCHECKED = 50
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Q queries with C passages each, of which the first is the positive.
+    """Q queries with C passages each, the positive first.
 
     Args:
         query_rows: int64, shape (Q,), positions of the queries in the examples.
         passage_rows: int64, shape (Q, C), corpus rows.
-        weights: float32, shape (Q, C), the weight that judges gave each; 1 for the positive and random passages.
+        weights: float32, shape (Q, C), weights of the judges; 1 for the positive and random passages.
     """
 
     query_rows: NDArray[np.int64]
@@ -46,7 +46,7 @@ class Lists:
     weights: NDArray[np.float32]
 
     def candidates(self, scores_QC: Tensor) -> Candidates:
-        """Return the candidates that a loss sees, from the scores; a query's candidates are those of its list alone.
+        """Return the scored candidates for a loss; a query's candidates are the passages of its list.
 
         Args:
             scores_QC: log-odds of relevance.
@@ -71,10 +71,10 @@ def draw_lists(
     seed: int,
     epoch: int,
 ) -> Lists:
-    """Make lists of a positive, hard negatives drawn evenly from the candidates, and random passages.
+    """Draw lists of a positive, hard negatives uniform among the candidates, and random passages.
 
-    What is drawn for a query depends on (seed, epoch, query id) alone. Random passages fill a candidate list that is
-    too short, none of them a known positive or dropped for the query.
+    The draws for a query depend on (seed, epoch, query id) alone. Random passages fill a candidate list that is too
+    short; known positives and dropped passages of the query are never drawn.
     """
     width = config.passages_per_query
     rows = np.empty((len(query_rows), width), dtype=np.int64)
@@ -93,20 +93,20 @@ def draw_lists(
 
 @dataclass
 class CrossEncoderTrainer:
-    """A loss over each query's list; the result depends on the global batch, not on how many ranks share it.
+    """Trainer of a cross-encoder; the result depends on the global batch, not on the number of ranks.
 
     Args:
         config: settings of training.
-        seed: the run's seed.
-        model: on its device.
-        tokenizer: of the model.
+        seed: seed of the run.
+        model: model on its device.
+        tokenizer: tokenizer of the model.
         examples: queries with positives and candidates.
-        corpus: the passages.
-        dtype: arithmetic of the forward pass.
-        on_epoch: called on every rank after each epoch; ``copy`` takes the state and is for rank 0 only.
-        on_step: called on every rank after each step.
-        wrap: makes the model data-parallel; None for a single process.
-        dev: measures each epoch, of which the best becomes the model; None if the last one does.
+        corpus: passages.
+        dtype: dtype of the forward pass.
+        on_epoch: function called on every rank after each epoch, with a function that copies the state, for rank 0.
+        on_step: function called on every rank after each step.
+        wrap: function that makes the model data-parallel; None for a single process.
+        dev: measurement of each epoch, the best of which becomes the model; None for the last epoch.
     """
 
     config: CrossEncoderTraining
@@ -131,7 +131,7 @@ class CrossEncoderTrainer:
         self.optimization = Optimization(model, config.optimizer, self.num_steps * config.num_epochs, self.dtype)
         self.progress = Progress()
         self._unchecked = UncheckedSteps(scaled=self.dtype == torch.float16)
-        #: What learns, as it was after the epoch that is best on dev.
+        #: Trainable weights after the epoch that is best on dev.
         self.best: dict[str, Tensor] | None = None
 
     def resume(self, folder: Path) -> None:
@@ -175,7 +175,7 @@ class CrossEncoderTrainer:
         return self.progress
 
     def _validate(self, dev: RankerDev) -> None:
-        """Measure the epoch on dev, and keep its weights if it is the best so far."""
+        """Measure the epoch on dev, and keep its weights if it is the best."""
         [name], value = dev.measures, dev.measure(self.model, self.dtype)
         first = self.config.loss.first_own_epoch(self.config.num_epochs)
         self.progress = self.progress.measured(value, {f"dev {name}": value}, first)
@@ -183,7 +183,7 @@ class CrossEncoderTrainer:
             self.best = self.optimization.trainable_state()
 
     def _step(self, query_rows: NDArray[np.int64], epoch: int) -> dict[str, Tensor]:
-        """Take one optimiser step on this rank's share of a batch; return its loss and the loss's figures."""
+        """Take an optimiser step on this rank's share of a batch; return the loss and its figures."""
         pieces = np.split(query_rows, self.config.accumulation_steps)
         sums: dict[str, Tensor] = {}
         for number, piece in enumerate(pieces, start=1):
@@ -198,7 +198,7 @@ class CrossEncoderTrainer:
         return sums
 
     def _share(self, order: NDArray[np.int64], step: int) -> NDArray[np.int64]:
-        """Return this rank's queries of a step of the epoch with this order."""
+        """Return this rank's queries of a step, from the order of the epoch."""
         batch = order[step * self.config.batch_size : (step + 1) * self.config.batch_size]
         return np.split(batch, num_ranks())[rank()]
 

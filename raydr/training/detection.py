@@ -1,4 +1,4 @@
-"""Detection of mismatched training pairs, with the retriever in training or by cross-fitted margins."""
+"""Detection of mismatched training pairs, by margins of the retriever in training or by cross-fitted margins."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from raydr.training.collectives import broadcast_object, gather_interleaved, num
 from raydr.training.config import TrainConfig
 from raydr.training.sections import PairDetectionConfig
 
-#: Numbers of the random passages' vectors that are gathered at a time: 32 MiB.
+#: Numbers in the vectors of random passages that are gathered at a time: 32 MiB.
 _GATHERED_FLOATS = 1 << 23
-#: Passages drawn besides where all that were drawn must not count.
+#: Further random passages if all drawn passages are forbidden.
 _MORE_RANDOM = 100
 
 
 @dataclass(frozen=True)
 class PairFlags:
-    """The result of a detection, the same on every rank."""
+    """The margins and flags of a detection, equal on every rank."""
 
     margins: PairMargins
     detection: Detection
@@ -58,19 +58,19 @@ def keep_trusted(
     """Return the flags with p(clean) = 1 for pairs that people have confirmed.
 
     Args:
-        flags: of the epoch.
-        trusted: query id and corpus row of these pairs, see :func:`trusted_rows`.
-        examples: what is trained on.
-        epoch, seed, positive: decide which positive of a query is meant, see
-            :func:`raydr.training.batches.positive_row`.
+        flags: flags of the epoch.
+        trusted: query id and corpus row of the confirmed pairs, see :func:`trusted_rows`.
+        examples: training queries.
+        epoch, seed, positive: arguments of :func:`raydr.training.batches.positive_row`, the positive of the epoch.
     """
     if not trusted:
         return flags
     rows = (positive_row(examples, at, epoch, seed, positive) for at in range(len(examples)))
-    right_N = np.array([pair in trusted for pair in zip(examples.query_ids, rows, strict=True)], dtype=np.bool_)
+    trusted_N = np.array([pair in trusted for pair in zip(examples.query_ids, rows, strict=True)], dtype=np.bool_)
     detection = flags.detection
-    log_posterior_N = np.where(right_N, 0.0, detection.log_posterior)
-    return replace(flags, detection=replace(detection, clean=detection.clean | right_N, log_posterior=log_posterior_N))
+    log_posterior_N = np.where(trusted_N, 0.0, detection.log_posterior)
+    clean_N = detection.clean | trusted_N
+    return replace(flags, detection=replace(detection, clean=clean_N, log_posterior=log_posterior_N))
 
 
 def trusted_rows(trusted: pa.Table, corpus: Corpus) -> frozenset[tuple[str, int]]:
@@ -80,12 +80,13 @@ def trusted_rows(trusted: pa.Table, corpus: Corpus) -> frozenset[tuple[str, int]
 
 
 def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]) -> dict[str, Any]:
-    """Summarise a detection: share flagged, mixture, and its precision and recall where noise was injected.
+    """Return a row on a detection: share of flagged pairs, facts of the fit, and with injected noise precision, recall
+    and AUROC.
 
     Args:
-        flags: the detection.
-        epoch: the epoch it was made for, from 0.
-        is_noise: the truth; all False if nothing is known.
+        flags: flags of the epoch.
+        epoch: epoch of the flags, from 0.
+        is_noise: whether each pair is injected noise; all False without injection.
     """
     detection = flags.detection
     row: dict[str, Any] = {
@@ -101,19 +102,19 @@ def describe_detection(flags: PairFlags, epoch: int, is_noise: NDArray[np.bool_]
 
 
 def gathered(values_N2: NDArray[np.float64], device: torch.device) -> PairMargins:
-    """Gather the margins of all ranks, of pairs and of random pairs; each rank measures every ``num_ranks()``-th
-    query."""
+    """Gather the margins of pairs and of random pairs, of which each rank has every ``num_ranks()``-th query."""
     merged_N2 = gather_interleaved(torch.from_numpy(values_N2).to(device)).cpu().numpy()
     return PairMargins(merged_N2[:, 0].copy(), merged_N2[:, 1].copy())
 
 
 @dataclass
 class PairDetector:
-    """Measures the margins of all training pairs and flags mismatched pairs.
+    """Detector of mismatched training pairs by their margins under the model in training.
 
-    One forward pass over the queries and their positives, shared among the ranks. The random passages of a query are
-    positives of other pairs, drawn for (seed, epoch, query id). So the flags depend neither on the batch size nor on
-    the number of workers.
+    The ranks share a forward pass over the queries and their positives. The random passages of a query are positives of
+    other pairs, drawn by (seed, epoch, query id). Flags therefore depend neither on the batch size nor on the number of
+    workers.
+
     Source: Zhang et al. (EMNLP Findings 2023).
     """
 
@@ -144,11 +145,7 @@ class PairDetector:
         return PairFlags(measured, broadcast_object(detection))
 
     def measure(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairMargins:
-        """Return the margin of every training pair, and of a random pair of each query, in the order of the
-        examples.
-
-        The same on every rank.
-        """
+        """Return the margin of every training pair, and of a random pair of each query, equal on every rank."""
         examples = self.examples
         rows = np.array(
             [positive_row(examples, at, epoch, self.seed, self.train.positive) for at in range(len(examples))]
@@ -193,13 +190,13 @@ class PairDetector:
             positive_ND = passages_PD[torch.from_numpy(column[share]).to(passages_PD.device)]
             positive_N = config.logits(query_ND, positive_ND).cpu().numpy()
             values_N2[start : start + len(share), 0] = npc_margins(positive_N, random_NM)
-            # The columns were drawn for each query alone: the first is as random as any.
+            # Columns are drawn for each query alone, so that the first is a random passage.
             first_N = np.zeros(len(share), dtype=np.int64)
             values_N2[start : start + len(share), 1] = random_pair_margins(random_NM, first_N)
         return values_N2
 
     def _against(self, at: int, epoch: int, column: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the columns of the pool that a pair is measured against; −1 where a passage must not count."""
+        """Return the columns in the pool of the passages that a pair is compared with; −1 for a forbidden passage."""
         num = self.config.num_random
         if self.config.against == "hard":
             hard = np.searchsorted(pool, np.asarray(self.examples.negatives[at])[:num])
@@ -209,7 +206,7 @@ class PairDetector:
             drawn = self._random_columns(at, num, epoch, column)
         columns = np.where(self._allowed(at, pool[drawn]), drawn, -1)
         if (columns < 0).all():
-            # A few random passages may all be the pair's own positive.
+            # If ``num`` is small, all random passages may be the query's positive.
             more = self._random_columns(at, num + _MORE_RANDOM, epoch, column)
             allowed = more[self._allowed(at, pool[more])][:num]
             columns = np.pad(allowed, (0, num - len(allowed)), constant_values=-1)
@@ -224,17 +221,17 @@ class PairDetector:
 
 
 class CrossFittedDetector:
-    """Flags pairs by margins of models that have not seen them; the model in training is not used.
+    """Detector of mismatched training pairs by their margins under models that were not trained on them.
 
-    The detector is fitted once, to all measured pairs. An epoch's flags are those of the positives that it uses. A
-    positive without a margin counts as clean.
+    The detector is fitted once, to all measured pairs. The flags of an epoch are those of its positives. A positive
+    without a margin counts as clean.
 
     Args:
-        examples, corpus: what is trained on.
-        margins: of the pairs.
-        config: the detector.
-        positive: which positive an epoch uses, ``train.positive``.
-        seed: of the training.
+        examples, corpus: training queries and passages.
+        margins: cross-fitted margins of the pairs.
+        config: settings of the detection.
+        positive: rule for the positive of an epoch, ``train.positive``.
+        seed: seed of the training.
     """
 
     def __init__(
@@ -262,7 +259,7 @@ class CrossFittedDetector:
         return self.positive == "first" or len(self.examples.positives.values) == len(self.examples)
 
     def detect(self, model: DualEncoder, epoch: int, dtype: torch.dtype) -> PairFlags:
-        """Return the flags for the coming epoch, the same on every rank; ``model`` and ``dtype`` are not used."""
+        """Return the flags for the coming epoch, equal on every rank; ``model`` and ``dtype`` are not used."""
         margin_M, random_M = self.margins.margin_N, self.margins.random_N
         if self.detection is None:
             detection = self.margins.detect(self.config.detector) if rank() == 0 else None

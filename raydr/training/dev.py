@@ -1,4 +1,4 @@
-"""Retrieval on dev queries while training, against a part of the corpus."""
+"""Retrieval of dev queries during training, in a part of the corpus."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from raydr.seeding import stable_hash64
 from raydr.training.collectives import broadcast_object, gather_interleaved, num_ranks, rank
 from raydr.training.sections import DevConfig
 
-#: Passages ranked for each query, or more if the measure looks at more.
+#: Minimum of ranked passages per query; a measure with a deeper cutoff ranks more.
 _DEPTH = 100
 
 
 @dataclass(frozen=True)
 class DevSet:
-    """Dev queries, their judgments, and the passages they are searched in."""
+    """Dev queries, their judgments, and the passages to rank."""
 
     query_ids: list[str]
     query_texts: list[str]
     qrels: dict[str, dict[str, int]]
     passage_ids: list[str]
     passage_rows: NDArray[np.int64]
-    #: Which passages each query is not searched in, (Q, P); None if every query is in all.
+    #: Whether a passage is outside the query's partitions, (Q, P); None without such restrictions.
     elsewhere_QP: NDArray[np.bool_] | None = None
-    #: Query and passage of each dropped pair, (N, 2): they count neither as relevant nor as irrelevant.
+    #: Query and passage of each dropped pair, (N, 2); dropped passages are not ranked.
     dropped_N2: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
 
 def build_dev_set(
     queries: pa.Table, qrels: pa.Table, negatives: pa.Table, corpus: Corpus, config: DevConfig, seed: int
 ) -> DevSet:
-    """Choose dev queries by (seed, query_id) and a corpus for them, the same for every worker. The corpus has their
-    judged passages, their negatives and random passages of the queries' partitions.
+    """Choose dev queries by (seed, query_id), and passages to rank: judged passages, negatives and random passages of
+    the queries' partitions.
 
     Raises:
         DataError: no query has a judgment.
@@ -58,7 +58,7 @@ def build_dev_set(
     judged_queries = sorted(set(queries["query_id"].to_pylist()) & set(qrels["query_id"].to_pylist()))
     if not judged_queries:
         raise DataError(
-            f"none of the {len(queries):,} dev queries has a judgment, so that no epoch can be measured: set "
+            f"none of the {len(queries):,} dev queries has a judgment, and no epoch can be measured: set "
             "data.dev_split to a split with judgments, or to '' to train without"
         )
     chosen = set(choose_queries(judged_queries, config.max_queries, seed))
@@ -89,14 +89,14 @@ def build_dev_set(
 
 
 class DevRetrieval:
-    """Measures the model on a dev set; each rank encodes a share, rank 0 scores.
+    """Measurement of a model on dev queries; each rank encodes a share, and rank 0 scores.
 
     Args:
         tables: queries, judgments and candidates of the split.
         corpus: all passages.
-        tokenizers: one a side.
-        config: how many queries and passages.
-        seed: chooses them.
+        tokenizers: tokenizers by side.
+        config: measure, and numbers of queries and passages.
+        seed: seed of the choice of queries and passages.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class DevRetrieval:
         }
 
     def measure(self, model: DualEncoder, dtype: torch.dtype) -> float:
-        """Return the mean of the configured measure over the dev queries, the same on every rank.
+        """Return the mean of the configured measure over the dev queries, equal on every rank.
 
         Args:
-            model: the unwrapped model, so that ranks may have different numbers of batches.
-            dtype: arithmetic of the encoder.
+            model: model without DDP, so that ranks may have different numbers of batches.
+            dtype: dtype of the encoder.
         """
         ranking = self.rank_passages(model, dtype, max(_DEPTH, deepest_cutoff(self.measures.values())))
         value = None
@@ -127,7 +127,7 @@ class DevRetrieval:
         return float(broadcast_object(value))
 
     def rank_passages(self, model: DualEncoder, dtype: torch.dtype, depth: int) -> dict[str, list[str]] | None:
-        """Return the best passages of the dev corpus for each dev query, best first; None except on rank 0."""
+        """Return the best ``depth`` passages for each dev query, best first; None except on rank 0."""
         scores_QP = self.scores(model, dtype)
         if scores_QP is None:
             return None
@@ -139,9 +139,9 @@ class DevRetrieval:
         }
 
     def scores(self, model: DualEncoder, dtype: torch.dtype) -> Tensor | None:
-        """Return similarities (Q, P) of the dev queries with the dev corpus; None except on rank 0.
+        """Return similarities (Q, P) of the dev queries and passages; None except on rank 0.
 
-        Those of passages that a query is not searched in, or that were dropped for it, are −inf.
+        They are −inf for passages outside a query's partitions, and for its dropped passages.
         """
         with evaluating(model, dtype) as device:
             vectors = {side: self._encode(model, side, device) for side in SIDES}

@@ -1,4 +1,4 @@
-"""A network with its optimiser, which scores a batch and takes a step, and its EMA teacher."""
+"""A network in training with its optimiser, and its EMA teacher."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from raydr.training.scoring import BatchView, Encodings
 class Teacher:
     """An exponential moving average of the student: θ* ← α·θ* + (1−α)·θ after every optimiser step.
 
-    Every rank keeps the same teacher: students are equal after each step, so nothing is sent. Frozen weights are shared
-    with the student; a copy in half precision has its own.
+    Students are equal on all ranks after a step, and so are teachers without communication. The teacher shares frozen
+    weights with the student; a copy in half precision has its own.
+
     Source: Zhang et al. (EMNLP Findings 2023).
 
     Args:
-        student: the network that learns.
+        student: network in training.
         momentum: α.
-        half: arithmetic of a copy that encodes the texts, as a finished model does, while the average is kept in
-            float32: on a GPU autocast, which casts in each layer, takes twice the time. None: the average encodes.
+        half: dtype of a copy that encodes the texts, while the average stays in float32. On a GPU this takes half the
+            time of autocast, which casts in each layer. None encodes by the average itself.
     """
 
     def __init__(self, student: DualEncoder, momentum: float, half: torch.dtype | None = None) -> None:
@@ -53,7 +54,7 @@ class Teacher:
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor], frozen: frozenset[str]) -> None:
-        """Load the average that was kept."""
+        """Load a saved average."""
         load_trainable(self.model, state, frozen)
         self._renew_copy()
 
@@ -67,7 +68,7 @@ class Teacher:
 
     @torch.no_grad()
     def encode(self, batch: Batch) -> Encodings:
-        """Encode the student's batch by the teacher; where it has no copy, in the arithmetic around the call."""
+        """Encode a batch by the teacher; without a copy in half precision, by the autocast around the call."""
         if self.copy is None:
             query_QD, passage_PD = self.model(batch.queries, batch.passages)
         else:
@@ -78,15 +79,15 @@ class Teacher:
 
 @dataclass
 class Learner:
-    """A dual encoder in training, with its optimisation and its teacher, if it has a teacher.
+    """A dual encoder in training, with its optimisation and optionally its teacher.
 
     Args:
-        model: the network, on its device.
-        wrapped: the network as a step calls it, in DDP if there are several ranks.
-        config: loss, optimiser, teacher.
-        dtype: arithmetic of the forward pass.
-        num_steps: optimiser steps of the whole training.
-        clock: measures the parts of a step.
+        model: network on its device.
+        wrapped: network as a step calls it, in DDP with several ranks.
+        config: settings of training.
+        dtype: dtype of the forward pass.
+        num_steps: number of optimiser steps of the whole training.
+        clock: clock of the parts of a step.
     """
 
     model: DualEncoder
@@ -102,14 +103,14 @@ class Learner:
         self.teacher: Teacher | None = None
 
     def start_teacher(self) -> Teacher:
-        """Make the teacher, a copy of the network as it is now."""
+        """Make the teacher, a copy of the network in its present state."""
         momentum = self.config.teacher.momentum_of(self.num_steps / self.config.num_epochs)
         in_half = self.device.type == "cuda" and self.dtype != torch.float32
         self.teacher = Teacher(self.model, momentum, self.dtype if in_half else None)
         return self.teacher
 
     def encode(self, batch: Batch, ask_teacher: bool = True) -> BatchView:
-        """Encode this rank's queries and all candidates, by the network and, if ``ask_teacher``, by its teacher."""
+        """Encode this rank's share, by the network and, if ``ask_teacher``, by its teacher; gather all candidates."""
         with autocast(self.device, self.dtype):
             with self.clock.part("forward"):
                 cached = self.config.cache_tokens is not None

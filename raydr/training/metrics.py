@@ -1,4 +1,4 @@
-"""Figures of training steps: on the device until they are logged, then as numbers, and over all ranks."""
+"""Figures of training steps, which stay on the device until they are logged, and their means over ranks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from raydr.training.collectives import mean_over_ranks
 
-#: Figures by name, those of the network on its device.
+#: Figures by name; those of a network are tensors on its device.
 Figures = dict[str, Tensor | float]
 
 
 def add_figures(sums: Figures, figures: Figures, share: float = 1.0) -> Figures:
-    """Return the sums with a share of further figures added, in double precision; nothing waits for the device.
+    """Add a share of further figures to sums, in double precision, without waiting for the device.
 
     >>> add_figures({"loss": 1.0}, {"loss": 4.0, "filled": 2.0}, share=0.5)
     {'loss': 3.0, 'filled': 1.0}
@@ -29,7 +29,7 @@ def add_figures(sums: Figures, figures: Figures, share: float = 1.0) -> Figures:
 
 
 def as_numbers(figures: Figures) -> dict[str, float]:
-    """Return the figures as numbers, in one copy from the device.
+    """Return the figures as numbers, in a single copy from the device.
 
     >>> as_numbers({"loss": torch.tensor(2.0), "filled": 1.0, "norm": torch.tensor(3.0)})
     {'filled': 1.0, 'loss': 2.0, 'norm': 3.0}
@@ -52,18 +52,18 @@ def numbers_over_ranks(numbers: dict[str, float], device: torch.device) -> dict[
     return dict(zip(names, values.tolist(), strict=True))
 
 
-#: Parts of a step: waiting for the batch, the encoders' forward pass, the teacher's, exchanging vectors, scores and
-#: loss, the backward pass with its exchange of gradients, and the optimiser with the EMA.
+#: Parts of a step: waiting for the batch, forward pass, forward pass of the teacher, exchange of vectors, scores and
+#: loss, backward pass with the exchange of gradients, and optimiser with the EMA.
 PARTS = ("data", "forward", "teacher", "exchange", "loss", "backward", "optimizer")
 
 
 class StepClock:
-    """Seconds of a step and of each of its parts.
+    """Clock of a step and of its parts.
 
-    A GPU works asynchronously, so a timed step waits for it before it begins, and at the end of each part.
+    A GPU works asynchronously: a timed step waits for it at the begin of the step, and at the end of each part.
 
     Args:
-        device: of the network.
+        device: device of the network.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -73,7 +73,7 @@ class StepClock:
         self.seconds: dict[str, float] = {}
 
     def start(self, timed: bool) -> None:
-        """Begin a step."""
+        """Start a step, whose parts are measured if ``timed``."""
         self.timed = timed
         self.seconds = {}
         if timed:
@@ -82,7 +82,7 @@ class StepClock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to a part of :data:`PARTS`."""
+        """Add the time inside the block to a part of :data:`PARTS`."""
         if not self.timed:
             yield
             return
@@ -92,7 +92,7 @@ class StepClock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def metrics(self) -> dict[str, float]:
-        """Return ``seconds`` since the step began, and ``seconds/PART`` of the parts that were timed."""
+        """Return ``seconds`` since the start of the step, and ``seconds/PART`` of each measured part."""
         parts = {f"seconds/{name}": self.seconds[name] for name in PARTS if name in self.seconds}
         return {"seconds": time.perf_counter() - self.started, **parts}
 

@@ -1,4 +1,4 @@
-"""A step on a network: loss scaling, clipping, AdamW, its schedule; and the random state of a step."""
+"""Optimiser steps: loss scaling, clipping, AdamW and its schedule; and the random state of a step."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from raydr.training.collectives import mean_over_ranks
 
 
 class Optimization:
-    """A network's optimiser with all that a step depends on."""
+    """The optimiser of a network, with its schedule and loss scaling."""
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, num_steps: int, dtype: torch.dtype) -> None:
         """
         Args:
-            model: the network, on its device.
-            config: the optimiser's settings.
-            num_steps: steps of the whole training.
-            dtype: arithmetic of the forward pass; gradients are scaled if it is float16.
+            model: network on its device.
+            config: settings of the optimiser.
+            num_steps: number of steps of the whole training.
+            dtype: dtype of the forward pass; float16 scales the loss.
         """
         self.model = model
-        #: Weights that are in no checkpoint.
+        #: Names of the weights that training does not change; states leave them out.
         self.frozen = frozen_weights(model)
         self.config = config
         self.clip_norm = float("inf") if config.clip_norm is None else config.clip_norm
@@ -69,15 +69,15 @@ class Optimization:
         return float(self.schedule.get_last_lr()[0])
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss."""
+        """Compute the gradients of a loss, and add them to those of the step."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def clip(self) -> Tensor:
-        """Clip the gradients; return their norm before that, on the device."""
+        """Clip the gradients; return their norm before clipping, on the device."""
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         if not self.scaler.is_enabled():
-            # As the scaler does: where this is 1, AdamW's kernel changes nothing. Nobody waits for the device.
+            # As in the scaler: if this is 1, AdamW's kernel changes nothing, and nothing waits for the device.
             self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
         return norm
 
@@ -89,7 +89,7 @@ class Optimization:
         self.optimizer.zero_grad(set_to_none=True)
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """Copy the weights that are not frozen to host memory."""
+        """Copy the trainable weights to host memory."""
         return trainable_state(self.model, self.frozen)
 
     def load_trainable(self, state: dict[str, Tensor]) -> None:
@@ -97,7 +97,7 @@ class Optimization:
         load_trainable(self.model, state, self.frozen)
 
     def copy(self) -> Save:
-        """Copy the weights that are not frozen and everything else that the next step depends on."""
+        """Copy the trainable weights, and the states of optimiser, schedule and scaler; return their writer."""
         weights = self.trainable_state()
         state = _on_host(
             {
@@ -115,7 +115,7 @@ class Optimization:
         return save
 
     def load(self, folder: Path) -> None:
-        """Load the state of :meth:`copy`; learning rate and weight decay stay this training's."""
+        """Load the state of :meth:`copy`; learning rate and weight decay stay those of this training."""
         self.load_trainable(load_file(folder / WEIGHTS))
         state = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         self.optimizer.load_state_dict(state["optimizer"])
@@ -133,19 +133,19 @@ class Optimization:
             }
 
     def save_moments(self, folder: Path) -> None:
-        """Write AdamW's moments alone, for another training that starts from this network."""
+        """Write AdamW's moments, for another training that starts from this network."""
         folder.mkdir(parents=True, exist_ok=True)
         torch.save({"state": self.optimizer.state_dict()["state"]}, folder / OPTIMIZER)
 
     def load_moments(self, folder: Path) -> None:
-        """Load the moments that :meth:`save_moments` wrote; learning rate and schedule stay this training's."""
+        """Load the moments of :meth:`save_moments`; learning rate and schedule stay those of this training."""
         saved = torch.load(folder / OPTIMIZER, weights_only=True, map_location="cpu")
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": saved["state"], "param_groups": groups})
 
 
 def with_progress(own: Save, progress: Progress, best: dict[str, Tensor] | None) -> Save:
-    """Return what writes a state with its progress, and what learns as it was after the best epoch, if there is one."""
+    """Return the writer of a state with its progress, and with the trainable weights after the best epoch, if any."""
 
     def save(folder: Path) -> None:
         own(folder)
@@ -157,17 +157,17 @@ def with_progress(own: Save, progress: Progress, best: dict[str, Tensor] | None)
 
 
 def load_progress(folder: Path) -> tuple[Progress, dict[str, Tensor] | None]:
-    """Read the progress and the best weights of a state that :func:`with_progress` wrote."""
+    """Read the progress and the best epoch's weights of a state that :func:`with_progress` wrote."""
     progress = Progress.model_validate_json((folder / PROGRESS).read_text(encoding="utf-8"))
     return progress, load_file(folder / BEST) if (folder / BEST).exists() else None
 
 
 class UncheckedSteps:
-    """Steps whose gradients the program has not looked at: to look at once makes it wait for the device.
+    """Steps whose gradients are checked later, since a check waits for the device.
 
     Args:
-        scaled: whether the gradients are scaled, as in float16. A step whose norm alone overflows is then left out for
-            a smaller scale.
+        scaled: whether the loss is scaled, as in float16. A step with a finite loss whose norm overflows is then left
+            out, and the scale becomes smaller.
     """
 
     def __init__(self, scaled: bool) -> None:
@@ -176,7 +176,7 @@ class UncheckedSteps:
         self._losses: list[Tensor] = []
 
     def add(self, norm: Tensor, loss: Tensor) -> None:
-        """Add a step: its gradients' norm, equal on all ranks, and this rank's loss."""
+        """Add a step: the norm of its gradients, equal on all ranks, and this rank's loss."""
         self._norms.append(norm.detach())
         self._losses.append(loss.detach())
 
@@ -186,7 +186,7 @@ class UncheckedSteps:
         Gradients that only the loss scaling of float16 made infinite do not count.
 
         Returns:
-            The number of steps after it, and its loss, averaged over ranks; None if there is none.
+            The number of later steps, and the loss of the step, averaged over ranks; None if all are finite.
         """
         norms, losses = torch.stack(self._norms).tolist(), self._losses
         self._norms, self._losses = [], []
@@ -200,7 +200,7 @@ class UncheckedSteps:
 
 
 def _on_host(value: Any) -> Any:
-    """Copy tensors in nested dicts and lists to host memory; leave everything else as it is."""
+    """Copy tensors in nested dicts and lists to host memory; other values stay as they are."""
     if isinstance(value, dict):
         return {key: _on_host(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -209,7 +209,7 @@ def _on_host(value: Any) -> Any:
 
 
 def learning_rate_factor(step: int, warmup: int, num_steps: int, schedule: str) -> float:
-    """Return the learning rate's factor at a step.
+    """Return the factor of the learning rate at a step.
 
     >>> [round(learning_rate_factor(step, 2, 6, "linear"), 2) for step in range(6)]
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
@@ -225,5 +225,5 @@ def learning_rate_factor(step: int, warmup: int, num_steps: int, schedule: str) 
 
 
 def seed_step(seed: int, step: int, rank: int, network: int = 0) -> None:
-    """Seed dropout for a step of a network, so that a resumed run draws as an uninterrupted run does."""
+    """Seed dropout for a step of a network, so that a resumed training equals an uninterrupted training."""
     torch.manual_seed(stable_hash64("dropout", seed, step, rank, network) % 2**63)

@@ -1,6 +1,6 @@
-"""The process that a training worker runs in: alone, or with others under torchrun.
+"""The process of a training worker: the only process, or a rank under torchrun.
 
-Training stops for a copy of its state to host memory; a thread writes it. The next state waits until that is written.
+Training stops while its state is copied to host memory; a thread writes the copy. The next state waits for the thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raydr.training.config import DDP_SETTINGS
 
 
 class WorkerProcess(Protocol):
-    """One of the processes that train together, or the only one."""
+    """A process of a training, which is its only process or a rank of a group."""
 
     rank: int
     num_ranks: int
@@ -33,44 +33,44 @@ class WorkerProcess(Protocol):
         """Return the module as a training step calls it."""
 
     def has_notice(self) -> bool:
-        """Return whether a node of the group is about to be taken back, on every rank alike; all ranks ask together."""
+        """Return whether a node of the group is about to be taken back, equal on every rank; all ranks call it."""
 
     def report(self, metrics: dict[str, Any], copy: Callable[[], Save]) -> None:
-        """Begin to write a state, once the state before is written; every rank calls this the same number of times.
+        """Start to write a state once the previous state is written; every rank calls it the same number of times.
 
         Args:
-            metrics: ``global_step`` among them, the optimiser's steps so far.
-            copy: copies the state to host memory; called before this returns, on rank 0 alone.
+            metrics: figures of the state, including ``global_step``, the number of optimiser steps.
+            copy: function that copies the state to host memory; called before the return, on rank 0 alone.
 
         Raises:
-            OSError, ArtifactError: the state before could not be written.
+            OSError, ArtifactError: the previous state could not be written.
         """
 
     def kept(self) -> bool:
-        """Return whether the last state that was reported is written; raises as :meth:`report` does."""
+        """Return whether the last reported state is written; raise the errors of :meth:`report`."""
 
     def wait(self) -> None:
-        """Wait until it is; raises as :meth:`report` does."""
+        """Wait until the last reported state is written; raise the errors of :meth:`report`."""
 
 
-#: What a process runs, from its job to the outcome. An outcome ``{"error": message}`` ends training without another
-#: try. After any exception Ray Train starts the group again.
+#: Function of a worker, from a job and its process to the outcome. An outcome ``{"error": message}`` ends training
+#: without a retry. After an exception Ray Train restarts the group.
 Worker = Callable[[Any, WorkerProcess], dict[str, Any]]
 
 
 def last_state(states: Folder) -> Path | None:
-    """Return a local folder with the last complete state, the same state on every rank; None if there is none."""
-    # Rank 0 looks: what is left of a killed group may still write a state. Ray Train's own list lags behind.
+    """Return a local folder with the last complete state, the same state on every rank; None without a state."""
+    # Rank 0 decides, since a process of a killed group may still write a state. Ray Train's list lags behind.
     names = broadcast_object(whole_states(states))
     return Path((states / names[-1]).localize_all()) if names else None
 
 
 class TorchProcess:
-    """A process without Ray: the only one of its training, or a rank of PyTorch's process group.
+    """A process without Ray: the only process of its training, or a rank of PyTorch's process group.
 
     Args:
-        states: the folder of the training's states.
-        device: it trains on.
+        states: folder of the training's states.
+        device: device of the training.
     """
 
     def __init__(self, states: Folder, device: torch.device) -> None:
@@ -107,7 +107,7 @@ class TorchProcess:
             self._writing.result()
 
     def close(self) -> None:
-        """Wait for the last state, however training has ended."""
+        """Wait for the last state, also after an error."""
         self._thread.shutdown()
 
     def _keep(self, name: str, save: Save) -> None:

@@ -1,4 +1,4 @@
-"""Reranking of dev queries while a ranker trains: the measure that chooses its epoch."""
+"""Reranking of dev queries during the training of a ranker, to choose its epoch."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from raydr.models.precision import evaluating
 from raydr.training.collectives import gather_interleaved, num_ranks, rank
 from raydr.training.ranker_config import RankerDevConfig
 
-#: Pairs that are read at once, about.
+#: Approximate number of pairs that are scored at a time.
 _PAIRS = 1024
 
 
 class RankerDev:
-    """Orders the first passages of a run over dev queries by the model, and measures that; ranks share the queries.
+    """Measurement of a ranker, which reranks the first passages of a run over dev queries; ranks share the queries.
 
-    No ranker can find a positive that is not among the run's first passages.
+    Positives that are not among the run's first passages cannot be found.
 
     Args:
-        run: rows of a run over the dev queries that are measured.
+        run: rows of a run over the measured dev queries.
         queries: texts of at least these queries.
         qrels: judgments of these queries.
-        corpus: the passages.
-        tokenizer: of the model.
-        config: how many passages a query, and the measure.
+        corpus: passages.
+        tokenizer: tokenizer of the model.
+        config: depth and measure.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RankerDev:
         queries = of_queries(queries, self.query_ids)
         self.texts = dict(zip(*(queries[name].to_pylist() for name in ("query_id", "text")), strict=True))
         first = of_queries(run.filter(pc.less_equal(run["rank"], config.depth)), self.query_ids)
-        #: What the run has, best first.
+        #: Passages of the run by query, best first.
         self.ranking: dict[str, list[str]] = {query_id: [] for query_id in self.query_ids}
         for row in first.sort_by("rank").to_pylist():
             self.ranking[row["query_id"]].append(row["passage_id"])
@@ -60,15 +60,15 @@ class RankerDev:
         self.tokenizer = tokenizer
 
     def before(self) -> float:
-        """Return the mean measure of the run as it is."""
+        """Return the mean measure of the run before reranking."""
         return float(self._values(self.query_ids, self.ranking).mean())
 
     def measure(self, model: CrossEncoder, dtype: torch.dtype) -> float:
-        """Return the mean measure of the model's order, the same on every rank.
+        """Return the mean measure after reranking, equal on every rank.
 
         Args:
-            model: the unwrapped model.
-            dtype: arithmetic of its forward pass.
+            model: model without DDP.
+            dtype: dtype of its forward pass.
         """
         mine = self.query_ids[rank() :: num_ranks()]
         with evaluating(model, dtype) as device:
@@ -82,18 +82,18 @@ class RankerDev:
         return np.array([values.get(query_id, 0.0) for query_id in query_ids])
 
     def _ordered(self, model: CrossEncoder, query_ids: list[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield each query's passages, best first; equal scores stay in the run's order."""
-        asked = [query_id for query_id in query_ids if self.ranking[query_id]]
-        ends = np.cumsum([len(self.ranking[query_id]) for query_id in asked])
-        blocks = np.split(np.arange(len(asked)), np.searchsorted(ends, np.arange(_PAIRS, ends[-1:].sum(), _PAIRS)))
+        """Yield each query's passages, best first; passages with equal scores keep the order of the run."""
+        ranked = [query_id for query_id in query_ids if self.ranking[query_id]]
+        ends = np.cumsum([len(self.ranking[query_id]) for query_id in ranked])
+        blocks = np.split(np.arange(len(ranked)), np.searchsorted(ends, np.arange(_PAIRS, ends[-1:].sum(), _PAIRS)))
         for block in blocks:
-            ids = [asked[at] for at in block]
+            ids = [ranked[at] for at in block]
             passages = [passage for query_id in ids for passage in self.ranking[query_id]]
             if not passages:
                 continue
             texts = self.corpus.texts(self.corpus.rows_of(passages))
-            questions = [self.texts[query_id] for query_id in ids for _ in self.ranking[query_id]]
-            tokens = self.tokenizer(questions, texts.titles, texts.texts)
+            queries = [self.texts[query_id] for query_id in ids for _ in self.ranking[query_id]]
+            tokens = self.tokenizer(queries, texts.titles, texts.texts)
             budget = TOKEN_BUDGET[next(model.parameters()).device.type]
             scores_P = log_odds(model, tokens, budget, self.tokenizer.pad_id)
             start = 0

@@ -1,4 +1,4 @@
-"""What a training reports: to the listener of the loop, and from rank 0 to a watcher and a log."""
+"""Reports of a training: to the listener of the loop, and from rank 0 to a watcher and a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raydr.data.tables import write_parquet
 from raydr.store.folder import Folder
 from raydr.training.checkpoint import Progress, Save
 
-# A node is declared with a watcher, and that must not take the seconds that importing PyTorch does.
+# Declarations of nodes name watchers, and importing PyTorch would delay them by seconds.
 if TYPE_CHECKING:
     from raydr.training.detection import PairFlags
     from raydr.training.process import WorkerProcess
@@ -23,46 +23,46 @@ class Listener(Protocol):
     """Callbacks of a training. Every rank calls every method the same number of times."""
 
     def on_step(self, progress: Progress, num_steps: int, metrics: dict[str, float]) -> None:
-        """Report an optimiser step; ``metrics`` is empty except every ``log_steps``."""
+        """Report an optimiser step; ``metrics`` is empty except at logged steps."""
 
     def on_detection(self, progress: Progress, flags: PairFlags) -> None:
         """Report a detection of mismatched pairs."""
 
     def has_notice(self) -> bool:
-        """Return whether a node of the group is about to be taken back, on every rank alike."""
+        """Return whether a node of the group is about to be taken back, equal on every rank."""
 
     def on_checkpoint(self, progress: Progress, copy: Callable[[], Save]) -> None:
-        """Report that the state should be saved; ``copy`` copies it at once, and only rank 0 calls the result."""
+        """Request that the state is saved; ``copy`` copies it to host memory and returns its writer."""
 
 
 class Watcher(Protocol):
-    """Shows people how far a training is; picklable, since it goes to the process of rank 0."""
+    """Display of a training's progress; picklable, since it is sent to the process of rank 0."""
 
     def tell(self, message: str) -> None:
         """Show a line."""
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        """Show an optimiser step; ``num_steps`` are those of an epoch."""
+        """Show an optimiser step; ``num_steps`` is the number of steps of an epoch."""
 
     def epoch(self, progress: Progress) -> None:
         """Show a finished epoch, the last of ``progress.history``."""
 
 
 class Log(Protocol):
-    """Records figures of a training."""
+    """Record of a training's figures."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
         """Record figures by name, at a step or an epoch."""
 
 
 class LogPlace(Protocol):
-    """Opens a log in the process of rank 0; picklable."""
+    """Place of a log, which the process of rank 0 opens; picklable."""
 
     def open(self) -> AbstractContextManager[Log]:
         """Open the log for the duration of the block."""
 
 
-#: Figures of an epoch that its line leaves out, or has in words.
+#: Figures of an epoch that its line leaves out or shows in words.
 _NOT_SHOWN = ("loss", "filled", "skipped_steps", "seconds", "grad_norm")
 
 
@@ -79,13 +79,13 @@ def epoch_line(progress: Progress) -> str:
 
 @dataclass
 class WorkerListener:
-    """The listener of a worker: writes states and flags, and reports from rank 0.
+    """The listener of a worker, which writes states and flags, and reports from rank 0.
 
     Args:
-        watcher: shows the progress.
-        log: records figures; none are recorded if None.
-        process: writes the states.
-        output: the folder of the model; flags go into ``detection/``.
+        watcher: display of the progress.
+        log: record of figures; None records nothing.
+        process: process that writes the states.
+        output: folder of the model, with the flags in ``detection/``.
     """
 
     watcher: Watcher
@@ -94,8 +94,9 @@ class WorkerListener:
     output: Folder
     #: Ids of the training queries in the order of the detector's flags; set when the examples are loaded.
     query_ids: list[str] = field(default_factory=list)
-    #: After the last epoch whose state was reported to the process, and how many epochs were shown.
+    #: Progress after the last epoch whose state was reported to the process.
     progress: Progress | None = None
+    #: Number of epochs that were shown.
     num_shown: int = 0
 
     def tell(self, message: str) -> None:
@@ -118,7 +119,7 @@ class WorkerListener:
         detection = progress.detections[-1]
         known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}
         facts = ", ".join(f"{key} {value:.3f}" for key, value in known.items())
-        message = f"{detection['share_flagged']:.1%} of the pairs flagged" + (f" ({facts})" if facts else "")
+        message = f"{detection['share_flagged']:.1%} of the pairs are flagged" + (f" ({facts})" if facts else "")
         if detection["reason"]:
             message = f"detection is inconclusive, and all pairs are kept: {detection['reason']}"
         self.tell(f"epoch {progress.epoch + 1}: {message}")
@@ -149,9 +150,9 @@ class WorkerListener:
         self.progress = progress if finished_epoch else self.progress
 
     def show_epochs(self) -> None:
-        """Show the epochs that were not shown yet.
+        """Show the epochs that were not shown before.
 
-        Called when their state is written: whoever reads of an epoch may end this process and resume after it.
+        Call it after their state is written, so that whoever reads about an epoch can stop and resume after it.
         """
         progress = self.progress
         if self.process.rank or progress is None:

@@ -1,4 +1,4 @@
-"""A training of a retriever, from artefacts to a saved model: the same under Ray Train, torchrun and in one process."""
+"""The training of a retriever, from artefacts to a saved model, under Ray Train, torchrun or in a single process."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class TrainingInputs:
     """The data of a training.
 
     Args:
-        corpus: the passages.
-        examples: the training queries.
-        dev: queries, judgments and candidates of the dev split; None if nothing is measured.
-        signals: what else is known of the examples.
-        margins: cross-fitted margins of the pairs, where the detection reads them.
-        trusted: pairs that people have confirmed; None if there are none.
+        corpus: passages.
+        examples: training queries.
+        dev: queries, judgments and candidates of the dev split; None without measurement.
+        signals: signals of the examples.
+        margins: cross-fitted margins of the pairs; None if the detection does not read them.
+        trusted: pairs that people have confirmed; None without such pairs.
     """
 
     corpus: Corpus
@@ -72,17 +72,17 @@ def build_trainer(
     listener: Listener,
     wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
 ) -> Trainer:
-    """Make a trainer, of two networks where ``train.coteaching`` is set.
+    """Make a trainer, with two networks if ``train.coteaching`` is set.
 
     Args:
         config: settings of training.
-        seed: of the run.
-        model: the student, on its device.
-        tokenizers: one a side.
-        inputs: the data.
-        dtype: arithmetic of the forward pass.
-        listener: is called after steps, detections and epochs.
-        wrap: makes a module data-parallel, for example ``DistributedDataParallel``.
+        seed: seed of the run.
+        model: student on its device.
+        tokenizers: tokenizers by side.
+        inputs: data of the training.
+        dtype: dtype of the forward pass.
+        listener: listener of steps, detections and epochs.
+        wrap: function that makes a module data-parallel, for example ``DistributedDataParallel``.
 
     Raises:
         ConfigError: the settings do not fit the model or the data.
@@ -121,7 +121,7 @@ def _detector(
         return PairDetector(examples, corpus, tokenizers, detection, config, seed)
     if inputs.margins is None:
         raise ConfigError(
-            f"the loss {config.loss.name} reads flags of cross-fitted margins, and the training has no margins: give "
+            f"the loss {config.loss.name} reads flags by cross-fitted margins, and the training has no margins: add "
             "them, or set train.pair_detection.margins to model"
         )
     return CrossFittedDetector(examples, corpus, inputs.margins, detection, config.positive, seed)
@@ -129,17 +129,17 @@ def _detector(
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What every worker of a training reads; picklable.
+    """Inputs and settings of a training, for its workers; picklable.
 
     Args:
-        training: its settings.
-        data, corpus: the training pairs and the passages.
-        optional: the other inputs.
-        output: the folder of the model.
-        watcher: shows the progress, from rank 0.
-        log: opened by rank 0; no figures are recorded if None.
-        warmup: the state that training begins with; None: the start.
-        until: epochs after which the state is the output, and no model; None: the model.
+        training: settings of the training.
+        data, corpus: training pairs and passages.
+        optional: other inputs.
+        output: folder of the output.
+        watcher: display of the progress, from rank 0.
+        log: place of the log, which rank 0 opens; None records nothing.
+        warmup: state of a shared warm-up to continue from; None starts from the beginning.
+        until: number of epochs after which the output is the state; None trains to the end and saves the model.
     """
 
     training: Training
@@ -157,12 +157,12 @@ def train_worker(job: TrainingJob, process: WorkerProcess) -> dict[str, Any]:
     """Train on this rank's share of each batch; rank 0 saves the model.
 
     Args:
-        job: the training.
-        process: this rank.
+        job: inputs and settings of the training.
+        process: process of this rank.
 
     Returns:
         ``history``, ``detections``, ``best_epoch``, ``num_examples``, ``num_steps`` of an epoch, ``world_size``,
-        ``dim`` of the vectors, and ``weights``: the sum of each tensor.
+        ``dim`` of the vectors, and ``weights``, the sum of each tensor.
 
     Raises:
         ConfigError, DataError, ModelError: the settings, the data or the checkpoint cannot be used.
@@ -170,7 +170,7 @@ def train_worker(job: TrainingJob, process: WorkerProcess) -> dict[str, Any]:
     """
     with nullcontext() if process.rank or job.log is None else job.log.open() as log:
         listener = WorkerListener(job.watcher, log, process, job.output)
-        # Until now it may have waited for its CPUs and GPUs.
+        # Before, the job may have waited for CPUs and GPUs.
         listener.tell(f"training begins, workers: {process.num_ranks}")
         return _train(job, process, listener)
 
@@ -182,7 +182,7 @@ def _train(job: TrainingJob, process: WorkerProcess, listener: WorkerListener) -
     model = DualEncoder.from_config(origin, training.seed).to(process.device)
     if train.coteaching is not None:
         require_dropout(model)
-    # What is saved with the model names the checkpoint of the run, not a folder of this node.
+    # The saved config names the checkpoint of the run, not a folder of this node.
     model.config = training.model
     inputs = _read_inputs(job)
     listener.query_ids = inputs.examples.query_ids
@@ -236,10 +236,10 @@ def _read_inputs(job: TrainingJob) -> TrainingInputs:
 
 
 def _read_dev(data: Dataset, split: str, verdicts: Artifact | None) -> SplitTables | None:
-    """Read what chooses the epoch, without queries that have a flagged pair unless no others are left."""
+    """Read the dev split, without queries that have a flagged pair, unless no others have judgments."""
     if split not in data.splits:
         return None
-    # Mined candidates are of the training split alone.
+    # Candidates are mined for the training split alone.
     tables = data.training_tables(split)
     if verdicts is None:
         return tables
@@ -251,14 +251,14 @@ def _read_dev(data: Dataset, split: str, verdicts: Artifact | None) -> SplitTabl
 
 
 def _origin(config: ModelConfig, start: Artifact | None) -> ModelConfig:
-    """Return the model's config with the folder of the starting model, as this node sees it, for the checkpoint."""
+    """Return the model's config, with the local folder of the starting model as its checkpoint."""
     if start is None:
         return config
     return config.model_copy(update={"checkpoint": start.local_folder(), "passage_checkpoint": ""})
 
 
 def _resume(trainer: Trainer, process: WorkerProcess, listener: WorkerListener, warmup: Artifact | None) -> None:
-    """Resume an interrupted training, or begin with the state of the warm-up epochs that trainings share."""
+    """Resume an interrupted training, or start from the state of a shared warm-up."""
     folder = last_state(process.states)
     if folder is not None:
         trainer.resume(folder)

@@ -1,4 +1,4 @@
-"""From a batch to the score matrix that the losses work on, and their values, some queries at a time."""
+"""From a batch to the score matrix of the losses, and their values, some queries at a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from raydr.training.signals import BatchSignal, Cells
 
 @dataclass(frozen=True)
 class Encodings:
-    """A batch as one model has encoded it: this rank's queries, and the passages of all ranks.
+    """The vectors of a batch by a model: of this rank's queries, and of the passages of all ranks.
 
     Args:
         query_QD: vectors of this rank's queries.
-        passage_CD: vectors of the passages of all ranks, as many for each query, its positive first.
-        config: the model's, with the score function.
+        passage_CD: vectors of the passages of all ranks, the same number per query, its positive first.
+        config: config of the model, with the score function.
     """
 
     query_QD: Tensor
@@ -32,34 +32,34 @@ class Encodings:
 
     @classmethod
     def gathered(cls, query_QD: Tensor, passage_PD: Tensor, config: ModelConfig) -> Encodings:
-        """Return the encodings with the passages of all ranks; each rank calls this once for a batch."""
+        """Return the encodings with the passages of all ranks; each rank calls this once per batch."""
         return cls(query_QD, gather_with_grad(passage_PD), config)
 
     def first(self, dim: int) -> Encodings:
-        """Keep the first dimensions of each vector, at length 1 again where the similarity is cosine."""
+        """Return the first dimensions of each vector, with length 1 if the similarity is cosine."""
         query, passage = self.query_QD[..., :dim], self.passage_CD[..., :dim]
         if self.config.similarity == "cosine":
             query, passage = nn.functional.normalize(query, dim=-1), nn.functional.normalize(passage, dim=-1)
         return replace(self, query_QD=query, passage_CD=passage)
 
     def scores_QC(self, rows: slice) -> Tensor:
-        """Return scores of some of this rank's queries against the passages of all ranks, float32, unmasked."""
-        # Float32 whatever encoded the texts: autocast, where it is on, would round them off.
+        """Return scores of some of this rank's queries with the passages of all ranks, float32, unmasked."""
+        # Autocast would round the products.
         with torch.autocast(self.query_QD.device.type, enabled=False):
             return self.config.logits_QP(self.query_QD[rows], self.passage_CD)
 
 
 @dataclass(frozen=True)
 class BatchView:
-    """A batch as a loss reads it: encodings, masks and signals.
+    """The encodings, masks and signals of a batch, which a loss reads.
 
     Args:
-        student: by the network that learns.
+        student: encodings by the network in training.
         batch: this rank's share.
         hash_C: content hashes of the passages of all ranks.
-        signals: of the batch, gathered.
-        in_batch_negatives: if False, only a query's own hard negatives count.
-        teacher: by the teacher, or None.
+        signals: gathered signals of the batch.
+        in_batch_negatives: whether passages of other queries are negatives.
+        teacher: encodings by the teacher, or None.
     """
 
     student: Encodings
@@ -73,24 +73,23 @@ class BatchView:
     def gathered(
         cls, student: Encodings, batch: Batch, in_batch_negatives: bool = True, teacher: Encodings | None = None
     ) -> BatchView:
-        """Return the view with what is known of the passages of all ranks; each rank calls this once for a batch."""
+        """Return the view with the hashes and signals of all ranks; each rank calls this once per batch."""
         signals = tuple(signal.gathered() for signal in batch.signals)
         return cls(student, batch, gather(batch.passage_hash_P), signals, in_batch_negatives, teacher)
 
     def first(self, dim: int) -> BatchView:
-        """Return the view of the vectors' first dimensions, the teacher's too."""
+        """Return the view with the first dimensions of all vectors, also the teacher's."""
         teacher = None if self.teacher is None else self.teacher.first(dim)
         return replace(self, student=self.student.first(dim), teacher=teacher)
 
     def candidates(self, rows: slice = slice(None)) -> Candidates:
-        """Return this rank's queries against the passages of all ranks.
+        """Return the scores, masks and signals of this rank's queries with the passages of all ranks.
+
+        Known positives, their copies, dropped passages and empty places are excluded for each query, whatever their
+        rank and query.
 
         Args:
-            rows: the queries, all by default.
-
-        Returns:
-            Scores, masks and signals. Known positives, passages identical to one, dropped passages and empty places
-            are excluded for each query, whichever rank and query brings them.
+            rows: rows of the queries; all by default.
         """
         batch = self.batch
         scores_QC = self.student.scores_QC(rows)
@@ -98,7 +97,7 @@ class BatchView:
         group = num_places // num_queries
         first_Q = rank() * num_places + torch.arange(num_queries, device=device)[rows] * group
         own_QG = first_Q.unsqueeze(1) + torch.arange(group, device=device)
-        # No matrix of columns: in batches of ten thousands it would be the largest of all.
+        # A matrix of column numbers would be the largest tensor in batches of tens of thousands.
         hard_QC = torch.zeros_like(scores_QC, dtype=torch.bool).scatter_(1, own_QG[:, 1:], True)
         excluded_QC = (self.hash_C == ABSENT).expand_as(hard_QC).clone()
         for forbidden_Q in batch.forbidden_QF[rows].unbind(dim=1):
@@ -123,23 +122,23 @@ def loss_in_tiles(
 
     With ``dims`` it is ℓ(q) = Σ_d ℓ_d(q), where ℓ_d is the loss of the first d dimensions of all vectors.
 
-    Source: Kusupati et al., Matryoshka Representation Learning (NeurIPS 2022) eq. 1, with equal weights, as
-    ``MatryoshkaLoss`` of sentence-transformers has them.
+    Source: Kusupati et al., Matryoshka Representation Learning (NeurIPS 2022) eq. 1, with equal weights as in
+    ``MatryoshkaLoss`` of sentence-transformers.
 
-    The loss of a query depends on its own row of scores, so that rows can be computed apart. The backward pass computes
-    a tile's scores, masks and intermediate results again. A batch of Q queries and C passages needs memory for tile · C
-    cells in place of Q · C, and this part of a step takes twice the time.
+    The loss of a query depends on its own row of scores, so that tiles of rows can be computed one after another. The
+    backward pass computes a tile's scores, masks and intermediate results again. A batch of Q queries and C passages
+    needs memory for tile · C cells in place of Q · C, and this part of a step takes twice the time.
 
     Args:
-        view: the batch as it was encoded.
-        loss: what is computed.
-        epoch: epochs finished before this step.
-        num_queries: how many queries count; others behind them only fill the batch up.
-        tile: queries at a time; all at once, and once, if None.
-        dims: numbers of dimensions; all of them once if empty.
+        view: encoded batch.
+        loss: loss to compute.
+        epoch: number of epochs finished before this step.
+        num_queries: number of queries without the fillers after them.
+        tile: number of queries at a time; None computes all at once, and once.
+        dims: numbers of dimensions; the whole vectors if empty.
 
     Returns:
-        The loss of each query, and its metrics as their mean over the queries.
+        The loss of each query, and metrics as means over the queries.
     """
 
     def compute(rows: slice) -> LossOutput:

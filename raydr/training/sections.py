@@ -13,7 +13,7 @@ from raydr.noise.detectors.base import Detector
 from raydr.noise.detectors.local_fdr import LocalFdrDetector
 from raydr.noise.judges.margin import MarginLimit
 
-#: Epochs of a teacher's half-life, and its momentum in the key where no loss reads a teacher.
+#: Default half-life of a teacher in epochs, and momentum in the key of trainings without a teacher.
 _HALF_LIFE, _UNASKED_MOMENTUM = 2.0, 0.99
 
 
@@ -21,14 +21,13 @@ class DevConfig(Config):
     """Retrieval on the dev split after each epoch, against a part of the corpus."""
 
     max_queries: int = Field(default=500, ge=1)
-    """The dev queries used, at most, chosen by (seed, query_id)."""
+    """Maximum of dev queries, chosen by (seed, query_id)."""
 
     random_passages: int = Field(default=5000, ge=0)
-    """Random passages put beside the dev queries' positives and negatives."""
+    """Random passages besides the dev queries' positives and negatives."""
 
     scope: Scope = "own"
-    """Where passages have partitions: the partitions that a dev query is searched in, and that random passages are
-    drawn from."""
+    """Partitions in which a dev query is searched, and from which random passages are drawn."""
 
     measure: MeasureName = "RR@10"
     """The measure that chooses the checkpoint, in ir-measures' notation; higher is better."""
@@ -44,8 +43,8 @@ class TeacherConfig(Config):
     """α: after each step the teacher becomes α · teacher + (1 − α) · student. ``auto``: a half-life of two epochs."""
 
     half_life: float | None = Field(default=None, gt=0)
-    """Epochs after which the teacher's weights count half, in place of ``momentum``: the same lag with batches and data
-    of any size."""
+    """Epochs after which the teacher's weights count half, in place of ``momentum``; the lag then does not depend on
+    the sizes of batches and data."""
 
     def resolved(self, is_read: bool) -> TeacherConfig:
         """Return the settings with ``auto`` written out.
@@ -73,25 +72,27 @@ class PairDetectionConfig(Config):
     """Detection of mismatched training pairs, after the loss's warm-up. The defaults are recommended."""
 
     detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
-    """The detector, which turns margins into flags: ``local_fdr`` for cross-fitted margins. For the model in
-    training ``gaussian`` is the paper's, and ``anchored`` flags fewer clean pairs."""
+    """The detector, from margins to flags: ``local_fdr`` for cross-fitted margins. For margins of the model in training
+    ``gaussian`` is the paper's detector, and ``anchored`` flags fewer clean pairs."""
 
     margins: Literal["cross_fitted", "model"] = "cross_fitted"
     """The models that measure the pairs. ``cross_fitted``: those of the section ``cross_fit``, once, each on pairs that
-    it has not seen. ``model``: the model in training, before every epoch, which has learnt part of the pairs.
-    ``num_random``, ``repeat`` and ``against`` belong to ``model``."""
+    it was not trained on. ``model``: the model in training, before every epoch. ``num_random``, ``repeat`` and
+    ``against`` apply to ``model``."""
 
     num_random: int = Field(default=255, ge=1)
-    """Random passages (positives of other pairs) that each pair is measured against."""
+    """Random passages (positives of other pairs) that each pair is compared with."""
 
     repeat: Literal["each_epoch", "once"] = "each_epoch"
-    """``each_epoch``: before every epoch; ``once``: only after the warm-up (an ablation of the paper)."""
+    """The time of detection. ``each_epoch``: before every epoch; ``once``: only after the warm-up (an ablation of the
+    paper)."""
 
     against: Literal["random", "hard"] = "random"
-    """Measure against the query's hard negatives instead of random passages (an ablation of the paper)."""
+    """The passages that a pair is compared with: random passages, or the query's hard negatives (an ablation of the
+    paper)."""
 
     weights: Literal["flags", "posterior"] = "flags"
-    """ŷ of the loss: 0 for a flagged pair and 1 for others, or every pair's p(clean)."""
+    """ŷ of the loss: 0 for a flagged pair and 1 for others, or p(clean) of every pair."""
 
     @model_validator(mode="after")
     def _check_random_pairs(self) -> PairDetectionConfig:
@@ -107,31 +108,31 @@ class PairDetectionConfig(Config):
 
 
 class GuideConfig(MarginLimit):
-    """GIST while training: excludes candidates that a guide scores like positives.
+    """GIST during training: the exclusion of candidates that a guide scores like positives.
 
     The guide is the model of ``judge.guide``. A candidate is excluded if its score for the query exceeds that of the
-    positive less a margin; the paper's margin is 0. The guide's vectors of the training queries and of the corpus are
-    made once, before training.
+    positive less a margin; the paper's margin is 0. The guide encodes training queries and corpus once, before
+    training.
     """
 
 
 class CoTeachingConfig(Config):
     """Two networks that choose each other's training pairs; the network that is better on dev is the result.
 
-    The second starts as a copy of the first; dropout makes them differ.
+    The second network starts as a copy of the first; dropout makes them differ.
     """
 
     noise_rate: float | None = Field(default=None, ge=0.0, lt=1.0)
-    """ε, the share of pairs taken to be mismatched; if null, the share that ``pair_detection`` flags."""
+    """ε, the assumed share of mismatched pairs; if null, the share that ``pair_detection`` flags."""
 
     ramp_epochs: int = Field(default=10, ge=1)
-    """T_k, the epochs over which the share that is left out grows to ε."""
+    """T_k, the number of epochs in which the excluded share grows to ε."""
 
     def keep_share(self, epoch: int, share_flagged: float | None) -> float:
-        """Return R(T), the share of each batch that is trained on after T = ``epoch`` finished epochs.
+        """Return R(T), the share of each batch that each network learns from after T = ``epoch`` finished epochs.
 
-        R(T) = 1 − min(T / T_k · ε, ε). All pairs at first, and before a first detection, since the networks cannot
-        recognise noise yet. The share falls to 1 − ε.
+        R(T) = 1 − min(T / T_k · ε, ε). The share falls from 1, since the networks cannot recognise noise at first, to
+        1 − ε. It is 1 before the first detection.
 
         Source: Han et al., Co-teaching (NeurIPS 2018).
 

@@ -1,13 +1,13 @@
-"""Signals: what a training knows of its queries and passages besides their texts, from its inputs to the loss.
+"""Signals: data on queries and passages besides their texts, such as scores of a ranker, for the losses.
 
 A signal has two parts:
 
-* a :class:`Signal`, read from an input of the training. It looks up what it knows of a batch when the batch is made.
-* a :class:`BatchSignal`, the tensors of a batch. It writes them into the :class:`~raydr.losses.base.Candidates` of a
-  loss, or excludes candidates.
+* a :class:`Signal`, from an input of the training. It looks up the values of a batch when the batch is made.
+* a :class:`BatchSignal`, the values of a batch as tensors. It writes them into the
+  :class:`~raydr.losses.base.Candidates` of a loss, or excludes candidates.
 
-Batches, their encodings and the trainer carry signals and read none of them. A new signal is a class here, and a loss
-that reads it by its name.
+Batches, their encodings and the trainer carry signals and do not read them. A new signal is a class here, and a loss
+that reads it by name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DrawnBatch:
         passage_rows: int64, (Q, G): rows of the passages in the corpus.
         is_listed: bool, (Q, G): True at the annotated positive and at negatives from the query's candidate list. False
             at random passages and empty places.
-        log_draw_prob: float32, (Q, G): log-probability with which a negative was drawn; NaN where it is unknown.
+        log_draw_prob: float32, (Q, G): log-probability of the draw of a negative; NaN if unknown.
     """
 
     query_rows: NDArray[np.int64]
@@ -58,11 +58,11 @@ class DrawnBatch:
 
 @dataclass(frozen=True)
 class Cells:
-    """Where the queries of a score matrix have their passages.
+    """The rows and columns of a score matrix.
 
     Args:
-        rows: the queries of the batch that are the rows of the matrix.
-        own_QG: int64, the columns of each query's own G passages.
+        rows: queries of the batch, which are the rows of the matrix.
+        own_QG: int64, columns of each query's own G passages.
         hash_C: int64, content hash of each column's passage.
     """
 
@@ -75,33 +75,33 @@ class Signal(Protocol):
     """A signal of a whole training."""
 
     def of(self, drawn: DrawnBatch) -> BatchSignal | None:
-        """Look up the signal of a batch; None if nothing is known of it. Called in the thread that makes batches."""
+        """Look up the signal of a batch, in the thread that makes batches; None without values."""
 
 
 @dataclass(frozen=True)
 class BatchSignal(ABC):
-    """A signal of a batch; its fields that are tensors go to the device with the batch."""
+    """A signal of a batch; its tensors move to the device with the batch."""
 
     def to(self, device: torch.device) -> Self:
         tensors: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **{name: move(value, device) for name, value in tensors.items()})
 
     def gathered(self) -> Self:
-        """Return the signal with what it needs of other ranks' passages; each rank calls this once for a batch."""
+        """Return the signal with its values of all ranks' passages, if it needs them; called once per batch."""
         return self
 
     @abstractmethod
     def put(self, candidates: Candidates, cells: Cells) -> Candidates:
-        """Return the candidates with the signal written into them."""
+        """Return the candidates with the signal."""
 
 
 @dataclass(frozen=True)
 class PlaceSignal(BatchSignal):
-    """A number for each passage of a query's own.
+    """A number for each of a query's own passages.
 
     Args:
-        name: of the signal.
-        value_QG: float32, NaN where nothing is known.
+        name: name of the signal.
+        value_QG: float32, NaN if unknown.
     """
 
     name: str
@@ -118,8 +118,8 @@ class QuerySignal(BatchSignal):
     """A number for each query.
 
     Args:
-        name: of the signal.
-        value_Q: float32.
+        name: name of the signal.
+        value_Q: float32, value of each query.
     """
 
     name: str
@@ -130,7 +130,7 @@ class QuerySignal(BatchSignal):
 
 
 class DrawProbabilities:
-    """Log-probabilities with which hard negatives were drawn, where the sampler knows all of them."""
+    """Log-probabilities of the draws of hard negatives, if the sampler knows all of them."""
 
     def of(self, drawn: DrawnBatch) -> PlaceSignal | None:
         negatives_QN = drawn.log_draw_prob[:, 1:]
@@ -141,7 +141,7 @@ class DrawProbabilities:
 
 @dataclass(frozen=True)
 class PassageWeights:
-    """Weights that judges gave to candidates of a query. They hold for a passage whoever brings it into the batch."""
+    """Weights of judges for the candidates of a query, also where a candidate is in the batch for another query."""
 
     examples: Examples
     corpus: Corpus
@@ -163,11 +163,11 @@ class PassageWeights:
 
 @dataclass(frozen=True)
 class BatchPassageWeights(BatchSignal):
-    """The passages that weigh less for each query, drawn or not.
+    """The candidates of each query with a weight other than 1, drawn or not.
 
     Args:
-        hash_QW: int64, their content hashes, padded with 0.
-        log_weight_QW: float32, their log weights, padded with 0.
+        hash_QW: int64, content hashes of these candidates, padded with 0.
+        log_weight_QW: float32, log weights of these candidates, padded with 0.
     """
 
     hash_QW: Tensor
@@ -184,12 +184,12 @@ class BatchPassageWeights(BatchSignal):
 
 @dataclass(frozen=True)
 class RankerScores:
-    """A ranker's scores of the examples' pairs.
+    """Scores of the examples' pairs by a ranker.
 
     Args:
-        keys: int64, (P,), ascending: a pair's position of the query · num_passages + row of the passage.
-        scores: float32, (P,).
-        num_passages: of the corpus.
+        keys: int64, (P,), ascending: position of a pair's query · num_passages + corpus row of its passage.
+        scores: float32, (P,), scores of the pairs.
+        num_passages: number of passages of the corpus.
     """
 
     keys: NDArray[np.int64]
@@ -202,8 +202,8 @@ class RankerScores:
 
         Args:
             scores: (query_id, passage_id, score), in any order; scores of other pairs are ignored.
-            examples: the training queries.
-            corpus: the passages.
+            examples: training queries.
+            corpus: passages.
 
         Raises:
             DataError: a pair has no score.
@@ -226,14 +226,14 @@ class RankerScores:
             passage_id = corpus.ids(pairs.values[missing[:1]])[0]
             raise DataError(
                 f"{len(missing)} of {len(query_P)} {what} have no score of the ranker, the first is passage "
-                f"{passage_id!r} of query {query_id!r}: were other candidates scored than are trained on?"
+                f"{passage_id!r} of query {query_id!r}: the scores must be of the candidates of this training"
             )
 
     def _keys_of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.int64]:
         return query_P * self.num_passages + passage_P
 
     def scores_of(self, query_P: NDArray[np.int64], passage_P: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return scores, (P,), of queries at positions of the examples with passages at rows of the corpus."""
+        """Return scores, (P,), of pairs of a position in the examples and a row of the corpus."""
         return self.scores[np.searchsorted(self.keys, self._keys_of(query_P, passage_P))]
 
     def of(self, drawn: DrawnBatch) -> PlaceSignal:
@@ -246,13 +246,13 @@ class RankerScores:
 
 @dataclass(frozen=True)
 class Guide:
-    """A guide's vectors of the training queries and of the corpus, and the rule by which it excludes candidates.
+    """Vectors of the training queries and of the corpus by a guide, and the rule that excludes candidates.
 
     Args:
-        queries: its vectors of the split's queries.
-        query_rows: int64, the row of each example among them.
-        passages: its vectors of the corpus, in the order of the corpus.
-        rule: how near to a query a candidate may be.
+        queries: vectors of the split's queries.
+        query_rows: int64, row of each example in ``queries``.
+        passages: vectors of the corpus, in its order.
+        rule: limit of a candidate's score.
     """
 
     queries: Embeddings
@@ -265,10 +265,10 @@ class Guide:
         """Look up the vector of each example.
 
         Args:
-            queries: vectors of at least these queries.
+            queries: vectors of at least the examples' queries.
             passages: vectors of the corpus.
-            query_ids: of the examples.
-            rule: of the guide.
+            query_ids: ids of the examples.
+            rule: limit of a candidate's score.
 
         Raises:
             DataError: a query has no vector.
@@ -277,7 +277,7 @@ class Guide:
         rows = pc.index_in(pa.array(query_ids, pa.string()), value_set=pa.concat_arrays(parts))
         if rows.null_count:
             missing = query_ids[rows.is_null().to_numpy(zero_copy_only=False).argmax()]
-            raise DataError(f"the guide's vectors at {queries.artifact.folder} have none of query {missing!r}")
+            raise DataError(f"the guide's vectors at {queries.artifact.folder} lack query {missing!r}")
         return cls(queries, rows.to_numpy().astype(np.int64), passages, rule)
 
     def of(self, drawn: DrawnBatch) -> BatchGuide:
@@ -288,12 +288,12 @@ class Guide:
 
 @dataclass(frozen=True)
 class BatchGuide(BatchSignal):
-    """A guide's vectors of a batch.
+    """Vectors of a batch by a guide.
 
     Args:
-        query_QD: float32, of this rank's queries.
-        passage_CD: float32, of this rank's passages; of all ranks' once it is gathered.
-        rule: how near to a query a candidate may be.
+        query_QD: float32, vectors of this rank's queries.
+        passage_CD: float32, vectors of this rank's passages, and after :meth:`gathered` of all ranks' passages.
+        rule: limit of a candidate's score.
     """
 
     query_QD: Tensor
@@ -312,12 +312,12 @@ class BatchGuide(BatchSignal):
 
 
 def read_ranker_scores(scores: Artifact, split: str) -> pa.Table:
-    """Return all of a ``ranker_scores`` artefact's scores of a split."""
+    """Return the scores of a split in a ``ranker_scores`` artefact."""
     return pa.concat_tables([read_parquet(scores.local(name)) for name in scores.parts(f"scores/{split}")])
 
 
 def signals_of_examples(examples: Examples, corpus: Corpus) -> list[Signal]:
-    """Return the signals that the examples and their draws carry themselves."""
+    """Return the signals of the examples and of their draws, which need no further input."""
     if (np.asarray(examples.weights.values) == 1).all():
         return [DrawProbabilities()]
     return [PassageWeights(examples, corpus), DrawProbabilities()]
@@ -326,17 +326,17 @@ def signals_of_examples(examples: Examples, corpus: Corpus) -> list[Signal]:
 def read_signals(
     inputs: OptionalInputs[Artifact], split: str, rule: GuideConfig | None, examples: Examples, corpus: Corpus
 ) -> list[Signal]:
-    """Read the signals that a training has as inputs.
+    """Read the signals among the inputs of a training.
 
     Args:
-        inputs: the artefacts.
-        split: that is trained on.
-        rule: ``train.guide``.
-        examples: the training queries.
-        corpus: the passages.
+        inputs: optional inputs of the training.
+        split: split of the training.
+        rule: setting ``train.guide``.
+        examples: training queries.
+        corpus: passages.
 
     Raises:
-        ConfigError: ``train.guide`` is set, and there are no vectors of a guide.
+        ConfigError: ``train.guide`` is set, and the inputs have no vectors of a guide.
         DataError: an artefact lacks a query or a pair.
     """
     signals: list[Signal] = []

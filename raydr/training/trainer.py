@@ -1,4 +1,4 @@
-"""The training loop: epochs, steps, dev retrieval, checkpoints. Runs under Ray Train, torchrun or alone."""
+"""The training loop: epochs, steps, dev retrieval and checkpoints, under Ray Train, torchrun or in a single process."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from raydr.training.reports import Listener
 from raydr.training.scoring import BatchView, loss_in_tiles
 from raydr.training.signals import QuerySignal
 
-#: Seconds since the last checkpoint; their mean over the ranks decides for all of them.
+#: Name of the seconds since the last checkpoint, whose mean over the ranks decides for all ranks.
 _SINCE = "since_checkpoint"
-#: Seconds between two states while a node of the group is about to be taken back: clouds say so 30 to 120 s before.
+#: Minimum of seconds between two states after a cloud's notice that it takes a node back, 30 to 120 s in advance.
 NOTICE_S = 10.0
 
 
@@ -42,19 +42,19 @@ State = dict[str, Tensor]
 
 @dataclass(eq=False)
 class Trainer:
-    """Trains a dual encoder; the result depends on the global batch and not on how many ranks share it.
+    """Trainer of a dual encoder; the result depends on the global batch, not on the number of ranks.
 
     Args:
-        config: of the training.
-        model: the student, on its device.
-        batches: of this rank.
-        dtype: arithmetic of the forward pass.
-        seed: of the run.
-        listener: is called after steps, detections and epochs.
-        wrap: makes a network data-parallel, where there are several ranks.
-        dev: measures the network after each epoch; None if nothing does.
-        detector: flags mismatched pairs; None if nothing does.
-        trusted: pairs that people have confirmed, by query id and corpus row: no detector flags them.
+        config: settings of training.
+        model: student on its device.
+        batches: maker of this rank's batches.
+        dtype: dtype of the forward pass.
+        seed: seed of the run.
+        listener: listener of steps, detections and epochs.
+        wrap: function that makes a network data-parallel, if there are several ranks.
+        dev: measurement after each epoch; None without measurement.
+        detector: detector of mismatched pairs; None without detection.
+        trusted: pairs that people have confirmed, by query id and corpus row, which are never flagged.
 
     Raises:
         ConfigError: ``train.matryoshka_dims`` do not fit the model.
@@ -78,10 +78,10 @@ class Trainer:
         _check_dims(self.config, self.model)
         self.learner = self.learner_of(self.model)
         self.progress = Progress()
-        #: ŷ of ``progress.clean`` as an array, and the list that it was made of.
+        #: ``progress.clean``, and ŷ as an array, which was converted from that list.
         self._clean: tuple[list[float], NDArray[np.float32]] | None = None
         self.best: State | None = None
-        #: Sums over the steps that are not in ``progress`` yet, on the device.
+        #: Sums of the steps since ``progress.sums``, on the device.
         self._sums: Figures = {}
         self._unchecked = UncheckedSteps(scaled=self.dtype == torch.float16)
         self._kept_at = time.monotonic()
@@ -97,13 +97,13 @@ class Trainer:
         self.learner.load(folder)
 
     def run(self, until: int | None = None) -> Progress:
-        """Train to the end; afterwards the model holds the state that ``train.keep`` names.
+        """Train to the end; then the model has the weights of the epoch that ``train.keep`` chooses.
 
         Args:
-            until: epochs after which training pauses, with the model as it is then; never if None.
+            until: number of epochs after which to stop, with the weights at that time; None trains to the end.
 
         Raises:
-            TrainingError: gradients are not finite; raised at the next logged step, and no later state is kept.
+            TrainingError: gradients are not finite; raised at the next logged step, before a later state is saved.
         """
         while not self.progress.finished and self.progress.epoch != until:
             self._epoch()
@@ -119,7 +119,7 @@ class Trainer:
 
     @property
     def chosen(self) -> Learner:
-        """The learner whose network is the result of training so far."""
+        """The learner whose network is the result of training."""
         return self.learner
 
     def _epoch(self) -> None:
@@ -128,7 +128,7 @@ class Trainer:
         self.start_epoch()
         coming = self.batches.epoch(epoch, first_step)
         for step in range(first_step, self.num_steps):
-            # The device may still be at steps before: a timed step waits for them, and an epoch's seconds have it all.
+            # A timed step first waits for earlier steps on the device, and the seconds of the epoch include this time.
             started = time.perf_counter()
             self.clock.start(self._is_logged(step + 1))
             with self.clock.part("data"):
@@ -142,7 +142,7 @@ class Trainer:
         self.model.train()
 
     def _is_logged(self, step: int) -> bool:
-        """Return whether the epoch's ``step``-th step, from 1, is logged; called before the step is counted."""
+        """Return whether a step, counted in its epoch from 1, is logged; called before ``progress`` counts the step."""
         return (self.progress.global_step + 1) % self.config.log_steps == 0 or step == self.num_steps
 
     def _prepare_epoch(self) -> None:
@@ -169,7 +169,7 @@ class Trainer:
         for at, batch in enumerate(batches):
             step = self.progress.global_step * len(batches) + at
             loss, metrics = self.learn(batch, step, quiet=at < len(batches) - 1)
-            # Nothing waits for the device here: figures and norms stay on it until they are logged.
+            # Figures and norms stay on the device until they are logged, so that nothing waits for it.
             values: Figures = {"loss": loss, "filled": float(batch.num_filled), **metrics}
             sums = add_figures(sums, values, 1 / len(batches))
         with self.clock.part("optimizer"):
@@ -183,15 +183,15 @@ class Trainer:
         return sums
 
     def learn(self, batch: Batch, step: int, quiet: bool) -> tuple[Tensor, Figures]:
-        """Add the gradients of a micro-batch.
+        """Compute the gradients of a micro-batch, and add them to those of the step.
 
         Args:
             batch: this rank's share.
             step: number of the micro-batch since the start.
-            quiet: gradients are exchanged between ranks later.
+            quiet: whether ranks exchange gradients in a later micro-batch.
 
         Returns:
-            Its loss, and the loss's figures.
+            The loss and its figures.
         """
         with without_sync(self.learner.wrapped, quiet):
             output = self.forward(self.learner, batch, step)
@@ -201,14 +201,14 @@ class Trainer:
         return loss, {name: value * batch.weight for name, value in output.metrics.items()}
 
     def clip(self) -> Tensor:
-        """Clip the gradients; return their norm."""
+        """Clip the gradients; return their norm before clipping."""
         return self.learner.optimization.clip()
 
     def take_step(self) -> None:
         self.learner.step()
 
     def forward(self, learner: Learner, batch: Batch, step: int, number: int = 0) -> LossOutput:
-        """Compute the loss of a batch; ``number`` is that of the network, which draws its own dropout."""
+        """Compute the loss of a batch; the ``number`` of the network determines its dropout."""
         seed_step(self.seed, step, rank(), number)
         view, num_queries = self.view(learner, batch), len(batch.query_rows) - batch.num_fillers
         with self.clock.part("loss"):
@@ -218,7 +218,7 @@ class Trainer:
             )
 
     def view(self, learner: Learner, batch: Batch) -> BatchView:
-        """Return what the loss reads: encodings, the teacher's too, signals, and the flags of the noise detector."""
+        """Return the encodings, also the teacher's, the signals, and the flags of the detector, for the loss."""
         view = learner.encode(batch, self.progress.global_step % self.config.loss.teacher_every == 0)
         if self.progress.clean is None:
             return view
@@ -230,7 +230,7 @@ class Trainer:
     def _check_gradients(self) -> None:
         """Raise TrainingError, on every rank, if the gradients of a step since the last check are not finite.
 
-        The optimiser has left such a step out. This comes before anything is kept.
+        The optimiser has skipped such a step. The check precedes every saved state.
         """
         bad = self._unchecked.first_bad()
         if bad is None:
@@ -268,14 +268,14 @@ class Trainer:
             self.listener.on_checkpoint(self.progress, self.copy)
 
     def _take_sums(self) -> dict[str, float]:
-        """Take the sums of the epoch's steps so far, with those of the checkpoint that was resumed."""
+        """Return the sums of the epoch's steps, also before a resumed checkpoint, and reset the sums on the device."""
         fresh, self._sums = as_numbers(self._sums), {}
         before = self.progress.sums
         return {key: before.get(key, 0.0) + fresh.get(key, 0.0) for key in before | fresh}
 
     def _finish_epoch(self) -> None:
         metrics = self.over_ranks({key: value / self.num_steps for key, value in self._take_sums().items()})
-        # Sums, where the others are means over micro-batches, steps and ranks.
+        # These are sums; the others are means over micro-batches, steps and ranks.
         metrics["filled"] = metrics.get("filled", 0.0) * self.num_steps * self.config.accumulation_steps * num_ranks()
         if "skipped_steps" in metrics:
             metrics["skipped_steps"] *= self.num_steps
@@ -294,7 +294,7 @@ class Trainer:
         self.listener.on_checkpoint(self.progress, self.copy)
 
     def _validate(self, dev: DevRetrieval) -> None:
-        """Measure the network on dev after an epoch, and decide whether training ends."""
+        """Measure the network on dev after an epoch, keep the best weights, and decide whether training ends."""
         value, figures = self.measure(dev)
         progress = self.progress.measured(value, figures, self.config.loss.first_own_epoch(self.config.num_epochs))
         epoch, best_epoch = progress.history[-1].epoch, progress.best_epoch
@@ -314,7 +314,7 @@ class Trainer:
         return numbers_over_ranks(figures, self.device)
 
     def copy(self) -> Save:
-        """Copy everything that the next step depends on."""
+        """Copy the state of the training; return its writer."""
         return with_progress(self.learner.copy(), self.progress, self.best)
 
 

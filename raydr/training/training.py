@@ -1,4 +1,4 @@
-"""The settings of a retriever's training, what is checked before it begins, and advice on them."""
+"""The settings of a retriever's training, checks of its inputs, and advice."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class OptionalInputs(Generic[T]):
     """Optional inputs of a training, besides its pairs and the corpus: declared nodes, or finished artefacts.
 
     Args:
-        negatives: mined candidates; those that came with the data if None.
-        start: the model that training starts from; ``model.checkpoint`` if None.
-        ranker_scores: a ranker's scores of pairs and candidates, for a loss that learns from it.
+        negatives: mined candidates; the candidates of the data if None.
+        start: model that training starts from; ``model.checkpoint`` if None.
+        ranker_scores: scores of pairs and candidates by a ranker, for a loss that reads them.
         margins: cross-fitted margins of the pairs, for a detection that reads them.
-        dev_verdicts: verdicts on the pairs of the dev split; queries with a flagged pair choose no epoch.
-        guide_queries: the guide's vectors of the training queries, where ``train.guide`` is set.
-        guide_passages: the guide's vectors of the corpus, likewise.
+        dev_verdicts: verdicts on the pairs of the dev split; queries with a flagged pair are not measured.
+        guide_queries: vectors of the training queries by the guide, for ``train.guide``.
+        guide_passages: vectors of the corpus by the guide, for ``train.guide``.
     """
 
     negatives: T | None = None
@@ -52,37 +52,37 @@ class OptionalInputs(Generic[T]):
 
 
 class Training(Config):
-    """The settings of one training, the same for every worker."""
+    """The settings of a training, equal for every worker."""
 
     model: ModelConfig
     train: TrainConfig
     """Settings of training, with a resolved dtype."""
 
     train_split: str
-    """The split that is trained on."""
+    """The split of the training pairs."""
 
     dev_split: str
-    """The split that chooses the epoch; nothing is measured if the data set lacks it."""
+    """The split that chooses the epoch; no epoch is measured if the data set lacks the split."""
 
     seed: int
     scope: Scope = "own"
     """The partitions that a query's random negatives are drawn from."""
 
     with_optimizer: bool = False
-    """Start with the optimiser's moments that were kept with the starting model."""
+    """Start with the optimiser's moments that were saved with the starting model."""
 
     keep_optimizer: bool = False
-    """Keep the optimiser's moments with the model, for a training that starts from it."""
+    """Save the optimiser's moments with the model, for a training that starts from it."""
 
     def changed(self, model: Mapping[str, Any], train: Mapping[str, Any], where: str) -> Training:
-        """Return this training with other settings, made for its last state.
+        """Return this training with other settings, and without measurement on the dev split.
 
-        Nothing is measured on the way: retrieval on the dev split may cost more than a short training.
+        Retrieval on the dev split may take longer than a short training.
 
         Args:
-            model: changes to the model's settings.
-            train: changes to those of training.
-            where: the section that they come from, for messages.
+            model: changes to the settings of the model.
+            train: changes to the settings of training.
+            where: section of the changes, for messages.
 
         Raises:
             ConfigError: the settings do not fit each other.
@@ -101,19 +101,19 @@ class Training(Config):
 
 
 def check_inputs(training: Training, data: Dataset, optional: OptionalInputs[Artifact]) -> list[str]:
-    """Check before a training what would come to light after its first epoch, or never.
+    """Check the inputs of a training, before problems show after the first epoch, or never.
 
     Args:
-        training: its settings.
-        data: the training pairs.
-        optional: the other inputs.
+        training: settings of the training.
+        data: training pairs.
+        optional: other inputs.
 
     Returns:
         Warnings.
 
     Raises:
-        DataError: the dev split has no judgments, or the candidates are of another split.
-        ArtifactError: the start has no state of its optimiser.
+        DataError: the dev split has no judgments, or the candidates are those of another split.
+        ArtifactError: the starting model has no state of its optimiser.
     """
     warnings = _check_dev(training.dev_split, data)
     mined, start, split = optional.negatives, optional.start, training.train_split
@@ -126,13 +126,13 @@ def check_inputs(training: Training, data: Dataset, optional: OptionalInputs[Art
     candidates = data.artifact if mined is None else mined
     if training.train.num_hard_negatives and not candidates.rows(f"negatives/{split}"):
         warnings.append(
-            f"no query of {split!r} has a candidate, so that hard negatives (train.num_hard_negatives "
+            f"no query of {split!r} has a candidate, and hard negatives (train.num_hard_negatives "
             f"{training.train.num_hard_negatives}) are random passages: set negatives.miner to bm25 or another miner"
         )
     if training.with_optimizer and (start is None or OPTIMIZER not in start.parts()):
         raise ArtifactError(
             f"the model at {start.folder if start else training.model.checkpoint} was saved without its optimiser's "
-            "state: train it again and keep that, or start with a fresh optimiser"
+            "state: train it again and save the state, or start with a new optimiser"
         )
     return warnings
 
@@ -146,15 +146,15 @@ def _check_dev(split: str, data: Dataset) -> list[str]:
         ]
     if split in data.splits and not data.artifact.rows(f"qrels/{split}"):
         raise DataError(
-            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, so that no epoch can be "
-            "measured on it: set data.dev_split to a split that has some, or to '' to train without"
+            f"split {split!r} of the data set at {data.artifact.folder} has no judgments, and no epoch can be "
+            "measured on it: set data.dev_split to a split with judgments, or to '' to train without"
         )
     return []
 
 
-#: Largest usual scale of a sum of cosines.
+#: Maximum of a usual scale for sums of cosines.
 _SUM_SCALE = 4
-#: Miners without scores of a dense model.
+#: Miners whose scores are not those of a dense model.
 _SPARSE = ("bm25", "source")
 
 
@@ -162,8 +162,8 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
     """Return the sentences to show before a training begins.
 
     Args:
-        training: its settings.
-        miner: who proposed the candidates that are trained on; None if they came with the data.
+        training: settings of the training.
+        miner: miner of the candidates; None for the candidates of the data.
 
     >>> from raydr.models.config import ModelConfig
     >>> from raydr.training.config import TrainConfig
@@ -181,13 +181,13 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
         )
     if train.detection is not None and train.coteaching is None and not train.loss.reads_pair_flags:
         advice.append(
-            f"train.pair_detection flags pairs before each epoch, and the loss {train.loss.name} does not read the "
+            f"train.pair_detection flags pairs before each epoch, and the loss {train.loss.name} does not read "
             "flags: take npc, or leave the detection out"
         )
     if train.detection is None and train.loss.reads_pair_flags:
         advice.append(
-            f"the loss {train.loss.name} leaves out flagged pairs, and without train.pair_detection none is flagged: "
-            "set it, unless that is the ablation you want"
+            f"the loss {train.loss.name} leaves out flagged pairs, and without train.pair_detection no pair is "
+            "flagged: set it, unless you want this ablation"
         )
     if train.loss.num_warmup_epochs >= train.num_epochs:
         advice.append(
@@ -204,7 +204,7 @@ def training_advice(training: Training, miner: str | None = None) -> list[str]:
     dense = miner is not None and miner not in _SPARSE
     if dense and model.similarity == "cosine" and model.scale > 1 and _nearly_uniform(hard):
         advice.append(
-            f"the sampler {hard.name} reads the run's scores, cosines, which lie so close together that it draws "
+            f"the sampler {hard.name} reads the run's scores, which are cosines so close together that it draws "
             f"nearly uniformly; for the model's own distribution set {_sharper(hard, model.scale)}"
         )
     return advice

@@ -71,7 +71,7 @@ def test_wrong_settings_are_named(file, override, message):
 
 def test_a_micro_batch_of_one_query_has_no_negative(file):
     # The rest of the section is not repeated.
-    with pytest.raises(ConfigError, match=r"leaves one query a micro-batch[^{]*$"):
+    with pytest.raises(ConfigError, match=r"leaves a single query per micro-batch[^{]*$"):
         RunConfig.load(file, ["train.batch_size=8", "train.accumulation_steps=8"])
     RunConfig.load(file, ["train.batch_size=8", "train.accumulation_steps=8", "train.num_hard_negatives=1"])
 

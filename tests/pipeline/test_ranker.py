@@ -79,9 +79,7 @@ def test_data_without_candidates_of_their_own(configure: Any, capsys: pytest.Cap
     assert "have no negative that came with the data" in " ".join("".join(capsys.readouterr()).split())
     raydr.train(config)
     shown = " ".join("".join(capsys.readouterr()).split())
-    assert (
-        "no query of 'train' has a candidate, so that hard negatives (train.num_hard_negatives 1) are random" in shown
-    )
+    assert "no query of 'train' has a candidate, and hard negatives (train.num_hard_negatives 1) are random" in shown
 
 
 @pytest.mark.usefixtures("here")

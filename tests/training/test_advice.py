@@ -16,11 +16,11 @@ def advice(miner: str | None = None, **sections: Any) -> list[str]:
     ("sections", "message"),
     [
         ({"train": {"loss": "rcl"}, "model": {"similarity": "dot"}}, "unbounded similarity"),
-        ({"train": {"pair_detection": {}}}, "does not read the flags"),
+        ({"train": {"pair_detection": {}}}, "does not read flags"),
         ({"train": {"sampler": "softmax"}, "miner": "trained"}, "set its smoothing to model.scale, 20"),
         ({"train": {"sampler": {"name": "mixed"}}, "miner": "trained"}, "set its smoothing"),
         ({"train": {"sampler": "simans"}, "miner": "trained"}, "set its a to 0.5 · model.scale², 200"),
-        ({"train": {"loss": "npc", "pair_detection": None}}, "without train.pair_detection none is flagged"),
+        ({"train": {"loss": "npc", "pair_detection": None}}, "without train.pair_detection no pair is flagged"),
         ({"model": {"score": "sum_of_max"}}, "sums a cosine for each token, and model.scale is 20"),
         (
             {"train": {"loss": "npc", "num_epochs": 1, "pair_detection": {}}},

@@ -68,7 +68,7 @@ def test_vectors_are_found_by_example_and_by_row(tmp_path: Path) -> None:
     vectors = guide.of(drawn)
     assert np.array_equal(vectors.query_QD, query_ND[[6, 5]])
     assert np.array_equal(vectors.passage_CD, passage_ND[[10, 3, 3, 0]])
-    with pytest.raises(DataError, match="have none of query 'q9'"):
+    with pytest.raises(DataError, match="lack query 'q9'"):
         Guide.join(queries, passages, ["q0", "q9"], GuideConfig())
 
 

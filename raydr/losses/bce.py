@@ -1,4 +1,4 @@
-"""Binary cross-entropy: each candidate by itself, relevant or not."""
+"""Binary cross-entropy of each candidate by itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class BinaryCrossEntropy(Loss):
-    """Classify each candidate by itself as relevant or not.
+    """Binary cross-entropy of relevance, of each candidate by itself.
 
     ℓ(q) = −( log σ(s⁺) + Σ_{c ≠ p⁺} w_c · log(1 − σ(s_c)) ) / Σ_c w_c over the candidates that are not excluded. w_c is
-    the weight that judges gave a candidate, 1 by default and for the positive.
+    the judges' weight of a candidate, 1 by default and for the positive.
 
     The scores become log-odds of relevance, so that σ(s) is a probability. With ``nce`` only differences within a
     query's list have a meaning.
@@ -42,7 +42,7 @@ class BinaryCrossEntropy(Loss):
 
 
 def _weight_QC(candidates: Candidates) -> Tensor:
-    """Return w_c, 0 where the candidate is excluded."""
+    """Return w_c, 0 for excluded candidates."""
     if candidates.log_weight_QC is None:
         return (~candidates.excluded_QC).float()
     return candidates.log_weight_QC.exp().masked_fill(candidates.excluded_QC, 0.0)

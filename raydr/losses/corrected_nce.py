@@ -1,4 +1,4 @@
-"""NCE with hard negatives' logits corrected for how they were drawn."""
+"""NCE with the logits of hard negatives corrected by their draw probabilities."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class CorrectedNCE(Loss):
     """Bias-corrected contrastive loss over negatives drawn i.i.d. from a known distribution.
 
     ℓ(q) = −log( exp(s⁺) / (exp(s⁺) + Σ_{c ≠ p⁺} exp(s_c − log(m·q(c)))) ). m is the number of hard negatives drawn for
-    the query, q(c) the probability of drawing c. In expectation over the draws the sum over hard negatives is that over
-    the whole support of q. Only hard negatives are corrected: the positive and in-batch passages keep their logits.
+    the query, q(c) the probability of drawing c. The expectation of the sum over hard negatives is the sum over the
+    whole support of q. Only hard negatives are corrected; the positive and in-batch passages keep their logits.
     Excluded hard negatives count in m (they were drawn) and add nothing to the sum.
 
-    Over a mined list q covers only that list, so the sum it estimates is the list's, not the corpus's. The draws
-    must be with replacement: sampler ``softmax`` with ``with_replacement: true``. In a ``mixed`` sampler with m_h
-    draws from the list and m_r from the whole corpus the estimate is (m_h/m)·Σ_list + (m_r/m)·Σ_corpus.
+    Over a mined list, the support of q and the estimated sum are those of the list, not of the corpus. Draws must be
+    with replacement: sampler ``softmax`` with ``with_replacement: true``. In a ``mixed`` sampler with m_h draws from
+    the list and m_r from the whole corpus, the estimate is (m_h/m)·Σ_list + (m_r/m)·Σ_corpus.
 
     Shapes: scores (Q, C), draw log-probabilities (Q, C), read at hard cells only → loss (Q,).
     Source: Zhang and Stratos (NAACL 2021) eq. 10; it did not improve recall there.
@@ -43,7 +43,7 @@ class CorrectedNCE(Loss):
                 "loss corrected_nce needs hard negatives with known draw probabilities; "
                 "use sampler {name: softmax, with_replacement: true}, or loss nce"
             )
-        # clamp: a query without hard negatives has no cell to correct, but log(0) would still reach the gradient.
+        # Without clamp, log(0) of a query without hard negatives would reach the gradient.
         log_num_drawn_Q = hard_QC.sum(dim=1).clamp(min=1).float().log()
         correction_QC = (log_num_drawn_Q.unsqueeze(1) + log_draw_prob_QC.float()).where(hard_QC, 0.0)
         log_probs_QC = log_softmax_QC(candidates.logits_QC() - correction_QC)

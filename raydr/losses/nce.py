@@ -11,7 +11,7 @@ class NCE(Loss):
     """Plain contrastive loss of dense retrieval.
 
     ℓ(q) = −log( exp(s⁺) / Σ_{c ∈ C_q} exp(s_c) ). s = scale · sim, and C_q are the candidates that are not excluded for
-    q, the positive among them.
+    q, including the positive.
 
     Shapes: scores (Q, C) → loss (Q,).
     Source: Wang et al. (AAAI 2024) eq. 2; Zhang et al. (EMNLP Findings 2023) eq. 2.

@@ -1,4 +1,4 @@
-"""Noisy Pair Corrector: flagged pairs learn from the teacher's soft label alone."""
+"""Noisy Pair Corrector: for flagged pairs, the teacher's distribution replaces the label."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Direction = Literal["student_teacher", "teacher_student"]
 def student_teacher_divergence(log_student_QC: Tensor, candidates: Candidates, direction: Direction) -> Tensor:
     """Compute KL between the student's and the teacher's softmax over each query's candidates, shape (Q,).
 
-    Masks and weights apply to both alike; no gradient flows into the teacher.
+    Masks and weights apply to both; the teacher receives no gradient.
 
     Args:
-        log_student_QC: the student's log-softmax.
-        candidates: where the teacher's scores are.
-        direction: which distribution comes first.
+        log_student_QC: log-softmax of the student.
+        candidates: candidates with the teacher's scores.
+        direction: order of the two distributions.
     """
     teacher_scores_QC = candidates.signal(TEACHER_SCORES)
     if teacher_scores_QC is None:
@@ -47,17 +47,17 @@ def student_teacher_divergence(log_student_QC: Tensor, candidates: Candidates, d
 
 
 class NPC(Loss):
-    """Contrastive loss on the pairs that the detector trusts, consistency with an EMA teacher on all.
+    """Contrastive loss of the pairs that are not flagged, and consistency with an EMA teacher for all pairs.
 
-    ℓ(q) = ŷ_q · ℓ_NCE(p⁺, q) + λ_cons · KL(p_θ(·|q) ‖ p_θ*(·|q)). ŷ_q is 0 where the noise detector flagged the pair
-    and 1 elsewhere, or its p(clean), which is not in the paper. The warm-up epochs are plain ℓ_NCE. The trainer
-    averages over all queries, flagged ones included.
+    ℓ(q) = ŷ_q · ℓ_NCE(p⁺, q) + λ_cons · KL(p_θ(·|q) ‖ p_θ*(·|q)). ŷ_q is 0 for a pair that the detector flags and 1 for
+    others, or p(clean), which is not in the paper. The warm-up epochs are plain ℓ_NCE. The trainer averages over all
+    queries, also those of flagged pairs.
 
     Ablations: without ``use_consistency`` flagged pairs are only left out (detection without correction). Without a
     detector there is no ``clean_Q``, and every pair keeps its contrastive loss (correction without detection).
 
     Shapes: scores and teacher scores (Q, C), clean flags (Q,) → loss (Q,).
-    Source: Zhang et al. (EMNLP Findings 2023); KL of student from teacher is our reading of it.
+    Source: Zhang et al. (EMNLP Findings 2023); KL(student ‖ teacher) is our reading of it.
 
     >>> import torch
     >>> scores_QC = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -70,20 +70,20 @@ class NPC(Loss):
 
     name: Literal["npc"] = "npc"
     warmup_epochs: int = Field(default=1, ge=0)
-    """Epochs of plain NCE, before detection and teacher start."""
+    """Number of epochs of plain NCE, before detection and the teacher start."""
 
     consistency_weight: float = Field(default=1.0, ge=0.0)
-    """λ_cons; the paper's loss has 1."""
+    """λ_cons, weight of the KL term; 1 in the paper."""
 
     consistency_every: int = Field(default=1, ge=1)
-    """Steps from one use of the KL term to the next; its weight is multiplied by this number. The teacher encodes the
-    batch in these steps alone, which saves its time in the others. 1 is the paper's."""
+    """Interval of the KL term in steps, by which its weight is multiplied; 1 in the paper. The teacher encodes the
+    batch in these steps alone, which saves time."""
 
     direction: Direction = "student_teacher"
-    """Which distribution comes first in the KL; the paper's is ``student_teacher``."""
+    """Order of the distributions in the KL: ``student_teacher`` is KL(student ‖ teacher), as in the paper."""
 
     use_consistency: bool = True
-    """False leaves the KL term out."""
+    """Use the KL term; false leaves it out."""
 
     reads_pair_flags = True
 

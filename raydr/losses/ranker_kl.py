@@ -21,13 +21,13 @@ class RankerKL(Loss):
     """KL between the ranker's and the retriever's softmax over the candidates that the ranker has scored.
 
     ℓ(q) = KL(π(·|q) ‖ p_θ(·|q)) + γ · ℓ_NCE(p⁺, q). π = softmax(t / T) of the ranker's scores t, and p_θ = softmax(s).
-    Both are over the positive and the hard negatives with a known score, excluded ones left out. Weights of judges
-    apply to both. γ = ``nce_weight``, and ℓ_NCE is over all candidates, in-batch ones included. Random passages that
-    fill a short list up have no score: only ℓ_NCE sees them.
+    Both are over the positive and the hard negatives that are not excluded and have a score t. Weights of judges apply
+    to both. γ = ``nce_weight``, and ℓ_NCE is over all candidates, also in-batch passages. Random passages that fill a
+    short list have no score, and are in ℓ_NCE alone.
 
-    In the gradient the KL is AR2's second term −Σ_j π_j · log p_j.
+    The KL has the gradient of AR2's second term −Σ_j π_j · log p_j.
 
-    Shapes: scores and ranker scores (Q, C), NaN where the ranker has none → loss (Q,).
+    Shapes: scores and ranker scores (Q, C), NaN without a ranker's score → loss (Q,).
     Source: RocketQAv2 (EMNLP 2021) eq. 5, with the ranker fixed; the second term of AR2 (ICLR 2022).
 
     >>> import torch
@@ -45,7 +45,7 @@ class RankerKL(Loss):
     """T, divisor of the ranker's scores."""
 
     nce_weight: float = Field(default=0.0, ge=0.0)
-    """γ, weight of NCE beside it; 0 leaves the annotated positive out."""
+    """γ, weight of NCE; with 0 the loss does not depend on which candidate is annotated."""
 
     def compute(self, candidates: Candidates, epoch: int) -> LossOutput:
         student, ranker = with_ranker_scores(candidates, self.temperature)

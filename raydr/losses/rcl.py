@@ -12,19 +12,19 @@ from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive, log
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: With dot products the paper uses 1e-4 to 1e-3; ten times that is where advice starts.
+#: β with dot products above which a warning is shown: ten times the maximum of the paper, which has 1e-4 to 1e-3.
 LARGE_BETA_FOR_DOT = 1e-2
 
 
 class BetaSchedule(Config):
-    """β of the robust contrastive loss by epoch: nothing, then a constant or a linear ramp to it.
+    """β of the robust contrastive loss by epoch: 0, then a constant or a linear ramp to a constant.
 
     β(e) = 0                                                            for e < start_epoch
-    β(e) = final · min((e − start_epoch + 1) / ramp_epochs, 1)          from then on;
-    with ``ramp_epochs`` 0 it is ``final`` at once. In a config a bare number stands for ``{final: number}``.
+    β(e) = final · min((e − start_epoch + 1) / ramp_epochs, 1)          for e ≥ start_epoch;
+    with ``ramp_epochs`` 0 it is ``final`` at once. In a config a number stands for ``{final: number}``.
 
-    Source: Wang et al. (AAAI 2024): never from step 0, after some normal training; hence ``start_epoch`` 1 by default.
-        Set it to 0 only where training starts from a trained retriever, as the passage sieve does.
+    Source: Wang et al. (AAAI 2024), who use β only after some normal training; hence ``start_epoch`` 1 by default. Set
+        it to 0 only for training from a trained retriever, as the passage sieve does.
 
     >>> [BetaSchedule(final=0.4, start_epoch=1, ramp_epochs=2).value(epoch) for epoch in range(4)]
     [0.0, 0.2, 0.4, 0.4]
@@ -34,10 +34,10 @@ class BetaSchedule(Config):
     """β at the end, 0 (plain NCE) to 1."""
 
     start_epoch: int = Field(default=1, ge=0)
-    """Finished epochs before β is switched on."""
+    """Number of epochs with β = 0."""
 
     ramp_epochs: int = Field(default=0, ge=0)
-    """Epochs until ``final`` is reached, in equal steps."""
+    """Number of epochs in which β rises to ``final``, in equal steps."""
 
     @model_validator(mode="before")
     @classmethod
@@ -54,16 +54,15 @@ class BetaSchedule(Config):
 
 
 def mean_candidate_loss(log_probs_QC: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
-    """Compute ℓ_CCR of each query, and the number of candidates that it averages over.
+    """Compute ℓ_CCR of each query, and the sum of weights of its candidates, without weights their number.
 
     ℓ_CCR(q) = Σ_c w_c · ℓ_NCE(c, q) / Σ_c w_c over the candidates that are not excluded. ℓ_NCE(c, q) = log Σ_k
-    w_k·exp(s_k) − s_c. Without weights it is the plain mean. As a candidate's weight goes to 0, it comes to count as an
-    excluded one.
+    w_k·exp(s_k) − s_c. Without weights it is the plain mean. In the limit of weight 0 a candidate counts as excluded.
 
     Shapes: log-probabilities (Q, C), excluded cells −inf → (Q,), (Q,).
     """
     dead_QC = log_probs_QC.isneginf()
-    # −inf times 0 is NaN in the forward and backward pass: such cells are cut off before anything is multiplied.
+    # −inf times 0 is NaN in both passes, so that such cells are masked before the products.
     losses_QC = -log_probs_QC.masked_fill(dead_QC, 0.0)
     if candidates.log_weight_QC is None:
         num_candidates_Q = (~dead_QC).sum(dim=1).to(losses_QC.dtype)
@@ -78,12 +77,11 @@ class RCL(Loss):
     """Robust contrastive loss, RCL = NCE − β·CCR.
 
     ℓ_RCL(q) = ℓ_NCE(p⁺, q) − β · mean_{c ∈ C_q} ℓ_NCE(c, q), with ℓ_NCE(c, q) = −log softmax(scores)_c and C_q all
-    candidates that are not excluded: in-batch, from other workers and hard. Both terms come from one log-softmax.
-    Minimising it makes confident predictions more confident, so a false negative that already scores high is
-    pushed away less.
+    candidates that are not excluded: in-batch, from other workers and hard. Both terms come from the same log-softmax.
+    The loss makes confident predictions more confident, so that a false negative with a high score is pushed away less.
 
-    ``reduction="reference"`` is what the authors' code computes: ℓ_NCE(p⁺, q) / |C_q| − β·CCR. That is an effective β
-    of β·|C_q| on a loss divided by |C_q|. Before ``start_epoch`` both are plain NCE.
+    ``reduction="reference"`` is the loss of the authors' code: ℓ_NCE(p⁺, q) / |C_q| − β·CCR. This is an effective β of
+    β·|C_q| in a loss divided by |C_q|. Before ``start_epoch`` both are plain NCE.
 
     Shapes: scores (Q, C) → loss (Q,).
     Source: Wang et al. (AAAI 2024) eq. 8 and listing in appendix A.3.
@@ -98,10 +96,10 @@ class RCL(Loss):
 
     name: Literal["rcl"] = "rcl"
     beta: BetaSchedule = BetaSchedule(final=0.5)
-    """Schedule of β, or a number."""
+    """Schedule of β, or a constant."""
 
     reduction: Literal["paper", "reference"] = "paper"
-    """``"paper"`` or ``"reference"``."""
+    """Form of the loss: that of the paper, or of the authors' code (``reference``)."""
 
     @property
     def num_warmup_epochs(self) -> int:
@@ -112,7 +110,7 @@ class RCL(Loss):
         log_probs_QC = log_softmax_QC(candidates.logits_QC())
         nce_Q = -gather_positive(log_probs_QC, candidates.positive_Q)
         ccr_Q, num_candidates_Q = mean_candidate_loss(log_probs_QC, candidates)
-        # Before β the epochs are plain NCE for every loss, since trainings share them.
+        # Epochs before start_epoch are plain NCE, since trainings with other losses share them.
         scaled = self.reduction == "reference" and epoch >= self.beta.start_epoch
         contrast_Q = nce_Q / num_candidates_Q if scaled else nce_Q
         metrics = {
@@ -136,7 +134,7 @@ class RCL(Loss):
             )
         if self.beta.start_epoch == 0 and self.beta.final > 0:
             advice.append(
-                "beta is on from the first epoch: right only when training starts from a trained retriever; "
+                "beta is on from the first epoch: this is right only if training starts from a trained retriever; "
                 "otherwise set beta.start_epoch >= 1"
             )
         return advice

@@ -1,9 +1,9 @@
-"""BM25: text to terms, terms to an index that is memory-mapped, queries to ranked passages.
+"""BM25: a memory-mapped index of terms, and its search.
 
-The scores are those of Lucene's BM25. An index has shards of consecutive passages; how rare a term is, and how long a
-passage is on average, count over the whole corpus, so that a passage has the same score whatever the shards. A shard is
-bm25s' own index (``bm25s.BM25.load`` opens it); its passage numbers begin at 0. It is searched by products of sparse
-matrices, which no process has to compile first.
+Scores are those of Lucene's BM25. An index has shards of consecutive passages. Document frequencies and the mean length
+are those of the whole corpus, so that scores do not depend on the shards. A shard is an index of bm25s
+(``bm25s.BM25.load`` opens it), with passage numbers from 0. Search is a product of sparse matrices, which needs no
+compilation in each process.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ INDEX_FILES = (
     "vocab.index.json",
 )
 
-#: Scores that are held at once.
+#: Maximum of scores in memory at once.
 _MOST_SCORES = 20_000_000
 
 
 @dataclass(frozen=True)
 class CorpusStatistics:
-    """What the weight of a term in a passage depends on besides both.
+    """Statistics of the corpus that determine the weights of terms.
 
     Args:
-        num_passages: of the corpus.
-        num_tokens: of all its passages.
-        frequencies: how many passages have each term, in tables of different terms.
+        num_passages: number of passages of the corpus.
+        num_tokens: number of tokens of all passages.
+        frequencies: number of passages with each term, in tables of different terms.
     """
 
     num_passages: int
@@ -57,7 +57,7 @@ class CorpusStatistics:
     frequencies: Sequence[pa.Table]
 
     def inverse_frequencies(self, vocabulary: pa.Array) -> NDArray[np.float32]:
-        """Return how rare each term is, as Lucene weighs it."""
+        """Return the inverse document frequency of each term, as in Lucene."""
         idf_V = np.zeros(len(vocabulary), dtype=np.float32)
         for table in self.frequencies:
             known = pc.index_in(table["term"], value_set=vocabulary)
@@ -70,7 +70,7 @@ class CorpusStatistics:
 
 @dataclass(frozen=True)
 class Hits:
-    """Row numbers and scores of a query's passages, best first; passages with a score of 0 are left out."""
+    """Row numbers and scores of a query's passages, best first, without passages of score 0."""
 
     rows: NDArray[np.int64]
     scores: NDArray[np.float32]
@@ -82,10 +82,11 @@ def build_shard(
     """Build the index of consecutive passages, and save it.
 
     Args:
-        parts: give the passages in row order; each part is taken twice, and let go before the next.
-        statistics: of the whole corpus.
-        config: the weights.
-        save_dir: folder for the files in :data:`INDEX_FILES`; made if needed.
+        parts: functions that read the parts of the passages, in row order; each is called twice, and a single part is
+            in memory at a time.
+        statistics: statistics of the whole corpus.
+        config: weights of BM25.
+        save_dir: folder for the files in :data:`INDEX_FILES`; created if missing.
     """
     from scipy import sparse
 
@@ -103,7 +104,7 @@ def build_shard(
         mapping = np.array([numbers[term] for term in texts.vocabulary.to_pylist()], dtype=np.int32)
         passage = np.repeat(np.arange(len(texts.sizes), dtype=np.int32), texts.sizes)
         length = np.bincount(passage, weights=texts.counts, minlength=len(texts.sizes))[passage]
-        # As bm25s computes it, operation by operation, so that the scores are the same to the last bit.
+        # The same operations as in bm25s, so that scores are equal to the last bit.
         saturation = texts.counts / (config.k1 * ((1 - config.b) + config.b * length / average) + texts.counts)
         term = mapping[texts.terms]
         weights.append((idf_V[term] * saturation).astype(np.float32))
@@ -115,18 +116,18 @@ def build_shard(
     index = load_bm25s().BM25(k1=config.k1, b=config.b, method="lucene")
     columns = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
     index.scores = columns | {"num_docs": num_passages}
-    # Other weights than Lucene's have scores for terms that a passage does not have.
+    # Lucene's weights have no scores of terms that a passage lacks.
     index.nonoccurrence_array = None
     index.vocab_dict = numbers
     index.save(save_dir, show_progress=False)
 
 
 def index_texts(texts: Iterable[str], config: BM25Config) -> BM25Index | None:
-    """Index passages that are no artefact, in one shard; None if they have no term.
+    """Index passages outside of artefacts, in a single shard; return None if they have no term.
 
     Args:
-        texts: the passages, in row order.
-        config: how text is cut into terms and weighed.
+        texts: texts of the passages, in row order.
+        config: analyzer and weights.
     """
     terms = Analyzer(config).count(texts)
     if not len(terms.vocabulary):
@@ -134,17 +135,17 @@ def index_texts(texts: Iterable[str], config: BM25Config) -> BM25Index | None:
     statistics = CorpusStatistics(len(terms.sizes), terms.num_tokens, [terms.frequencies()])
     with tempfile.TemporaryDirectory(prefix="raydr-bm25-") as folder:
         build_shard([lambda: terms], statistics, config, folder)
-        # The files are mapped: they stay until the index goes, whatever becomes of their names.
+        # Mapped files stay readable after their folder is removed.
         return BM25Index([{name: str(Path(folder, name)) for name in INDEX_FILES}], [0], config)
 
 
 class BM25Index:
-    """Shards of a saved index, memory-mapped; ready for :meth:`search`.
+    """Memory-mapped shards of a saved index.
 
     Args:
-        shards: local paths of the :data:`INDEX_FILES` of each, by name; or those of some shards alone.
-        starts: row of the first passage of each.
-        config: the settings that the index was built with; queries are cut into terms in the same way.
+        shards: local paths of the :data:`INDEX_FILES` of each shard, by name; some shards of an index suffice.
+        starts: row of the first passage of each shard.
+        config: settings of the index, whose analyzer also cuts queries into terms.
     """
 
     def __init__(self, shards: Sequence[Mapping[str, str]], starts: Sequence[int], config: BM25Config) -> None:
@@ -154,14 +155,14 @@ class BM25Index:
     def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
         """Return the best passages of each query, at most ``top_k``; none if the corpus has no term of the query.
 
-        Of passages with equal scores those of lower row numbers come first. With ``among``, only these rows are found;
-        how rare a term is still counts over all.
+        Passages with equal scores are ordered by row number. ``among`` restricts the search to these rows; the
+        weights of terms stay those of the whole corpus.
         """
         return merge_hits([shard.search(queries, top_k, among) for shard in self._shards], top_k)
 
 
 def merge_hits(shards: Sequence[Sequence[Hits]], top_k: int) -> list[Hits]:
-    """Return the ``top_k`` best passages of each query, of those that each shard found for the same queries."""
+    """Merge the results of shards for the same queries: return the ``top_k`` best passages of each query."""
     return [
         _best(
             np.concatenate([hits.rows for hits in of_query]), np.concatenate([hits.scores for hits in of_query]), top_k
@@ -184,23 +185,23 @@ class _Shard:
             np.load(paths[f"{name}.csc.index.npy"], mmap_mode="r", allow_pickle=False)
             for name in ("data", "indices", "indptr")
         ]
-        #: What a term adds to the score of a passage that has it, shape (terms, passages).
+        #: Weight of each term in each passage, shape (terms, passages).
         self._weights = sparse.csr_array(tuple(columns), shape=(len(self._vocabulary), self.num_passages))
 
     def search(self, queries: Sequence[str], top_k: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
-        wanted = None
+        allowed = None
         if among is not None:
-            wanted = np.zeros(self.num_passages, dtype=np.bool_)
+            allowed = np.zeros(self.num_passages, dtype=np.bool_)
             local = among - self._start
-            wanted[local[(local >= 0) & (local < self.num_passages)]] = True
+            allowed[local[(local >= 0) & (local < self.num_passages)]] = True
         at_once = max(1, _MOST_SCORES // self.num_passages)
         hits: list[Hits] = []
         for start in range(0, len(queries), at_once):
             scores_QP = self._scores(queries[start : start + at_once])
             for begin, end in itertools.pairwise(scores_QP.indptr.tolist()):
                 rows, scores = scores_QP.indices[begin:end].astype(np.int64), scores_QP.data[begin:end]
-                if wanted is not None:
-                    kept = wanted[rows]
+                if allowed is not None:
+                    kept = allowed[rows]
                     rows, scores = rows[kept], scores[kept]
                 hits.append(_best(rows + self._start, scores, top_k))
         return hits
@@ -221,14 +222,14 @@ class _Shard:
 
 
 def _best(rows: NDArray[np.int64], scores: NDArray[np.float32], top_k: int) -> Hits:
-    """Return the ``top_k`` highest scores, of equal ones those of the lowest rows.
+    """Return the ``top_k`` passages with the highest scores; equal scores are ordered by row.
 
     >>> _best(np.array([7, 2, 5, 4]), np.array([1, 3, 1, 1], dtype=np.float32), 3).rows.tolist()
     [2, 4, 5]
     """
     if len(rows) > top_k:
         limit = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
-        # More than asked for where scores are equal; the order below decides.
+        # Equal scores may keep more than top_k passages, which the sort below cuts.
         kept = scores >= limit
         rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:top_k]

@@ -1,8 +1,8 @@
 """From ranked passages and known positives to hard negatives.
 
-A candidate is dropped if it is a known positive of the query, or has the content of one: equal title and text, apart
-from case and white space. As a negative it would train the query away from its own answer. A candidate of a partition
-outside the query's scope is dropped too. A window of ranks is kept of the rest.
+Known positives of the query are dropped, and so are passages with the same content: equal title and text, apart from
+case and white space. As negatives they would contradict the positive. Candidates of partitions outside the query's
+scope are dropped too. Of the others, a range of ranks is kept.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def keep_negatives(
     """Choose the hard negatives of a query.
 
     Args:
-        passage_ids: the candidates, best first.
+        passage_ids: ids of the candidates, best first.
         content_hashes: uint64, shape (candidates,); equal for passages with the same content.
-        positive_ids: the query's known positives.
-        positive_hashes: uint64, the content of those.
+        positive_ids: ids of the query's known positives.
+        positive_hashes: uint64, content hashes of the known positives.
         elsewhere: bool, shape (candidates,): True for passages of a partition outside the query's scope.
-        first_rank: first of the remaining candidates that is taken, from 1.
-        depth: how many are taken, at most.
+        first_rank: rank of the first negative among the remaining candidates, from 1.
+        depth: maximum of negatives.
 
     >>> hashes = np.array([1, 2, 3, 2, 4], dtype=np.uint64)
     >>> here = np.zeros(5, dtype=bool)
@@ -62,22 +62,22 @@ def keep_negatives(
 
 @dataclass
 class MiningCounts:
-    """Counts over many queries."""
+    """Counts over the queries of a split."""
 
     #: Queries of the split.
     queries: int = 0
-    #: Queries that no candidate was left for (or that had none to begin with).
+    #: Queries without a negative.
     queries_without_negatives: int = 0
-    #: Queries with some negatives, but fewer than asked for.
+    #: Queries with negatives, but fewer than configured.
     queries_short: int = 0
     negatives: int = 0
     dropped_positive: int = 0
     dropped_identical: int = 0
-    #: Candidates of a partition that negatives are not taken from.
+    #: Candidates of partitions outside the query's scope.
     dropped_elsewhere: int = 0
 
     def count(self, kept: Kept, depth: int) -> None:
-        """Add a query."""
+        """Count a query."""
         num = len(kept.positions)
         self.queries += 1
         self.queries_without_negatives += num == 0

@@ -1,4 +1,4 @@
-"""Text to terms, and how often texts have them: what BM25 weighs."""
+"""Terms of texts and their counts, for BM25."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 
 from raydr.negatives.config import BM25Config
 
-#: How many passages have a term.
+#: Schema of the number of passages with each term.
 FREQUENCIES = pa.schema([("term", pa.string()), ("frequency", pa.int64())])
 
-#: Unlike those of ``re``, its words keep combining marks: Devanagari's vowels, Arabic's, accents written apart.
+#: Unlike those of ``re``, its words include combining marks: vowels of Devanagari and Arabic, and separate accents.
 _WORD = regex.compile(r"\w+")
 _IDENTIFIER_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
 @dataclass(frozen=True)
 class TermCounts:
-    """Texts as counts of the terms of a vocabulary of their own.
+    """Term counts of texts, with the vocabulary of these texts.
 
     Args:
-        vocabulary: the terms, by number; strings.
-        terms: int32, the different terms of each text, one text after the other.
-        counts: int32, how often the text has each of them.
-        sizes: int32, how many different terms each text has.
+        vocabulary: terms as strings, by number.
+        terms: int32, numbers of the distinct terms of each text, concatenated over texts.
+        counts: int32, occurrences of each of these terms in its text.
+        sizes: int32, number of distinct terms of each text.
     """
 
     vocabulary: pa.Array
@@ -49,24 +49,24 @@ class TermCounts:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the terms of all texts and their counts."""
+        """Bytes of the terms and counts of all texts."""
         return self.terms.nbytes + self.counts.nbytes
 
     def frequencies(self) -> pa.Table:
-        """Return how many texts have each term: term, frequency."""
+        """Return the number of texts with each term: term, frequency."""
         frequency = np.bincount(self.terms, minlength=len(self.vocabulary))
         return pa.table([self.vocabulary, frequency], schema=FREQUENCIES)
 
 
 def add_up(frequencies: Sequence[pa.Table]) -> pa.Table:
-    """Add up the frequencies of each term; the terms are in the order in which they come first."""
+    """Add up the frequencies of each term; terms are ordered by first appearance."""
     joined = pa.concat_tables([FREQUENCIES.empty_table(), *frequencies])
     summed = joined.group_by("term", use_threads=False).aggregate([("frequency", "sum")])
     return pa.table([summed["term"], summed["frequency_sum"]], schema=FREQUENCIES)
 
 
 class Analyzer:
-    """Text to terms: lower case, stop words out, stemmed.
+    """Analyzer of text into terms: lower case, without stop words, stemmed.
 
     >>> Analyzer(BM25Config()).terms("The cats were running in 1999")
     ['cat', 'were', 'run', '1999']
@@ -83,7 +83,7 @@ class Analyzer:
         english = load_bm25s().stopwords.STOPWORDS_EN
         self._stopwords = frozenset(english if config.stopwords == "english" else ())
         self._stem: Callable[[str], str] = Stemmer.Stemmer("english").stemWord if config.stemmer == "english" else str
-        #: Most words come again and again; the stem of each is computed once. None: not a term.
+        #: Terms by word, so that the stem of a frequent word is computed once; None for stop words.
         self._known: dict[str, str | None] = {}
 
     def terms(self, text: str) -> list[str]:
@@ -102,7 +102,7 @@ class Analyzer:
         return TermCounts(pa.array(list(numbers), pa.string()), *as_numpy)
 
     def _words(self, text: str) -> Iterable[str]:
-        # An accent of its own and one that is part of its letter are the same word.
+        # NFC, so that separate and composed accents make the same word.
         for word in _WORD.findall(text if text.isascii() else unicodedata.normalize("NFC", text)):
             yield word.lower()
             if self.config.split_identifiers:
@@ -117,9 +117,7 @@ class Analyzer:
 
 
 def load_bm25s() -> ModuleType:
-    """Import bm25s without JAX, which would otherwise take three quarters of a GPU's memory for the life of the
-    process.
-    """
+    """Import bm25s without JAX, which would take three quarters of a GPU's memory until the process ends."""
     if "bm25s" in sys.modules:
         return sys.modules["bm25s"]
     jax = sys.modules.get("jax")
@@ -133,5 +131,5 @@ def load_bm25s() -> ModuleType:
 
 
 def join_passage(title: str, text: str) -> str:
-    """Return the text of a passage to index: its title, then its text."""
+    """Return title and text of a passage as a single text."""
     return f"{title} {text}" if title else text

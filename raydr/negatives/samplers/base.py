@@ -1,7 +1,7 @@
 """The input and output of a sampler of hard negatives.
 
-A sampler draws from the mined candidates of a query, once per query and epoch. It never repeats candidates to fill
-gaps. :class:`Drawn` counts what it could not draw, and what the caller is to draw at random from the corpus.
+A sampler draws from the mined candidates of a query, once per query and epoch. It never repeats candidates to fill a
+short list. :class:`Drawn` counts missing negatives, and those that the caller draws at random from the corpus.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from raydr.errors import DataError
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.int64]
-#: Positions in a window, and their log-probabilities if they were drawn i.i.d.
+#: Positions in a range of ranks, and their log-probabilities if they were drawn i.i.d.
 Draws = tuple[IndexArray, FloatArray | None]
 
 
 @dataclass(frozen=True)
 class CandidateList:
-    """The mined candidates of one query that no judge dropped, best first.
+    """The mined candidates of a query that no judge dropped, best first.
 
     Args:
-        scores: float, shape (num_candidates,), the miner's scores in rank order.
-        positive_score: the annotated positive's score under the same miner, None if it is not known.
+        scores: float, shape (num_candidates,), scores by the miner, in rank order.
+        positive_score: score of the annotated positive by the same miner; None if unknown.
     """
 
     scores: npt.NDArray[np.floating]
@@ -41,11 +41,11 @@ class Drawn:
     """The negatives drawn for a query.
 
     Args:
-        indices: int64, positions in the candidate list, all different unless drawn with replacement.
-        num_random: negatives that the caller is to draw uniformly from the corpus.
-        num_missing: negatives asked for that neither the list nor ``num_random`` provides: the list is too short.
+        indices: int64, positions in the candidate list, distinct unless drawn with replacement.
+        num_random: number of negatives that the caller draws uniformly from the corpus.
+        num_missing: number of negatives that a short list lacks, and that the caller draws from the corpus as well.
         log_draw_prob: float64, log q of each index, if drawn i.i.d. from a known q; else None.
-        num_absent: negatives asked for that nothing replaces: the query has fewer candidates.
+        num_absent: number of negatives that a short list lacks, and that nothing replaces.
     """
 
     indices: IndexArray
@@ -63,7 +63,7 @@ class Sampler(Component):
 
     @property
     def tells_draw_probabilities(self) -> bool:
-        """Whether all draws, those from the corpus included, are i.i.d. from a known distribution."""
+        """Whether all draws, also those from the corpus, are i.i.d. from a known distribution."""
         return False
 
     @abstractmethod
@@ -71,20 +71,20 @@ class Sampler(Component):
         """Draw ``num`` negatives for a query.
 
         Args:
-            candidates: the query's candidate list.
-            num: how many negatives are wanted.
-            rng: the query's own generator, see :func:`raydr.seeding.query_rng`.
+            candidates: candidates of the query.
+            num: number of negatives.
+            rng: random generator of the query, see :func:`raydr.seeding.query_rng`.
         """
 
 
 class RankedSampler(Sampler):
-    """Base of the samplers that draw from a window of ranks; subclasses implement :meth:`draw`."""
+    """Base of the samplers that draw from a range of ranks; subclasses implement :meth:`draw`."""
 
     first_rank: int = Field(default=1, ge=1)
-    """First rank that may be drawn, counted from 1: the top ranks hold most false negatives."""
+    """First rank of the range, from 1; a higher rank skips the likeliest false negatives."""
 
     last_rank: int | None = Field(default=None, ge=1)
-    """Last rank that may be drawn, None for the end of the list."""
+    """Last rank of the range; the end of the list if null."""
 
     @model_validator(mode="after")
     def _window_is_not_empty(self) -> RankedSampler:
@@ -94,13 +94,13 @@ class RankedSampler(Sampler):
 
     @abstractmethod
     def draw(self, scores: FloatArray, positive_score: float | None, num: int, rng: np.random.Generator) -> Draws:
-        """Return positions in the window, at most ``num``, and their log-probabilities if drawn i.i.d.
+        """Draw at most ``num`` positions in the range; return them, and their log-probabilities if drawn i.i.d.
 
         Args:
-            scores: float64, shape (num in window,), never empty.
-            positive_score: the annotated positive's score or None.
-            num: how many are wanted, at least 1.
-            rng: the query's own generator.
+            scores: float64, shape (candidates in the range,), never empty.
+            positive_score: score of the annotated positive, or None.
+            num: number of negatives, at least 1.
+            rng: random generator of the query.
         """
 
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
@@ -113,24 +113,24 @@ class RankedSampler(Sampler):
 
 
 def require_scores(sampler: str, scores: FloatArray) -> None:
-    """Refuse candidates without a score: they would never be drawn, or always.
+    """Refuse candidates without a score, which would never be drawn, or always.
 
     Raises:
-        DataError: a score is not a number.
+        DataError: a score is not finite.
     """
     missing = int((~np.isfinite(scores)).sum())
     if missing:
         raise DataError(
-            f"sampler {sampler}: {missing} of {scores.size} candidates of a query have no score (those of a source and "
-            "planted ones have none); take the sampler top or uniform, or mine with negatives.miner run"
+            f"sampler {sampler}: {missing} of {scores.size} candidates of a query have no score (candidates of a "
+            "source and planted candidates have none); take the sampler top or uniform, or set negatives.miner to bm25"
         )
 
 
 def draw_without_replacement(log_weights: FloatArray, num: int, rng: np.random.Generator) -> IndexArray:
-    """Draw at most ``num`` different positions, one after the other, with probability ∝ exp(log_weight).
+    """Draw at most ``num`` distinct positions, one after another, with probability ∝ exp(log_weight).
 
-    Gumbel top-k: the positions of the largest log_weight + Gumbel noise, in draw order. Nothing is exponentiated, so
-    that no difference of weights overflows.
+    Gumbel top-k: the positions of the largest log_weight + Gumbel noise, in draw order. Without exponentials, no weight
+    overflows.
     """
     keys = log_weights + rng.gumbel(size=log_weights.size)
     drawn = np.argpartition(-keys, num - 1)[:num] if num < keys.size else np.arange(keys.size)

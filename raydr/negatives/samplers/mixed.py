@@ -15,10 +15,10 @@ from raydr.negatives.samplers.softmax import Softmax
 
 
 class Mixed(Sampler):
-    """A share of the negatives uniformly from the whole corpus, the rest from another sampler.
+    """A share of the negatives uniformly from the whole corpus, the others from another sampler.
 
-    num_random = ⌊random_share · num⌋; 0 is all hard, 1 all random. The caller draws the random passages.
-    Mixed-p of the paper is ``random_share`` 1 − p/100; its good default is p = 50.
+    num_random = ⌊random_share · num⌋: with 0 all negatives are hard, with 1 all are random. The caller draws the random
+    passages. Mixed-p of the paper is ``random_share`` 1 − p/100; the paper recommends p = 50.
 
     Source: Zhang and Stratos (NAACL 2021).
 
@@ -32,14 +32,14 @@ class Mixed(Sampler):
     """Share of random passages."""
 
     hard: Annotated[Sampler, Pluggable()] = Softmax()
-    """The sampler of the others."""
+    """The sampler of the hard negatives."""
 
     @property
     def tells_draw_probabilities(self) -> bool:
         return self.random_share == 1 or self.hard.tells_draw_probabilities
 
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
-        # 1e-9: 0.29 · 100 is 28.999… in floating point, and 29 is meant.
+        # 1e-9, since 0.29 · 100 is 28.999… in floating point.
         num_random = math.floor(self.random_share * num + 1e-9)
         drawn = self.hard.sample(candidates, num - num_random, rng)
         return replace(drawn, num_random=drawn.num_random + num_random)

@@ -1,4 +1,4 @@
-"""Hard negatives drawn from the model's own distribution over the mined list."""
+"""Hard negatives drawn from the model's distribution over the mined list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler, draw
 
 
 class Softmax(RankedSampler):
-    """Draws with probability q(c) ∝ exp(smoothing · s_c) over the rank window.
+    """Draws with probability q(c) ∝ exp(smoothing · s_c) over the range of ranks.
 
-    Without replacement (the default) all drawn negatives differ. With replacement the draws are i.i.d., and a candidate
-    may be drawn several times. log q is returned, as the loss ``corrected_nce`` needs. q is normalised over the window,
-    not over the corpus.
+    Without replacement (the default) the negatives are distinct. With replacement draws are i.i.d., a candidate may be
+    drawn several times, and log q is returned for the loss ``corrected_nce``. q is normalised over the range, not over
+    the corpus.
 
     Source: Zhang and Stratos (NAACL 2021).
 
@@ -27,8 +27,8 @@ class Softmax(RankedSampler):
 
     name: Literal["softmax"] = "softmax"
     smoothing: float = Field(default=1.0, ge=0.0)
-    """Multiplier of the scores; 0 is uniform, large is close to the top. The scores of a dense run are similarities
-    without τ: ``model.scale`` here draws ∝ exp(τ · similarity), the model's own distribution."""
+    """Factor of the scores; 0 draws uniformly, a large factor nearly the top. The scores of a dense run are
+    similarities without τ: the value of ``model.scale`` draws ∝ exp(τ · similarity), the model's distribution."""
 
     with_replacement: bool = False
     """Draw i.i.d. and return log q."""
@@ -46,7 +46,7 @@ class Softmax(RankedSampler):
             return draw_without_replacement(logits, num, rng), None
         shifted = logits - logits.max()
         cumulative = np.exp(shifted).cumsum()
-        # side="right" never lands on a candidate of probability 0; minimum: rounding may reach the very end.
+        # side="right" skips candidates of probability 0; minimum, since rounding may exceed the last candidate.
         indices = np.searchsorted(cumulative, rng.random(num) * cumulative[-1], side="right")
         indices = np.minimum(indices, scores.size - 1).astype(np.int64)
         return indices, shifted[indices] - np.log(cumulative[-1])

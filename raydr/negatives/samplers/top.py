@@ -11,7 +11,7 @@ from raydr.negatives.samplers.base import CandidateList, Drawn, Draws, FloatArra
 
 
 class Top(RankedSampler):
-    """The first ``num`` candidates of the rank window, the same in every epoch.
+    """The first ``num`` candidates of the range of ranks, the same in every epoch.
 
     Source: greedy top of Zhang and Stratos (NAACL 2021), top-n of Park et al. (HCLT 2023).
 
@@ -23,8 +23,8 @@ class Top(RankedSampler):
 
     name: Literal["top"] = "top"
     fill: bool = True
-    """Fill a list that is too short with random passages. Without it the query has fewer negatives, as the passage
-    sieve needs it."""
+    """Fill a list that is too short with random passages. If false, the query has fewer negatives, which the passage
+    sieve requires."""
 
     def sample(self, candidates: CandidateList, num: int, rng: np.random.Generator) -> Drawn:
         drawn = super().sample(candidates, num, rng)

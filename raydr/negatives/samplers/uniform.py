@@ -10,7 +10,7 @@ from raydr.negatives.samplers.base import Draws, FloatArray, RankedSampler
 
 
 class Uniform(RankedSampler):
-    """Uniform over the rank window, without replacement; scores do not matter.
+    """Uniform draws from the range of ranks, without replacement, independent of scores.
 
     Source: the sampling of DPR, ANCE and Tevatron from a mined list.
 

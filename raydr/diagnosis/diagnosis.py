@@ -1,4 +1,4 @@
-"""Diagnosis of a training: the interface of its checks, running all of them, and ranking causes.
+"""Diagnosis of a training: the interface of checks, their run, and the ranking of causes.
 
 Severities are shares, so that they are comparable.
 """
@@ -16,13 +16,13 @@ from raydr.component import Component, build
 from raydr.diagnosis.evidence import BM25_CUT, UNTRAINED, BoolArray, Evidence, mean_of, share_of
 from raydr.evaluation.significance import Interval
 
-#: A finding is a fault if, with 97.5 % confidence, at least this share is affected.
+#: Minimum of a fault's severity: with 97.5 % confidence, at least this share is affected.
 FAULT = 0.1
-#: Smaller findings are not reported.
+#: Minimum severity of a reported finding.
 _NOTE = 0.02
 #: ``fault``: reported as a cause; ``note``: present, but too small to explain much.
 Level = Literal["fault", "note", "ok"]
-#: A cause; an explanation only if there is no cause; an effect of causes; a failure without explanation.
+#: A cause; an explanation only without a cause; an effect of causes; a failure without explanation.
 Rank = Literal["cause", "otherwise", "symptom", "unexplained"]
 
 
@@ -34,7 +34,7 @@ class Finding:
         check: name of the check.
         severity: lower end of the 95 % interval of the affected share of queries, pairs or the measure, in [0, 1].
         observation: observation, with numbers.
-        settings: settings that remedy it, in the form of ``--set``; may be empty.
+        settings: settings that remedy the finding, in the form of ``--set``; may be empty.
         advice: further remedies or remarks, as text.
         rank: rank of the check.
     """
@@ -73,7 +73,7 @@ class Check(Component):
 
     @abstractmethod
     def examine(self, evidence: Evidence) -> Finding | None:
-        """Return the finding; None if the needed evidence was not measured."""
+        """Return the finding; None if the required evidence was not measured."""
 
     def finding(
         self, severity: float, text: str, *settings: str, advice: str = "", rank: Rank | None = None
@@ -95,11 +95,10 @@ class Diagnosis:
 
     Args:
         split: held-out split of the measures.
-        num_queries, num_ranked: number of its queries, and of searched passages.
+        num_queries, num_ranked: number of the split's queries, and of searched passages.
         scores: RR@10 of each reader.
         gains: paired gain of each reader over the untrained model.
-        findings: findings of all checks; faults first: causes, then explanations without a cause, then symptoms, then
-            failures without explanation; each by severity.
+        findings: findings of all checks by level, faults first, then by rank, then by severity.
         compared: compared quantities, by check.
         missing: missing input, by check that could not run.
     """
@@ -115,7 +114,7 @@ class Diagnosis:
 
     @property
     def faults(self) -> list[Finding]:
-        """Faults, the likeliest cause first."""
+        """Faults by rank and severity, so that the likeliest cause comes first."""
         return [finding for finding in self.findings if finding.level == "fault"]
 
     def of_level(self, level: Level) -> list[Finding]:
@@ -132,7 +131,7 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Run all checks."""
+    """Run all checks, and return their findings."""
     checks = [build(Check, name) for name in Check.choices()]
     examined = {check.name: check.examine(evidence) for check in checks}
     rr = {reader: values for reader, values in evidence.held_out.items() if reader != BM25_CUT}

@@ -1,4 +1,4 @@
-"""Evidence of the checks: arrays measured once, on samples of queries; their measures, and 95 % intervals."""
+"""Evidence for the checks: arrays that are measured once, on samples of queries; statistics and 95 % intervals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BM25, BM25_CUT, UNTRAINED, TRAINED, CROSS_FITTED = "bm25", "bm25, texts cut", "u
 
 @dataclass(frozen=True)
 class Lengths:
-    """Token counts of the texts of one side.
+    """Token counts of the texts of a side.
 
     Args:
         tokens_N: tokens of each sampled text, before truncation.
@@ -56,7 +56,7 @@ class Lengths:
 
     @property
     def share_cut(self) -> float:
-        """Share of all tokens that is truncated."""
+        """Share of all tokens that truncation removes."""
         return float(np.maximum(self.tokens_N - self.max_length, 0).sum() / max(1, self.tokens_N.sum()))
 
     @property
@@ -75,23 +75,23 @@ class Evidence:
         num_passages: number of passages in the corpus.
         held_out: RR@10 of each held-out query, by reader.
         training: RR@10 of training queries, untrained and trained.
-        p_held_out, p_training: by reader, for each pair the share of other pairs' passages that suit the query at least
-            as well (ties at random): uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
-        same_pairs: whether the held-out split was held out of the training pairs, whose mistakes it then shares.
+        p_held_out, p_training: by reader, for each pair the share of other pairs' passages that score at least as high
+            (ties at random), which is uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
+        same_pairs: whether the held-out split was held out of the training pairs, and so shares their mistakes.
         other_kind: lower bound of the share of queries unlike those of the other split.
-        similarities: by reader (Q, C), of each held-out query with its own passage first, then with as many others as a
-            batch has.
+        similarities: by reader (Q, C), of each held-out query with its own passage, then with other passages up to the
+            size of a batch.
         scale: factor of similarities in training.
         vectors_PD: passage vectors of the trained model.
         outscores: by reader, whether each hard negative drawn in training scores at least as high as its positive; only
-            of queries whose pair looks right, without copies of the positive.
+            for queries whose pair looks right, without copies of the positive.
         leaked: by held-out split, whether each query is in the training split, verbatim or nearly.
-        unanswered: by split, whether the corpus has no positive of each query.
+        unanswered: by split, whether each query has no positive in the corpus.
         repeated: by kind, whether each item has a copy that counts as wrong.
         lengths: token counts of each side.
         losses, dev: loss and dev measure of each epoch.
-        num_steps: steps of the whole training.
-        learning_rate: highest learning rate.
+        num_steps: number of steps of the whole training.
+        learning_rate: maximum of the learning rate.
         weight_size: root mean square of the weight matrices before training.
     """
 
@@ -125,11 +125,11 @@ class Evidence:
 
     @property
     def step_size(self) -> float:
-        """Largest change of a weight in an AdamW step, relative to the weights: learning rate / weight size."""
+        """Maximum change of a weight in an AdamW step, relative to the weights: learning rate / weight size."""
         return self.learning_rate / self.weight_size
 
 
-#: A training that, with 97.5 % confidence, gained less than this share of the possible gain has learnt nothing.
+#: Share of the possible gain below which, with 97.5 % confidence, a training has learnt nothing.
 _LITTLE = 0.1
 
 
@@ -172,7 +172,7 @@ _CUTOFF = 10
 
 
 def reciprocal_ranks(scores_QP: FloatArray, positive_QP: BoolArray) -> FloatArray:
-    """Compute RR@10 of the best positive, shape (Q,); ties get their mean rank.
+    """Compute RR@10 of the best positive, shape (Q,); ties have their mean rank.
 
     A model with equal scores thus retrieves nothing, whatever the order. Excluded passages have score −inf.
 
@@ -198,7 +198,7 @@ def pair_p_values(
     Args:
         scores_QP: scores of all passages.
         pair_Q: index of each query's own passage.
-        null_QP: passages that each is compared with.
+        null_QP: whether each query's own passage is compared with a passage.
         rng: random generator for ties.
 
     >>> scores_QP = np.array([[2.0, 1.0, 0.0]])
@@ -215,9 +215,9 @@ def pair_p_values(
 
 
 def leaning(scores_QU: FloatArray, own_QU: BoolArray, here_U: BoolArray, there_U: BoolArray) -> FloatArray:
-    """Compute how much better the passages ``here`` suit each query than those ``there``, without its own, shape (Q,).
+    """Compute the mean score of the passages ``here``, without the query's own, less that of those ``there``, (Q,).
 
-    The pairing has no influence: mismatched pairs lean like right ones, queries of another kind do not.
+    It does not depend on the pairing: queries of mismatched and right pairs lean alike, queries of another kind do not.
 
     >>> scores_QU = np.array([[9.0, 3.0, 1.0]])
     >>> leaning(scores_QU, scores_QU == 9.0, scores_QU[0] >= 3.0, scores_QU[0] == 1.0).tolist()
@@ -250,9 +250,9 @@ def apart(some: FloatArray, others: FloatArray) -> float:
 def beside_others(
     scores_QP: FloatArray, pair_Q: NDArray[np.int64], null_QP: BoolArray, num: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return each query's own passage, then random others up to the size of a batch, shape (Q, C).
+    """Return the scores of each query's own passage, then of random other passages, shape (Q, 1 + C).
 
-    Queries with too few others are omitted; C is the most that half of the queries have, at most ``num``.
+    C is at most ``num``, the size of a batch, and the median number of other passages; queries with fewer are omitted.
     """
     null_QP = null_QP & (scores_QP > -np.inf)
     width = min(num, int(np.median(null_QP.sum(axis=1)))) if len(scores_QP) else 0

@@ -1,4 +1,4 @@
-"""Parse and store the answers of language models behind a server."""
+"""Parsing and storage of the answers of language models behind a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raydr.errors import ArtifactError, EndpointError
 from raydr.models.prompt import WORDS, plain_word
 from raydr.store.folder import Folder
 
-#: End of a reasoning model's thoughts; its answer follows.
+#: End of a reasoning model's thoughts, before its answer.
 _THOUGHT = "</think>"
 _FILE = "answers.sqlite"
 _BUSY_S, _UPLOAD_S = 60.0, 60.0
@@ -32,7 +32,7 @@ class RefusedError(EndpointError):
 
 
 class Reply(Config):
-    """Answer of a model to one question.
+    """Answer of a model to a question.
 
     >>> Reply(content="Yes.").relevant, Reply(content="It depends").relevant
     (1.0, None)
@@ -49,7 +49,7 @@ class Reply(Config):
 
     @property
     def relevant(self) -> float | None:
-        """P(relevant): the probability if known, else 1 for yes and 0 for no; None if the answer is neither."""
+        """P(relevant): the probability if known, else 1 for yes and 0 for no; None for another answer."""
         words = self.content.rpartition(_THOUGHT)[2].split()
         word = plain_word(words[0]) if words else ""
         if word not in WORDS:
@@ -64,7 +64,7 @@ def read_reply(text: str, masked: Callable[[str], str] = lambda text: text) -> R
 
     Args:
         text: JSON from the server.
-        masked: removes secrets from the model's text.
+        masked: function that removes secrets from the model's text.
 
     Raises:
         EndpointError: the text is no chat completion.
@@ -107,18 +107,18 @@ def _probability(tokens: Sequence[Mapping[str, Any]]) -> float | None:
 class Answers:
     """Store of answers, keyed by the hash of the request: model, prompt and texts, but not the server.
 
-    The rows lie in one SQLite file. Several processes may use it at a time; only its owner can read it.
+    The store is an SQLite file. Several processes may use it at a time; only its owner can read it.
 
     Args:
         path: path of the file.
-        after: called after an answer was written.
+        after: function called after each written answer.
     """
 
     def __init__(self, path: str, after: Callable[[], None] = lambda: None) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         # SQLite's journal inherits the file's permissions.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        # One thread opens and closes the connection; another uses it while the first waits.
+        # A thread opens and closes the connection; another thread uses it while the first waits.
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         # A write does not wait for the disk, yet survives a killed process.
         self._connection.execute("PRAGMA journal_mode = WAL")
@@ -127,7 +127,7 @@ class Answers:
         self._after = after
 
     def find(self, digest: str) -> Reply | None:
-        """Return the answer to the request with this hash; None if there is none."""
+        """Return the answer to the request with this hash; None without an answer."""
         row = self._connection.execute("SELECT reply FROM answers WHERE question = ?", [digest]).fetchone()
         return None if row is None else Reply.model_validate_json(row[0])
 
@@ -148,8 +148,8 @@ class Answers:
 def open_answers(folder: Folder) -> Iterator[Answers]:
     """Open the answers in a folder.
 
-    SQLite needs a local file. On an object store a local copy is used, and uploaded each minute and at the end. If two
-    processes write at the same time, the later upload wins.
+    SQLite requires a local file. For an object store, a local copy is used, and uploaded each minute and at the end. If
+    two processes write at the same time, the later upload wins.
 
     Raises:
         ArtifactError: the file is damaged or cannot be written.

@@ -9,7 +9,7 @@ from raydr.data.inspection_report import SplitReport, leak_findings, split_findi
 
 
 def inconclusive(judge: str, reason: str) -> str:
-    """Explain why a judge of pairs is inconclusive, and suggest what may help."""
+    """Return why a judge of pairs is inconclusive, and remedies."""
     return (
         f"{judge} is inconclusive: {reason}. It keeps all pairs; some may still be mismatched. Cross-fitted margins "
         "may help (judge npc with margins: cross_fitted), then longer trainings or a stronger model "
@@ -17,12 +17,12 @@ def inconclusive(judge: str, reason: str) -> str:
     )
 
 
-#: The setting that adds a training through mismatched pairs to a run's systems.
+#: Setting that adds a training with mismatched pairs to a run's systems.
 THROUGH_NOISE = "variants.npc.loss=npc"
 
 
 class PairFindings(Config):
-    """Annotated pairs that a judge, or a judge and its later judges, flags."""
+    """Annotated pairs that a judge flags, optionally with its later judges."""
 
     judge: str
     num_judged: int
@@ -122,30 +122,32 @@ class AuditResult(Config):
     """All figures of an audit."""
 
     split: str
+    """Audited split."""
+
     model: str
-    """Audited split, and name of the judges' model."""
+    """Name of the judges' model."""
 
     train_split: str
     data: SplitReport
     num_leaked: int
-    """Queries of the split that are also in the training split; for the training split, in any other."""
+    """Number of the split's queries that are also in the training split; for the training split, in another split."""
 
     num_left_out: int
-    """Rows of corpus and data set, in all splits, that preparation rejected."""
+    """Number of rows of corpus and data set, in all splits, that preparation rejected."""
 
     pairs: list[PairFindings]
-    """First the judge that decides which pairs are wrong, with its later judges; then each judge."""
+    """Findings of the judge that decides, with its later judges; then of each judge."""
 
     negatives: list[NegativeFindings]
 
     @property
     def suspected_by(self) -> str:
-        """Judges that flag mismatched pairs; empty if there are none."""
+        """Judges that flag mismatched pairs; empty without such judges."""
         return self.pairs[0].judge if self.pairs else ""
 
     @property
     def headline(self) -> str:
-        """Main result: how many are wrong, and how sure that is."""
+        """Main result: the number of wrong labels, and its uncertainty."""
         return (self.pairs or self.negatives)[0].sentences
 
     def advice(self, config: str) -> str:

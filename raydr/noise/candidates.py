@@ -1,4 +1,4 @@
-"""Candidate negatives as judges receive them: grouped by query, undecided only."""
+"""Candidate negatives for judges: grouped by query, without those that earlier judges decided."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Candidates:
 
     def only(self, keep_Q: np.ndarray) -> Candidates:
         """Return the candidates of the selected queries."""
-        return self._those(keep_Q[self.query_M], keep_Q)
+        return self._select(keep_Q[self.query_M], keep_Q)
 
     def undecided(self) -> Candidates:
         """Return the candidates that no earlier judge dropped or relabelled, without duplicates or empty queries."""
@@ -48,13 +48,13 @@ class Candidates:
         return self._rows(np.array([pair in pairs for pair in pairs_of(self.table)], dtype=np.bool_))
 
     def relabelled(self) -> dict[str, list[str]]:
-        """Passages that earlier judges relabelled as positives, by query."""
+        """Return the passages that earlier judges relabelled as positives, by query."""
         return passages_by_query(self.table.filter(pc.equal(self.table["action"], "relabel")))
 
     def _rows(self, keep_M: np.ndarray) -> Candidates:
-        return self._those(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
+        return self._select(keep_M, np.bincount(self.query_M[keep_M], minlength=len(self.query_ids)) > 0)
 
-    def _those(self, keep_M: np.ndarray, keep_Q: np.ndarray) -> Candidates:
+    def _select(self, keep_M: np.ndarray, keep_Q: np.ndarray) -> Candidates:
         sizes = np.bincount(self.query_M[keep_M], minlength=len(self.query_ids))[keep_Q]
         return Candidates(
             self.table.filter(pa.array(keep_M)),
@@ -66,7 +66,7 @@ class Candidates:
 def candidates_of(table: pa.Table, start: int, end: int) -> Candidates:
     """Return all candidates of the queries whose first row is in ``start`` to ``end``.
 
-    Each query of a part thus belongs to exactly one range of rows.
+    Each query of a part thus belongs to exactly one row range.
     """
     codes = table["query_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     # dictionary_encode numbers codes by first appearance.

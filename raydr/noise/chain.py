@@ -1,4 +1,4 @@
-"""Combine the verdicts of several judges, and apply them to negatives and pairs."""
+"""Combination of the verdicts of several judges, and their effect on negatives and pairs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raydr.data.tables import pairs_of
 from raydr.noise.judges.base import Action
 from raydr.noise.judges.people import PEOPLE
 
-#: Actions by strength: a judge cannot keep what another drops; a new positive is no negative.
+#: Actions by strength: drop is stronger than keep, and a relabelled candidate is no negative.
 STRENGTH: tuple[Action, ...] = ("keep", "down_weight", "drop", "relabel")
 
 _Pair = tuple[str, str]
@@ -43,18 +43,18 @@ def combine(first: Chained, second: Chained) -> Chained:
     return Chained(max(first.action, second.action, key=STRENGTH.index), min(first.weight, second.weight))
 
 
-#: Judges that override another judge's verdicts on the same pairs, with that judge's name.
+#: From a judge to the judge whose verdicts on the same pairs it overrides.
 InPlaceOf = Mapping[str, str]
-_NOBODY: InPlaceOf = {}
+_NONE: InPlaceOf = {}
 
 
-def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NOBODY) -> pa.Table:
+def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NONE) -> pa.Table:
     """Return the negatives with their final action and weight.
 
     Args:
-        negatives: table ``negatives``; rows keep their order, those without a verdict their action.
+        negatives: table ``negatives``; rows keep their order, and without a verdict their action.
         verdicts: tables ``verdicts``, in any order.
-        in_place_of: judges that override others, whose verdicts then do not count.
+        in_place_of: overridden judge by judge.
     """
     by_pair = _by_pair(verdicts, in_place_of)
     actions, weights = negatives["action"].to_pylist(), negatives["weight"].to_pylist()
@@ -71,21 +71,21 @@ def judge_negatives(negatives: pa.Table, verdicts: Sequence[pa.Table], in_place_
 
 
 def split_pairs(
-    qrels: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NOBODY
+    qrels: pa.Table, verdicts: Sequence[pa.Table], in_place_of: InPlaceOf = _NONE
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return the remaining judgments, the (query, positive) pairs that judges drop, and the pairs that people keep."""
+    """Return the remaining judgments, the (query, positive) pairs that judges drop, and those that people confirm."""
     by_pair = _by_pair(verdicts, in_place_of)
     dropped = {pair for pair, verdict in by_pair.items() if verdict.action == "drop"}
-    right = {pair for pair, verdict in by_pair.items() if verdict.is_final and verdict.action == "keep"}
+    confirmed = {pair for pair, verdict in by_pair.items() if verdict.is_final and verdict.action == "keep"}
     kept = np.array([pair not in dropped for pair in pairs_of(qrels)], dtype=np.bool_)
     # Judges of pairs read positive judgments only.
     kept |= qrels["relevance"].to_numpy() <= 0
-    trusted = np.array([pair in right for pair in pairs_of(qrels)], dtype=np.bool_)
+    trusted = np.array([pair in confirmed for pair in pairs_of(qrels)], dtype=np.bool_)
     return qrels.filter(pa.array(kept)), qrels.filter(pa.array(~kept)), qrels.filter(pa.array(trusted))
 
 
 def _by_pair(verdicts: Sequence[pa.Table], in_place_of: InPlaceOf) -> dict[_Pair, Chained]:
-    looked_again = {
+    overridden = {
         (in_place_of[judge], *pair)
         for table in verdicts
         for pair, judge in zip(pairs_of(table), table["judge"].to_pylist(), strict=True)
@@ -95,7 +95,7 @@ def _by_pair(verdicts: Sequence[pa.Table], in_place_of: InPlaceOf) -> dict[_Pair
     for table in verdicts:
         columns = (table[name].to_pylist() for name in ("action", "weight", "judge"))
         for pair, action, weight, judge in zip(pairs_of(table), *columns, strict=True):
-            if (judge, *pair) in looked_again:
+            if (judge, *pair) in overridden:
                 continue
             verdict = Chained(action, weight, judge in PEOPLE)
             earlier = by_pair.get(pair)

@@ -17,7 +17,7 @@ from raydr.noise.answers import RefusedError, Reply, read_reply
 
 #: HTTP codes that reject a single question, for example because it is too long.
 _REFUSED = (400, 413, 422)
-#: Bound on an answer's size: a reasoning model returns ten likely tokens for each of thousands.
+#: Maximum of an answer's size, enough for ten likely tokens at each of a reasoning model's thousands of positions.
 _MOST_BYTES = 32 << 20
 _WORDS = {
     401: "the key is missing or wrong",
@@ -30,26 +30,26 @@ _WAITS = ("retry-after", "retry-after-ms")
 
 
 class ChatServer:
-    """Asynchronous client of one server, with concurrent questions.
+    """Asynchronous client of a server, with concurrent questions.
 
     Responses are bounded in time and size, and the key is masked in all of them.
 
     Args:
         endpoint: address of the API, for example ``http://localhost:8000/v1``.
-        key: API key; none is sent if empty.
-        timeout_s: seconds within which a whole answer must arrive.
-        max_retries: retries of a question after HTTP 408, 409, 429 and 5xx and after lost connections.
-        tell: receives a message at the first retry.
+        key: API key; empty sends no key.
+        timeout_s: maximum of seconds for a whole answer.
+        max_retries: maximum of retries of a question after HTTP 408, 409, 429 and 5xx and after lost connections.
+        tell: function called with a message at the first retry.
     """
 
     def __init__(
         self, endpoint: str, key: str, timeout_s: float, max_retries: int, tell: Callable[[str], None]
     ) -> None:
         self._url, self._timeout_s = f"{endpoint.rstrip('/')}/chat/completions", timeout_s
-        written = (key, quote(key, safe=""), base64.b64encode(key.encode()).decode(), json.dumps(key)[1:-1])
-        self._secrets = sorted(filter(None, written), key=len, reverse=True)
+        encodings = (key, quote(key, safe=""), base64.b64encode(key.encode()).decode(), json.dumps(key)[1:-1])
+        self._secrets = sorted(filter(None, encodings), key=len, reverse=True)
         self._tell, self._has_reported = tell, max_retries == 0
-        # The client must not send credentials that the environment holds for another server.
+        # The client must not send another server's credentials from the environment.
         unsent = ("OpenAI-Organization", "OpenAI-Project", *(() if key else ("Authorization",)))
         self._headers = {"Accept-Encoding": "identity", **dict.fromkeys(unsent, openai.Omit())}
         self._client = openai.AsyncOpenAI(
@@ -66,12 +66,11 @@ class ChatServer:
         await self._client.close()
 
     async def ask(self, body: Mapping[str, Any]) -> Reply:
-        """Send one request and return its answer.
+        """Send a request and return the answer.
 
         Raises:
             RefusedError: the server rejects this question.
-            EndpointError: no question can succeed: the address, key or model is wrong, the answer is malformed, or all
-                retries failed.
+            EndpointError: the address, key or model is wrong, the answer is malformed, or all retries failed.
         """
         try:
             response = await self._client.post(
@@ -98,7 +97,7 @@ class ChatServer:
         return text
 
     def _problem(self, response: httpx2.Response) -> str:
-        """Describe a rejected request in one line, without the key."""
+        """Return a line on a rejected request, without the key."""
         status = response.status_code
         meaning = f", {_WORDS[status]}" if status in _WORDS else ""
         own = " ".join(self.masked(response.text).split())[:300]
@@ -108,7 +107,7 @@ class ChatServer:
         if not self._has_reported and _passes(response.status_code):
             self._has_reported = True
             retries = self._client.max_retries
-            self._tell(f"{self._problem(response)}: retrying, at most {retries} times a question")
+            self._tell(f"{self._problem(response)}: retrying, at most {retries} times per question")
 
 
 def _passes(status: int) -> bool:
@@ -120,8 +119,8 @@ class _BoundedClient(httpx2.AsyncClient):
     """HTTP client that bounds each response in time and size.
 
     Args:
-        timeout_s: seconds for a whole response.
-        see: receives each response.
+        timeout_s: maximum of seconds for a whole response.
+        see: function called with each response.
     """
 
     def __init__(self, timeout_s: float, see: Callable[[httpx2.Response], None]) -> None:

@@ -1,7 +1,7 @@
-"""Decisions of people on pairs and candidates: an append-only file, one JSON line a click.
+"""Decisions of people on pairs and candidates: an append-only file with a JSON line per click.
 
 A line holds the reviewer, query, passage, label, texts and verdict. The verdict ``undo`` withdraws the reviewer's last
-decision on that label. A line without its end, as a killed process leaves it, is ignored and overwritten.
+decision on that label. An incomplete last line, from a killed process, is ignored and overwritten.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Decisions:
     """Content of a file of decisions.
 
     Args:
-        lines: all decisions, in order.
+        lines: decisions in the order of the file.
         is_torn: whether the last line is incomplete.
     """
 
@@ -131,8 +131,9 @@ class Decisions:
         The result is sorted, so that it does not depend on the order of decisions.
 
         Args:
-            subject, split: of the labels.
-            unsure_is_right: whether ties and labels that all are unsure of count as right; otherwise they are left out.
+            subject, split: subject and split of the labels.
+            unsure_is_right: whether ties, and labels of which all reviewers are unsure, count as right; else they are
+                left out.
         """
         votes: Counter[Label] = Counter()
         for decision in self.standing():
@@ -145,9 +146,9 @@ class ReviewerAgreement(NamedTuple):
     """Agreement of two reviewers on labels of which both were sure.
 
     Args:
-        first, second: their names.
-        num_both, num_same: labels that both decided, and decided alike.
-        kappa: Cohen's κ; None where either gave a single verdict only.
+        first, second: names of the reviewers.
+        num_both, num_same: number of labels that both decided, and of equal decisions.
+        kappa: Cohen's κ; None if all decisions are the same verdict.
     """
 
     first: str
@@ -158,7 +159,7 @@ class ReviewerAgreement(NamedTuple):
 
 
 def agreement(standing: Iterable[Decision]) -> list[ReviewerAgreement]:
-    """Return the agreement of each two reviewers with a label in common.
+    """Return the agreement of each two reviewers who decided a common label.
 
     Args:
         standing: last decisions, see :meth:`Decisions.standing`.
@@ -185,7 +186,7 @@ def append_decision(file: Path, decision: Decision) -> None:
     """Append a line and flush it to disk; several processes may append to one file.
 
     Raises:
-        OSError: the line cannot be written; the decision does not count.
+        OSError: the line cannot be written, and the decision does not count.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab+") as opened:

@@ -17,7 +17,7 @@ class ReliabilityBin:
 
     Args:
         low, high: bounds of the bin.
-        count: predictions in the bin.
+        count: number of predictions in the bin.
         mean_probability: mean of the predictions; None for an empty bin.
         noise_share: share of true noise; None for an empty bin.
     """
@@ -34,10 +34,10 @@ class DetectionReport:
     """Quality of a detection; an undefined figure is None, never 0.
 
     Args:
-        count, num_noisy, num_flagged: pairs judged, truly noisy, flagged.
-        precision: share of the flagged that are noisy; None if nothing is flagged.
-        recall: share of the noisy that are flagged; None if nothing is noisy.
-        f1: harmonic mean of the two, 2·hits / (flagged + noisy).
+        count, num_noisy, num_flagged: numbers of judged, noisy and flagged pairs.
+        precision: share of flagged pairs that are noisy; None without flagged pairs.
+        recall: share of noisy pairs that are flagged; None without noisy pairs.
+        f1: harmonic mean of precision and recall, 2·hits / (flagged + noisy).
         auroc, average_precision: quality of the suspicion as a ranking; None unless both classes occur.
         bins: reliability of the probabilities; empty without probabilities.
         calibration_error: mean |mean_probability − noise_share| over predictions; None without probabilities.
@@ -69,7 +69,7 @@ def report_detection(
         flagged: bool, shape (N,), flags of the detector.
         suspicion: float, shape (N,), any scale; higher means more likely noise.
         probability: float in [0, 1], shape (N,), P(noise), if the detector gives it.
-        num_bins: reliability bins of equal width.
+        num_bins: number of reliability bins of equal width.
 
     >>> report = report_detection([True, True, False, False], [True, False, True, False], [4.0, 3.0, 3.5, 1.0])
     >>> report.precision, report.recall, report.auroc
@@ -83,7 +83,7 @@ def report_detection(
     suspicion_N = np.asarray(suspicion, dtype=np.float64)
     if truth_N.ndim != 1 or not truth_N.shape == flagged_N.shape == suspicion_N.shape:
         raise DataError(
-            f"truth, flags and suspicions must have one shape (N,): {truth_N.shape}, {flagged_N.shape}, "
+            f"truth, flags and suspicions must have the same shape (N,): {truth_N.shape}, {flagged_N.shape}, "
             f"{suspicion_N.shape}"
         )
     hits, num_noisy, num_flagged = int((truth_N & flagged_N).sum()), int(truth_N.sum()), int(flagged_N.sum())

@@ -1,4 +1,4 @@
-"""Log-odds of wrong labels by a judge, whether it gives probabilities or mere scores."""
+"""Log-odds of wrong labels by a judge, from its probabilities or its scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from raydr.noise.judges.base import BoolArray, FloatArray
 
-#: Keeps log-odds finite.
+#: Minimum of a probability and of its complement, which keeps log-odds finite.
 _SMALLEST = 1e-9
 
 
@@ -35,8 +35,8 @@ def evidence(
     Args:
         scores_N: scores of the verdicts.
         flagged_N: whether each verdict flags.
-        probability_N: probability of a wrong label, if the judge gives it.
-        edge: edge of all verdicts if these are a part; None: computed from these.
+        probability_N: probability of a wrong label; None if the judge has none.
+        edge: edge of all verdicts; None computes it from these verdicts.
 
     >>> evidence(np.array([1.0, 3.0]), np.array([False, True])).tolist()
     [-2.0, 2.0]

@@ -19,7 +19,7 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
 
     Args:
         query_N, passage_N: numbers of each pair's query and passage, from 0; copies share a number.
-        order_N: random number of each pair, equal for pairs of one query; it decides the fold.
+        order_N: random number of each pair, equal for pairs of the same query, which determines the fold.
         num_folds: number of folds.
 
     Raises:
@@ -33,7 +33,7 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
 
     num_queries, num_passages = int(query_N.max(initial=-1)) + 1, int(passage_N.max(initial=-1)) + 1
     if not num_queries:
-        raise DataError("no query has a positive passage (relevance > 0): there is no pair to judge")
+        raise DataError("no query has a positive passage (relevance > 0), so there is no pair to judge")
     if num_queries < num_folds:
         raise DataError(f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: set fewer folds")
     edges = (np.ones(len(query_N), np.int8), (query_N, num_queries + passage_N))
@@ -44,7 +44,7 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
     _, group_N, sizes_G = np.unique(group_N, return_inverse=True, return_counts=True)
     first_G = np.full(len(sizes_G), np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(first_G, group_N, order_N)
-    # Large components first, so that small ones even out the sizes.
+    # Large components first, so that small components even out the sizes.
     filled_F = np.zeros(num_folds, dtype=np.int64)
     fold_G = np.empty(len(sizes_G), dtype=np.int64)
     for group in np.lexsort((first_G, -sizes_G)):

@@ -35,13 +35,13 @@ class SieveConfig(Config):
     """Epochs of the temporary model."""
 
     batch_size: int = Field(default=16, ge=2)
-    """Queries in a step; the candidates of a query are its own negatives only."""
+    """Queries of a step; the candidates of a query are its own negatives only."""
 
     num_candidates: int | None = Field(default=None, ge=1)
-    """Negatives of each query used in training, best ranks first; ``negatives.depth`` if null. All are judged."""
+    """Negatives of each query for training, best ranks first; ``negatives.depth`` if null. All negatives are judged."""
 
     scale: float | None = Field(default=None, gt=0)
-    """τ in training; the retriever's own if null. The verdicts do not depend on it."""
+    """τ in training; that of the retriever if null. Verdicts do not depend on it."""
 
     optimizer: SieveOptimizerConfig = SieveOptimizerConfig()
 
@@ -56,7 +56,7 @@ class SieveConfig(Config):
 
 
 class LanguageModelConfig(CrossEncoderTraining):
-    """Untrained language model of the judges ``language_model`` and ``language_model_negatives``."""
+    """The untrained language model of the judges ``language_model`` and ``language_model_negatives``."""
 
     section: ClassVar[str] = "language_model"
     predicts: ClassVar[Literal["probability"]] = "probability"
@@ -73,26 +73,26 @@ class ClassifierConfig(CrossEncoderTraining):
     predicts: ClassVar[Literal["probability"]] = "probability"
 
     num_hard_negatives: int = Field(default=1, ge=0)
-    """h, candidates of a query drawn as negatives in each epoch."""
+    """h, the number of a query's candidates drawn as negatives in each epoch."""
 
     num_random_negatives: int = Field(default=4, ge=0)
-    """r, random passages drawn as further negatives. With a share ε of mismatched pairs, a passage that shares words
-    with its query is right with probability (1 − ε) / (1 − ε + h), any other with ε / (ε + r). With r = h and ε = 0.5
-    nothing can be learnt; so r is four times h."""
+    """r, the number of random passages drawn as further negatives. With a share ε of mismatched pairs, a passage that
+    shares words with its query is right with probability (1 − ε) / (1 − ε + h), another passage with ε / (ε + r). With
+    r = h and ε = 0.5 nothing can be learnt; so r is four times h."""
 
     pairs_kept_by: Annotated[str, Resolved] = ""
     """Judge whose kept pairs train the cross-encoder, which then judges all pairs; the whole split if empty."""
 
     num_folds: Annotated[int, Resolved] = Field(default=1, ge=1)
-    """Folds of the training split. 1: one cross-encoder, trained on the queries that it judges, as in RocketQA. More:
-    each fold is judged by a cross-encoder trained on the others, which has memorised none of its labels. Each fold
-    costs a training."""
+    """Number of folds of the training split. 1: a single cross-encoder, trained on the queries that it judges, as in
+    RocketQA. More: a cross-encoder trained on the other folds judges each fold, so that it has not memorised its
+    labels. Each fold costs a training."""
 
     @model_validator(mode="after")
     def _gives_probabilities(self) -> ClassifierConfig:
         if self.loss.name != "bce":
             raise ValueError(
-                f"judges compare probabilities of relevance, and the loss {self.loss.name!r} gives none: set the loss "
-                "to bce"
+                f"judges compare probabilities of relevance, which the loss {self.loss.name!r} does not train: set the "
+                "loss to bce"
             )
         return self

@@ -1,8 +1,8 @@
-"""Pairs with human judgments of their labels, and the protocol that tests detection methods on them.
+"""Pairs with human judgments of their labels, in the protocol that tests detection methods.
 
-``pairs``: each row is taken for a right pair; a row judged wrong is noise. ``candidates``: the first right row of each
-query is its annotated positive, its other rows are taken for negatives, and a right row is noise. Queries without a
-right row are left out, since a training set has none.
+``pairs``: each row is assumed to be a right pair, and a row judged wrong is noise. ``candidates``: the first right row
+of each query is its annotated positive, its other rows are assumed to be negatives, and a right row among them is
+noise. Queries without a right row are left out.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def unique_texts(texts: Sequence[str]) -> tuple[list[str], IntArray]:
 def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
     """Read a labelled set.
 
-    A folder in BEIR's layout, whose judgments are labels: a score above 0 is right. Splits whose labels are all alike
-    are left out; where several remain, the split is the source. Or a file, or a folder of files, of rows with the
-    columns ``query``, ``passage``, ``label`` (0 or 1, above 1 is right too) and if it likes ``source``.
+    It is a folder in BEIR's layout, whose judgments are labels: a score above 0 is right. Splits whose labels are all
+    alike are left out; if several remain, the split is the source. Or it is a file, or a folder of files, with the
+    columns ``query``, ``passage``, ``label`` (0 is wrong, 1 or more is right) and optionally ``source``.
 
     Args:
         path: path of the folder or file.
@@ -90,7 +90,7 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
     Raises:
         DataError: the file is missing, a row is invalid, or all labels are equal.
     """
-    # A link keeps its own name: what it leads to may have no end.
+    # A link keeps its own name, since its target may lack the suffix.
     place = Path(os.path.abspath(path))
     left_out: dict[str, int] = {}
     rows = _judged_rows(_beir_rows(place, left_out) if (place / "qrels").is_dir() else _table_rows(place), left_out)
@@ -101,10 +101,10 @@ def read_labelled(path: str | Path, subject: Subject = "pairs") -> LabelledSet:
     labelled = whole if subject == "pairs" else _as_candidates(whole)
     if not 0 < labelled.wrong_N.sum() < len(labelled.wrong_N):
         raise DataError(
-            f"{path}, taken as {subject}: all {len(labelled.wrong_N)} labels are alike; expected right and wrong ones"
+            f"{path}, taken as {subject}: all {len(labelled.wrong_N)} labels are alike; expected right and wrong labels"
         )
     if len(set(labelled.queries)) < 2:
-        raise DataError(f"{path}, taken as {subject}: there is one query; expected two or more to resample")
+        raise DataError(f"{path}, taken as {subject}: there is a single query; expected two or more to resample")
     return labelled
 
 
@@ -155,10 +155,10 @@ def _judged_rows(rows: Iterator[_Row], left_out: dict[str, int]) -> list[_Row]:
     by_pair: dict[tuple[str, str], list[_Row]] = {}
     for row in rows:
         by_pair.setdefault((row.query, row.passage), []).append(row)
-    both = {pair for pair, same in by_pair.items() if len({row.right for row in same}) > 1}
-    left_out["labelled both right and wrong"] = sum(len(by_pair[pair]) for pair in both)
-    left_out["repeated"] = sum(len(same) - 1 for pair, same in by_pair.items() if pair not in both)
-    return [same[0] for pair, same in by_pair.items() if pair not in both]
+    contradictory = {pair for pair, same in by_pair.items() if len({row.right for row in same}) > 1}
+    left_out["labelled both right and wrong"] = sum(len(by_pair[pair]) for pair in contradictory)
+    left_out["repeated"] = sum(len(same) - 1 for pair, same in by_pair.items() if pair not in contradictory)
+    return [same[0] for pair, same in by_pair.items() if pair not in contradictory]
 
 
 def _as_candidates(pairs: LabelledSet) -> LabelledSet:
@@ -203,7 +203,7 @@ def _beir_rows(folder: Path, left_out: dict[str, int]) -> Iterator[_Row]:
         for where, record in judged:
             query, passage = texts["queries"].get(record["query-id"]), texts["corpus"].get(record["corpus-id"])
             if query is None or passage is None:
-                raise DataError(f"{where}: there is no text of {record['query-id']!r} or of {record['corpus-id']!r}")
+                raise DataError(f"{where}: query {record['query-id']!r} or passage {record['corpus-id']!r} has no text")
             rows.append(_Row(query.strip(), passage.strip(), _is_right(record, "score", where), file.stem))
         if len({row.right for row in rows}) > 1:
             yield from rows
@@ -214,7 +214,7 @@ def _beir_rows(folder: Path, left_out: dict[str, int]) -> Iterator[_Row]:
 def _table_rows(place: Path) -> Iterator[_Row]:
     files = [place] if place.is_file() else sorted(path for path in place.glob("*") if format_of(path.name) in FORMATS)
     if not files:
-        raise DataError(f"{place} is no file and no folder with {', '.join(FORMATS)} files, nor one in BEIR's layout")
+        raise DataError(f"{place} is no file, no folder with {', '.join(FORMATS)} files and no folder in BEIR's layout")
     for file in files:
         for where, record in _records(file, ("query", "passage", "label")):
             query, passage = str(record["query"] or "").strip(), str(record["passage"] or "").strip()

@@ -1,4 +1,4 @@
-"""Margins: how much higher a retriever scores random passages than a pair's own, by models that have not seen it."""
+"""Margins: differences of a retriever's scores of random passages and of a pair's own passage."""
 
 from __future__ import annotations
 
@@ -18,45 +18,46 @@ from raydr.models.training_config import OptimizerConfig
 from raydr.noise.detectors.base import Detection, Detector, FloatArray, IntArray
 from raydr.store.artifact import Artifact
 
-#: Epochs of a fold's training where the checkpoint is no retriever.
+#: Default epochs of a fold's training from a checkpoint that is no retriever.
 NUM_EPOCHS = 2
 
 
 class CrossFitConfig(Config):
-    """Models that measure pairs which they have not seen, for the detectors of mismatched pairs.
+    """Models that measure pairs on which they were not trained, for the detectors of mismatched pairs.
 
-    A checkpoint that is a retriever measures all pairs as it is. Any other is trained, on all folds of the pairs but
-    the fold that it measures, by NCE with in-batch negatives; other settings are those of the sections ``model`` and
+    A checkpoint that is a retriever measures all pairs without training. Any other checkpoint is trained for each fold
+    on the other folds, by NCE with in-batch negatives; other settings are those of the sections ``model`` and
     ``train``. All trainings, judges, audits and trials with equal settings, model and pairs share the margins.
     """
 
     model: ModelConfig | None = None
-    """Model to train; the section ``model`` if null. A stronger model detects more, whichever model trains later."""
+    """Model to train; the section ``model`` if null. A stronger model detects more, also for the training of another
+    model."""
 
     num_folds: int = Field(default=2, ge=2)
-    """Number of folds; connected queries and passages share a fold. Each fold costs a training on the others."""
+    """Number of folds; connected queries and passages share a fold. Each fold costs a training on the other folds."""
 
     num_epochs: int | None = Field(default=None, ge=0)
-    """Epochs of each training; with 0 the untrained checkpoint, which has not seen the pairs, measures all folds at the
-    cost of encoding them. Null: 0, with all layers, for a checkpoint that is a retriever (of sentence-transformers or
-    raydr); 2 for any other, for example BERT. A retriever of other texts may gain from trainings
-    (docs/experiments/detectors.md)."""
+    """Epochs of each training. With 0 the checkpoint measures all folds without training, at the cost of encoding them.
+    Null: 0, with all layers, for a checkpoint that is a retriever (of sentence-transformers or raydr); 2 for any other
+    checkpoint, for example BERT. A retriever of other texts may gain from trainings (docs/experiments/detectors.md)."""
 
     num_random: int = Field(default=255, ge=1)
     """Random passages of the same fold that each pair is compared with."""
 
     num_draws: int = Field(default=8, ge=1)
-    """Random draws for each pair; detectors average the probabilities over the draws."""
+    """Number of random draws for each pair; detectors average probabilities over the draws."""
 
     batch_size: int | None = Field(default=None, ge=2)
-    """``train.batch_size`` if null; less where a fold leaves fewer queries."""
+    """Queries of a step; ``train.batch_size`` if null. It is smaller if a fold leaves fewer queries."""
 
     optimizer: OptimizerConfig | None = None
-    """``train.optimizer`` if null; a value lets trainings with other optimisers share the margins."""
+    """Settings of the optimiser; ``train.optimizer`` if null. With a value, trainings with other optimisers share the
+    margins."""
 
     seed: int | None = Field(default=None, ge=0, lt=2**32)
-    """Seed of folds, batches and random passages: the run's ``seed`` if null; a value lets other seeds share the
-    margins."""
+    """Seed of folds, batches and random passages; the run's ``seed`` if null. With a value, runs with other seeds share
+    the margins."""
 
     def resolved(self, model: ModelConfig) -> CrossFitConfig:
         """Return the settings of a run with this section ``model``, with ``model`` and ``num_epochs`` set."""
@@ -68,17 +69,17 @@ class CrossFitConfig(Config):
         return self.model_copy(update={"model": own, "num_epochs": num_epochs})
 
     def doubt(self, share: float | None) -> str:
-        """Return a sentence on a share of mismatched pairs that the checkpoint alone may exaggerate; else ""."""
+        """Return a warning if the checkpoint alone may exaggerate a share of mismatched pairs; else ""."""
         if self.num_epochs or share is None or share <= 0.7:
             return ""
         return (
             "By the checkpoint alone, most of the pairs look random. If it is no retriever of such texts, "
-            f"models that learn from the other pairs detect more: cross_fit.num_epochs={NUM_EPOCHS}."
+            f"models that are trained on the other pairs detect more: cross_fit.num_epochs={NUM_EPOCHS}."
         )
 
     @property
     def total_epochs(self) -> int:
-        """Epochs of the data that all trainings together take; of resolved settings."""
+        """Total epochs of all trainings, in passes over the whole data; for resolved settings."""
         assert self.num_epochs is not None
         return (self.num_folds - 1) * self.num_epochs
 
@@ -89,7 +90,7 @@ class PairMargins:
 
     Args:
         pairs_N: margin of each query with its annotated positive.
-        random_N: margin of each query with a random passage; NaN where there are too few, see
+        random_N: margin of each query with a random passage; NaN with too few passages, see
             :func:`random_pair_margins`.
     """
 
@@ -101,8 +102,8 @@ def npc_margins(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLik
     """Compute the margins of N pairs to M random passages each, as in NPC: logsumexp_j s_j − s⁺.
 
     The paper's perplexity is their soft-plus: PPL = −log( e^{s⁺} / (e^{s⁺} + Σ_j e^{s_j}) ) = log(1 + e^margin). The
-    random passages are positives of other pairs, never hard negatives, against which a right pair looks wrong. A random
-    passage that must not count (a known positive) has score −inf. All pairs need the same M.
+    random passages are positives of other pairs; with hard negatives a right pair looks wrong. An excluded passage (a
+    known positive) has score −inf. All pairs need the same M.
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
@@ -119,15 +120,17 @@ def npc_margins(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLik
     positive_N, random_NM = _checked(positive_scores_N, random_scores_NM)
     empty_N = (random_NM == -np.inf).all(axis=1)
     if empty_N.any():
-        raise DataError(f"pair {int(empty_N.argmax())} has no random passage that counts; draw more random passages")
+        raise DataError(
+            f"all random passages of pair {int(empty_N.argmax())} are known positives; draw more random passages"
+        )
     return np.asarray(np.logaddexp.reduce(random_NM, axis=1) - positive_N)
 
 
 def mean_margins(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) -> FloatArray:
     """Compute the margins of N pairs to the mean of M random passages each: mean_j s_j − s⁺.
 
-    The log-sum-exp of NPC is nearly the largest random score, which depends on the draw and on how common the query's
-    topic is. The mean separates real mismatches better (docs/noise-benchmark.md).
+    The log-sum-exp of NPC is nearly the largest random score, which depends on the draw and on the frequency of the
+    query's topic. The mean separates real mismatches better (docs/noise-benchmark.md).
 
     Args:
         positive_scores_N: scale · sim(query, positive), shape (N,).
@@ -164,14 +167,14 @@ def _checked(positive_scores_N: npt.ArrayLike, random_scores_NM: npt.ArrayLike) 
 def random_pair_margins(random_scores_NM: npt.ArrayLike, column_N: npt.ArrayLike) -> FloatArray:
     """Compute NPC's margins of N queries with a random passage each, as of a mismatched pair.
 
-    A random passage takes the positive's place, the others stay: logsumexp(the others) − s.
+    A random passage replaces the positive, and the other passages stay: logsumexp(the others) − s.
 
     Args:
-        random_scores_NM: as for :func:`npc_margins`; −inf where a passage must not count.
-        column_N: index of that passage, modulo the number of passages that count.
+        random_scores_NM: scores as in :func:`npc_margins`, −inf for excluded passages.
+        column_N: index of the random passage, modulo the number of passages that are not excluded.
 
     Returns:
-        float64, shape (N,), NaN for queries with fewer than two passages that count.
+        float64, shape (N,), NaN for queries with fewer than two such passages.
 
     >>> random_pair_margins([[-np.inf, 2.0, 2.0], [1.0, -np.inf, -np.inf]], [0, 0]).round(3).tolist()
     [0.0, nan]
@@ -199,8 +202,8 @@ class Margins:
         query_ids, passage_ids: ids of the pairs.
         truth: whether each pair is mismatched on purpose; null where unknown.
         fold_N: fold whose model measured each pair.
-        margins_ND: of the pairs, see :func:`mean_margins`.
-        random_ND: of a random passage in the positive's place, against the same other passages.
+        margins_ND: margins of the pairs, see :func:`mean_margins`.
+        random_ND: margins with a random passage in place of the positive, to the same other passages.
     """
 
     query_ids: pa.ChunkedArray
@@ -229,7 +232,7 @@ class Margins:
 
     @property
     def random_N(self) -> NDArray[np.float64]:
-        """A single draw of random pairs: means over draws would have too small a spread."""
+        """Margins of random pairs in a single draw; their means over draws would have too small a spread."""
         return self.random_ND[:, 0]
 
     def detect(self, detector: Detector) -> Detection:
@@ -252,9 +255,9 @@ def detect_over_draws(
     (docs/experiments/detectors.md).
 
     Args:
-        detector: applied to each draw.
-        margins_ND: of the pairs, see :func:`mean_margins`.
-        random_ND: margins of the random pair in place of each, NaN where there is none.
+        detector: detector of each draw.
+        margins_ND: margins of the pairs, see :func:`mean_margins`.
+        random_ND: margins of the random pairs, NaN if missing.
         fold_N: fold of each pair, see :meth:`raydr.noise.detectors.base.Detector.detect`.
 
     Returns:
@@ -279,7 +282,7 @@ def detect_over_draws(
 
 
 def compared_with_random(margin: float) -> str:
-    """Return in words how the score of a pair compares with those of random passages, in units of scale · similarity.
+    """Return a comparison, in words, of a pair's score with random passages, in units of scale · similarity.
 
     >>> compared_with_random(4.0), compared_with_random(-0.5)
     ('random passages score 4.0 higher', 'random passages score 0.5 lower')

@@ -1,4 +1,4 @@
-"""Scores of annotated pairs, and of their queries with a shared random sample of passages."""
+"""Scores of annotated pairs, and of their queries with a common random sample of passages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.noise.judges.base import BoolArray, IntArray, SampleJudge, ScoredCandidates
 from raydr.seeding import stable_hash64
 
-#: Number of scores held at once.
+#: Maximum of scores in memory at once.
 _BLOCK_SCORES = 4_000_000
 
 
@@ -30,7 +30,7 @@ def draw_sample(data: Dataset, corpus: Corpus, split: str, judge: SampleJudge, s
 
 
 class SampleScorer:
-    """Scores pairs of a split, and their queries with the sample.
+    """Scorer of a split's pairs, and of their queries with the sample.
 
     Args:
         scorer: scorer of the model.

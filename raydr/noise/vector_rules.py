@@ -1,6 +1,6 @@
 """Detection rules on the vectors of an untrained encoder, applied to a labelled set.
 
-Judges of raydr use their default settings, other rules those of their authors. No setting is tuned on labels.
+Judges of raydr have their default settings, other rules those of their authors. No setting is tuned on labels.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raydr.noise.judges.near_duplicate import NearDuplicate
 from raydr.noise.judges.sieve import Sieve
 from raydr.noise.margins import npc_margins
 
-#: Number of similarities held at once: 64 MiB of float64.
+#: Maximum of similarities in memory at once: 64 MiB of float64.
 _BLOCK_CELLS = 1 << 23
-#: Of the two-class model.
+#: Number of folds of the two-class model.
 _NUM_FOLDS = 5
-#: Scale of the scores of NPC's margins, and random passages that they compare with.
+#: Scale and number of random passages of NPC's margins.
 _SCALE, _NUM_RANDOM = 20.0, 255
 
 
@@ -69,10 +69,10 @@ def judge_by_vectors(vectors: PairVectors, seed: int = 0) -> Iterator[MethodScor
 def centred_similarity(vectors: PairVectors) -> FloatArray:
     """Compute 2 s(q, p) − mean over passages of s(q, ·) − mean over queries of s(·, p), shape (N,).
 
-    The mean terms discount texts that are near to everything. The means are over the whole set, so that no number of
+    The mean terms discount texts that are near to all others. The means are over the whole set, so that no number of
     neighbours has to be chosen.
 
-    Source: Conneau et al. (ICLR 2018), CSLS, whose means are over the ten nearest.
+    Source: Conneau et al. (ICLR 2018), CSLS, whose means are over the ten nearest neighbours.
     """
     query_QD, passage_PD = vectors.query_QD.astype(np.float64), vectors.passage_PD.astype(np.float64)
     query_mean_Q, passage_mean_P = query_QD @ passage_PD.mean(axis=0), passage_PD @ query_QD.mean(axis=0)
@@ -81,12 +81,12 @@ def centred_similarity(vectors: PairVectors) -> FloatArray:
 
 
 def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """Compute 1 − p(label as given) by a two-class model, cross-fitted over queries.
+    """Compute 1 − p(label) by a two-class model, cross-fitted over queries.
 
-    The model is a logistic regression over q ∘ p and |q − p|. Its classes are the pairs as given and, for the subject
-    ``pairs``, the same queries with a random passage each; for candidates, the annotated positives and the candidates.
-    Flagged is what confident learning counts as the other class: its probability is at least the mean of that class,
-    and above that of the class as given where both are.
+    The model is a logistic regression over q ∘ p and |q − p|. For the subject ``pairs`` its classes are the pairs, and
+    the same queries with a random passage each; for ``candidates`` the candidates, and the annotated positives. A pair
+    is flagged if confident learning counts it in the other class. That class has at least its mean probability; if the
+    pair's own class has so too, the other class is the likelier.
 
     Source: Northcutt et al. (JAIR 2021), confident learning; cleanlab's ``self_confidence``.
 
@@ -122,7 +122,7 @@ def self_confidence(vectors: PairVectors, seed: int) -> tuple[FloatArray, BoolAr
 
 
 def margins_of_npc(vectors: PairVectors, seed: int) -> FloatArray:
-    """Compute NPC's measure of each pair against random passages of the set, at scale 20, shape (N,).
+    """Compute NPC's margin of each pair to random passages of the set, at scale 20, shape (N,).
 
     Source: Zhang et al. (EMNLP Findings 2023), see :func:`raydr.noise.margins.npc_margins`.
     """
@@ -155,7 +155,7 @@ def _against_random(vectors: PairVectors, num_random: int, seed: int) -> Iterato
         query_B = vectors.query_N[rows]
         scores_BR = vectors.query_QD[query_B].astype(np.float64) @ vectors.passage_PD[sample_R].T
         for at, query in enumerate(query_B.tolist()):
-            # The query's other pairs count as right too.
+            # Passages of the query's other pairs may be right too.
             own = own_N[ends_Q[query - 1] if query else 0 : ends_Q[query]]
             scores_BR[at, np.isin(sample_R, own)] = -np.inf
         yield rows, scores_BR

@@ -86,13 +86,13 @@ def summarize_verdicts(
     return summary
 
 
-#: Flagged share above which a comparison with annotated passages is in doubt, and candidates that a share needs. On 250
-#: docstrings with BM25's candidates the packaged MiniLM flags up to 9 %; its first layer alone flags at least 27 %.
+#: Flagged share above which a comparison with annotated passages is doubtful, and minimum of candidates for a share. On
+#: 250 docstrings with BM25's candidates the packaged MiniLM flags up to 9 %; its first layer alone at least 27 %.
 _MOST_FLAGGED, _FEWEST_CANDIDATES = 0.2, 30
 
 
 def reason_for_doubt(judge: type[Judge], info: Mapping[str, Any]) -> str:
-    """Return why flags of candidates are likely to be false; empty if nothing speaks for it.
+    """Return why flags of candidates are likely to be false; empty without such a reason.
 
     Args:
         judge: class of the judge.
@@ -110,7 +110,7 @@ def reason_for_doubt(judge: type[Judge], info: Mapping[str, Any]) -> str:
 def verdict_table(
     judge: Judge, query_ids: list[str], passage_ids: list[str], verdicts: Verdicts, truth: list[bool | None]
 ) -> pa.Table:
-    """Return verdicts as a table ``verdicts``."""
+    """Return the verdicts of a judge as a table ``verdicts``."""
     columns = [
         pa.array(query_ids, pa.string()),
         pa.array(passage_ids, pa.string()),

@@ -1,13 +1,13 @@
-"""What decisions of people warrant: a number of drops, few of which are right, whatever the judge is worth.
+"""Number of drops that decisions of people warrant: few of the dropped labels are right, however good the judge is.
 
-A judge ranks labels by suspicion. The most suspicious ones form nested sets of growing size. People decide on each set
-in a random order, which is fixed by the ids of its labels. A set is warranted if the hypothesis that its share of right
-labels is above the bound is rejected, and so is that of every smaller set. A set with more right labels among all
-decisions is never warranted.
+A judge ranks labels by suspicion. The most suspicious labels form nested sets of growing size. People decide on each
+set in a random order, which the ids of its labels determine. The hypothesis for a set is that its share of right labels
+is above the bound. A set is warranted if this hypothesis is rejected for it and for every smaller set. A set with more
+right labels among all decisions is never warranted.
 
-The test is a mixture likelihood ratio of draws without replacement. It may be looked at after every decision, and the
-order in which people decide does not matter, because only the decided beginning of the random order counts. Nothing is
-assumed of the judge, nor of dependence between labels: the only randomness is that of the order.
+The test is a mixture likelihood ratio of draws without replacement. It is valid after every decision. The order in
+which people decide does not matter, since only the decided beginning of the random order counts. The test assumes
+nothing about the judge or the dependence of labels: the only randomness is that of the order.
 
 Source: Angelopoulos et al. (2021), "Learn then Test", fixed-sequence testing; Waudby-Smith and Ramdas (NeurIPS 2020),
 confidence sequences for sampling without replacement; Ville's inequality.
@@ -27,15 +27,15 @@ import pyarrow.compute as pc
 from raydr.data.corpus import hash_strings
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
-#: Right labels that the smallest set may contain, and growth of the sets.
+#: Maximum of right labels in the smallest set, and growth factor of the sets.
 _FIRST_RIGHT, _GROWTH = 5, 1.25
-#: Shares of right labels in the mixture, from 0 to the bound; decisions that a forecast looks ahead; decisions before
-#: which it takes further labels for wrong.
+#: Number of shares in the mixture, from 0 to the bound; maximum of decisions in a forecast; number of decisions below
+#: which a forecast assumes that all further labels are wrong.
 _NUM_SHARES, _FORECAST, _FEW = 33, 5_000, 20
 
 
 def lots_of(subject: str, table: pa.Table) -> IntArray:
-    """Return a random number for each (query, passage) pair of a table, the same for equal ids everywhere, shape (N,).
+    """Return a random number for each (query, passage) pair of a table, determined by the ids, shape (N,).
 
     Args:
         subject: subject of the labels.
@@ -47,17 +47,19 @@ def lots_of(subject: str, table: pa.Table) -> IntArray:
 
 @dataclass(frozen=True)
 class Warranty:
-    """Largest warranted set of drops, and what the next larger set needs.
+    """Largest warranted set of drops, and a forecast for the next larger set.
 
     Args:
         num_decided: number of decisions on labels of the judge.
-        num_drops: size of the largest warranted set; 0 if there is none.
-        threshold: log-odds of a wrong label above which exactly its labels lie.
+        num_drops: size of the largest warranted set; 0 without a warranted set.
+        threshold: log-odds of a wrong label that separate the labels of this set from the others.
         stage: number of warranted sets.
         next_drops: size of the next set; equal to ``num_drops`` if all labels are warranted.
-        next_right: share of right labels among the counted decisions of that set.
-        next_decisions: number of further decisions that it needs if their share of right labels is ``next_right``; None
-            if even thousands would not do.
+        next_right: share of right labels among the counted decisions of the next set.
+        next_decisions: number of further decisions that warrant the next set if their share of right labels is
+            ``next_right``; None if thousands would not suffice.
+        max_right_dropped: maximum of the share of right labels in a warranted set.
+        confidence: probability that a warranted set keeps to this maximum.
     """
 
     num_decided: int
@@ -103,8 +105,8 @@ class SuspectSets:
     Args:
         evidence_N: log-odds of wrong labels, see :mod:`raydr.noise.evidence`; must not depend on the decisions.
         lots_N: random numbers of the labels, see :func:`lots_of`.
-        max_right_dropped: largest share of right labels in a warranted set, in (0, 1).
-        confidence: probability, over the random order, that the warranted set keeps to it; in (0, 1).
+        max_right_dropped: maximum of the share of right labels in a warranted set, in (0, 1).
+        confidence: probability, over the random order, that the warranted set keeps to this maximum; in (0, 1).
     """
 
     def __init__(self, evidence_N: FloatArray, lots_N: IntArray, max_right_dropped: float, confidence: float) -> None:
@@ -116,7 +118,7 @@ class SuspectSets:
 
     @cached_property
     def sizes_S(self) -> IntArray:
-        """Sizes of the sets, rising."""
+        """Sizes of the sets, ascending."""
         sizes, size, num_labels = [], math.ceil(_FIRST_RIGHT / self.max_right_dropped), len(self._by_lot_N)
         while num_labels:
             end = min(size, num_labels)
@@ -162,11 +164,11 @@ class SuspectSets:
         return np.asarray(self._by_lot_N[self._evidence_by_lot_N >= self._descending_N[size - 1]])
 
     def limit(self, size: int) -> int:
-        """Return the smallest number of right labels that breaks the promise for a set."""
+        """Return the smallest number of right labels that exceeds the bound for a set."""
         return math.floor(self.max_right_dropped * size + 1e-9) + 1
 
     def in_turn(self, stage: int) -> IntArray:
-        """Return all labels in the order in which decisions help most: set by set, each in its random order.
+        """Return all labels in the most useful order for decisions: set by set, each in its random order.
 
         Args:
             stage: number of warranted sets.
@@ -187,13 +189,13 @@ class SuspectSets:
 def log_evidence(right_T: BoolArray, num_labels: int, limit: int) -> FloatArray:
     """Return the log of the evidence that fewer than ``limit`` of K labels are right, after each of T random draws.
 
-    The evidence is the likelihood ratio of a uniform mixture of smaller numbers to ``limit``. If ``limit`` or more are
-    right, the ratio is a nonnegative supermartingale: it ever reaches x with probability at most 1 / x.
+    The evidence is the likelihood ratio of a uniform mixture of smaller numbers to ``limit``. If ``limit`` or more
+    labels are right, the ratio is a nonnegative supermartingale, which ever reaches x with probability at most 1 / x.
 
     Args:
         right_T: whether each drawn label is right, in the order of the draws.
-        num_labels: K.
-        limit: smallest number of right labels that breaks the promise, at most K.
+        num_labels: K, the number of labels.
+        limit: smallest number of right labels that exceeds the bound, at most K.
 
     >>> log_evidence(np.zeros(100, dtype=np.bool_), 100, 6)[[0, 47, 48, 99]].round(2).tolist()
     [0.04, 2.99, 3.09, inf]
@@ -207,7 +209,7 @@ def log_evidence(right_T: BoolArray, num_labels: int, limit: int) -> FloatArray:
     numbers_R = np.unique(np.linspace(0, limit - 1, _NUM_SHARES).round())
 
     def log_likelihood(numbers: FloatArray) -> FloatArray:
-        """Log-likelihood of each beginning of the draws, shape (T, numbers), but for a common term."""
+        """Return the log-likelihood of each beginning of the draws, shape (T, numbers), up to a common term."""
         left_TR = np.where(
             right_T[:, None], numbers - right_before_T[:, None], num_labels - numbers - wrong_before_T[:, None]
         )
@@ -217,7 +219,7 @@ def log_evidence(right_T: BoolArray, num_labels: int, limit: int) -> FloatArray:
     mixture_T = logsumexp(log_likelihood(numbers_R), axis=1) - math.log(len(numbers_R))
     with np.errstate(invalid="ignore"):
         evidence_T = mixture_T - log_likelihood(np.array([float(limit)]))[:, 0]
-    # Beyond these counts the promise is certain, or certainly broken.
+    # Beyond these counts the bound certainly holds, or is exceeded.
     evidence_T[np.cumsum(~right_T) > num_labels - limit] = np.inf
     evidence_T[np.cumsum(right_T) >= limit] = -np.inf
     return np.asarray(evidence_T)
@@ -226,7 +228,7 @@ def log_evidence(right_T: BoolArray, num_labels: int, limit: int) -> FloatArray:
 def _forecast(
     verdicts_K: np.typing.NDArray[np.int8], right_T: BoolArray, limit: int, needed: float
 ) -> tuple[float, int | None]:
-    """Return the share of right labels among the draws of a set, and the decisions that it needs if that stays so."""
+    """Return the share of right labels among the draws of a set, and the decisions that warrant it at this share."""
     num_drawn = len(right_T)
     share = float(right_T.mean()) if num_drawn else 0.0
     further = share if num_drawn >= _FEW else 0.0

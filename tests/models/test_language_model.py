@@ -171,7 +171,7 @@ def test_a_tokenizer_that_marks_the_beginning_of_each_piece_is_refused(tmp_path:
     core = Tokenizer(models.BPE({letter: at for at, letter in enumerate(dict.fromkeys(letters))}, []))
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     PreTrainedTokenizerFast(tokenizer_object=core, eos_token="~", chat_template=TEMPLATE).save_pretrained(folder)
-    with pytest.raises(ModelError, match="makes other tokens of the prompt's pieces than of the whole: put the texts"):
+    with pytest.raises(ModelError, match="makes other tokens of the prompt's pieces than of the whole: put each text"):
         PairTokenizer(config_of(folder))
 
 

@@ -53,7 +53,7 @@ def test_too_many_requests_and_faults_of_the_server_pass(stub: ChatStub) -> None
     assert ask(stub, messages=messages).relevant == pytest.approx(1.0)
     # One word, not one a request.
     [word] = messages
-    assert "answers HTTP 429: slow down: retrying, at most 3 times a question" in word
+    assert "answers HTTP 429: slow down: retrying, at most 3 times per question" in word
     stub.script.extend([*script, (502, NOW, "still loading")])
     with pytest.raises(EndpointError, match=r"HTTP 502: still loading\. .* run the same command again"):
         ask(stub)

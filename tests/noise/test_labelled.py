@@ -105,7 +105,7 @@ def test_a_set_without_sources_has_none(tmp_path: Path) -> None:
             r"x.csv:3: 'label' must be a number, found 'inf'",
         ),
         ([("a", "p", "1"), ("a", "q", "-1")], "query,passage,label", r"x.csv:3: 'label' is -1; expected 0 or 1"),
-        ([("a", "p", "1"), ("a", "q", "0")], "query,passage,label", r"there is one query; expected two or more"),
+        ([("a", "p", "1"), ("a", "q", "0")], "query,passage,label", r"there is a single query; expected two or more"),
         ([("a", "p", "1"), ("", "q", "0")], "query,passage,label", r"x.csv:3: the query or the passage is empty"),
         ([("a", "p", "1"), ("a", "q", "1")], "query,passage,label", r"all 2 labels are alike"),
         ([("a", "p", "1")], "query,text,label", r"x.csv:2: no column 'passage'"),

@@ -13,8 +13,8 @@ from raydr.evaluation.significance import Interval
 
 
 class Duplicates(Check):
-    """Unjudged copies of a positive are trained against and count as misses. Of equal queries with different answers,
-    each one's answer is a negative of the other.
+    """Unjudged copies of a positive are negatives in training and misses in evaluation. If equal queries have different
+    positives, the positive of each query is a negative of the other.
 
     >>> import numpy as np
     >>> Duplicates().examine(Evidence(repeated={"positives": np.arange(100) < 30})).level
@@ -62,13 +62,13 @@ class Leakage(Check):
         )
 
 
-#: Smallest BM25 measure that can reveal a loss.
+#: Minimum of BM25's measure that can reveal a loss.
 _FINDS = 0.05
 
 
 class Truncation(Check):
-    """Share of what BM25 retrieves with whole texts but not with texts truncated for the model. It measures the value
-    of truncated text independently of the model.
+    """Share of BM25's RR@10 with whole texts that it loses with texts truncated for the model. It measures the value of
+    truncated text independently of the model.
 
     >>> import numpy as np
     >>> held_out = {"bm25": np.ones(100), "bm25, texts cut": (np.arange(100) < 20) * 1.0}
@@ -125,14 +125,14 @@ class UnansweredQueries(Check):
             hit.low,
             f"{int(evidence.unanswered[split].sum()):,} of {len(evidence.unanswered[split]):,} queries of {split} "
             f"({hit.mean:.0%}) have no positive in the corpus",
-            advice="use the corpus of the judgments (data.reader); raydr inspect lists what is missing",
+            advice="use the corpus of the judgments (data.reader); raydr inspect lists missing passages",
         )
 
 
 class FalseNegatives(Check):
-    """A second positive outscores the annotated one in half of all cases. A true negative seldom does so for several
-    readers at once, least of all for a model trained against it. So twice the share of hard negatives that outscore the
-    positive for all readers estimates the share of false negatives.
+    """A second positive outscores the annotated positive in half of all cases. A true negative seldom does so for
+    several readers at once, least of all for a model trained with it as a negative. So twice the share of hard
+    negatives that outscore the positive for all readers estimates the share of false negatives.
 
     >>> rng = np.random.default_rng(0)
     >>> above = {"bm25": rng.uniform(size=900) < 0.4, "trained": rng.uniform(size=900) < 0.5}
@@ -154,35 +154,35 @@ class FalseNegatives(Check):
             f"{by_all.mean:.1%} of the hard negatives outscore their positive for all of "
             f"{', '.join(evidence.outscores)}: about {min(1.0, 2.0 * by_all.mean):.0%} answer their query",
             "judge.judges=[near_duplicate]",
-            advice="removes near-copies of the positive, [classifier] what a model takes for an answer; or mine "
+            advice="removes near-copies of the positive, [classifier] candidates that a model finds relevant; or mine "
             "deeper: negatives.first_rank",
         )
 
 
-#: A reader that takes a larger share of the pairs of both splits for mismatched is unreliable.
+#: Maximum of the mismatched share by a reliable reader, in one of the splits.
 _READS = 0.5
-#: If held-out pairs score no better than training pairs, up to a tenth of hard right pairs count too (measured).
+#: Minimum of the mismatched share by the cross-fitted model alone, above the share of hard right pairs (measured).
 _SURELY = 0.2
-#: Share of the pairs that are right and hard, at most (measured).
+#: Maximum of the share of hard right pairs (measured).
 _HARD = 0.1
-#: Setting that closes the gap to right pairs (docs/experiments/flags.md).
+#: Setting with which mismatched pairs hardly harm (docs/experiments/flags.md).
 _ROBUST = "train.loss=npc"
 
 
 class MismatchedPairs(Check):
-    """A mismatched passage suits its query no better than passages of other pairs: p is uniform.
+    """The passage of a mismatched pair scores no better than passages of other pairs: p is uniform.
 
     Twice the share of p > ½ is an upper bound of the mismatched share (Storey, JRSS B 2002), since hard right pairs
-    count in both splits. The severity is the lower end for the worse split, less the upper end for the other, for the
-    reader with the smallest difference. It is reduced by the share of queries unlike those of the other split, which
-    may all be hard.
+    count in both splits. The severity is the lower end for the worse split, less the upper end for the other split, by
+    the reader with the smallest difference. It is reduced by the share of queries unlike those of the other split,
+    which may all be hard.
 
     A split that was held out of the training pairs has the same mistakes. Then the cross-fitted model decides alone:
     the severity is its lower end, less a tenth for hard right pairs.
 
-    If both splits are mismatched, this difference is nothing. Then the cross-fitted model decides alone, if p above ½
-    is uniform as for mismatched pairs. Or all readers decide together, if most pairs look random to the others, and the
-    trained model cannot separate held-out pairs from random ones.
+    If both splits are mismatched, this difference is 0. Then the cross-fitted model decides alone, if p above ½ is
+    uniform as for mismatched pairs. Or all readers decide together, if most pairs look random to the untrained readers,
+    and the trained model cannot separate held-out pairs from random pairs.
 
     >>> rng = np.random.default_rng(0)
     >>> right, wrong = rng.beta(0.2, 8, 1000), rng.uniform(size=1000)
@@ -253,7 +253,7 @@ class MismatchedPairs(Check):
         )
 
     def _unread(self, evidence: Evidence) -> Finding | None:
-        """Return the finding if no untrained reader separates pairs of either split from random ones."""
+        """Return the finding if no reader separates pairs of any split from random pairs; else None."""
         read = {
             f"{reader}, {split}": (reader, _mismatched(p_N))
             for split, p_values in (("held-out", evidence.p_held_out), ("training", evidence.p_training))
@@ -266,10 +266,10 @@ class MismatchedPairs(Check):
         shares = ", ".join(f"{name} {interval.mean:.0%}" for name, (_, interval) in read.items())
         return self.finding(
             min(interval.low for _, interval in read.values()),
-            "no reader, not even the trained model, separates the pairs of any split from random ones; share of pairs "
+            "no reader, not even the trained model, separates the pairs of any split from random pairs; share of pairs "
             f"that suit their query no better than passages of other pairs: {shares}",
-            advice="read some pairs (raydr audit): do the judgments' ids match these passages, and are the texts of "
-            "both sides intact?",
+            advice="read some pairs (raydr audit): check that the judgments' ids match these passages, and that the "
+            "texts of both sides are intact",
         )
 
 

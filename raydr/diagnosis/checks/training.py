@@ -13,11 +13,11 @@ from raydr.evaluation.significance import bootstrap_means
 
 class CollapsedVectors(Check):
     """The largest of N random cosines in r dimensions is about √(2 ln N / r). Below r = 2 ln N some of N passages are
-    by chance as close to a query as its own.
+    by chance as near to a query as its own passage.
 
-    A large common component is harmless: raw encoders rank with mean cosines of 0.9. r is the effective rank, the
-    exponential of the entropy of the spectrum (Roy and Vetterli, EUSIPCO 2007), of centred vectors of length 1; the
-    larger of two halves of the passages.
+    A large common component is harmless: raw encoders rank with mean cosines of 0.9. r is the effective rank of centred
+    vectors of length 1: the exponential of the entropy of their spectrum (Roy and Vetterli, EUSIPCO 2007). It is the
+    larger of the ranks of two halves of the passages.
 
     >>> flat_PD = np.random.default_rng(0).normal(size=(400, 2)) @ np.random.default_rng(1).normal(size=(2, 32))
     >>> CollapsedVectors().examine(Evidence(vectors_PD=flat_PD, num_passages=5000)).level
@@ -56,8 +56,8 @@ def _effective_rank(vectors_PD: FloatArray) -> float:
 class Forgetting(Check):
     """Share of the untrained model's result on held-out queries that training loses.
 
-    A symptom; but a cause if training queries lose too while the loss has halved: then the loss does not measure
-    retrieval.
+    It is a symptom. It is a cause if training queries lose too while the loss has halved: then the loss does not
+    measure retrieval.
 
     >>> rng = np.random.default_rng(0)
     >>> before = rng.uniform(size=300)
@@ -85,7 +85,7 @@ class Forgetting(Check):
                 f"{before.mean() + gain.mean:.3f}",
                 "train.loss=nce",
                 advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker if "
-                "its scores are learnt",
+                "the loss reads its scores",
                 rank="cause",
             )
         curve = f"; dev by epoch {', '.join(f'{value:.3f}' for value in evidence.dev)}" if evidence.dev else ""
@@ -143,18 +143,18 @@ class LearningRate(Check):
         )
 
 
-#: Scales that are tried, on a logarithmic grid.
+#: Grid of scales, logarithmic.
 _SCALES = np.geomspace(1e-3, 1e5, 195)
-#: Smallest share of log C, the largest information about C candidates, for similarities that carry any.
+#: Minimum information of usable similarities, as a share of log C, the maximum for C candidates.
 _KNOWS = 0.05
 
 
 class Temperature(Check):
-    """A softmax with scale τ carries log C + log p(positive) nats of information about C candidates.
+    """A softmax with scale τ has log C + log p(positive) nats of information about C candidates.
 
-    The severity is the share of the best τ's information on held-out queries that the configured τ loses; of both
-    models with any information, the smaller loss, since training adapts similarities to its scale. It is no cause for a
-    model that has learnt almost nothing.
+    The severity is the share of the best τ's information on held-out queries that the configured τ loses. It is the
+    smaller loss of the untrained and the trained model, since training adapts similarities to its scale. It is no cause
+    for a model that has learnt almost nothing.
 
     >>> rng = np.random.default_rng(0)
     >>> cosines_QC = rng.normal(0.1, 0.1, (200, 64)) + np.eye(64)[0] * 0.4
@@ -207,7 +207,7 @@ def _information(similarities_QC: FloatArray, scale: float) -> FloatArray:
     return np.asarray(np.log(similarities_QC.shape[1]) + logits_QC[:, 0] - log_sum_Q)
 
 
-#: Fewer steps than any published fine-tuning recipe.
+#: Number of steps below that of any published fine-tuning.
 _FEW = 100
 
 
@@ -248,16 +248,16 @@ class TooFewSteps(Check):
         return self.finding(
             progress.left if others is None else min(progress.left, others.left),
             facts,
-            advice="is model.checkpoint a trained encoder, with its own pooling and prefixes, and are few of its "
-            f"layers frozen? If so, train.num_epochs={3 * max(1, epochs)}",
+            advice="check that model.checkpoint is a trained encoder, with its own pooling and prefixes, and that few "
+            f"of its layers are frozen; if so, train.num_epochs={3 * max(1, epochs)}",
             rank="unexplained",
         )
 
 
 def _rose(evidence: Evidence) -> bool:
-    """Return whether the last epoch raised the dev measure, or the only epoch the held-out measure, significantly."""
+    """Return whether the last epoch raised the dev measure, or a single epoch the held-out measure, significantly."""
     if len(evidence.dev) > 1 and TRAINED in evidence.held_out:
-        # The mean's interval is wider than that of the paired difference, hence safe.
+        # The interval of the mean is wider than that of the paired difference, hence safe.
         interval = mean_of(evidence.held_out[TRAINED])
         return evidence.dev[-1] - evidence.dev[-2] > interval.mean - interval.low
     others = Progress.of(evidence.held_out)

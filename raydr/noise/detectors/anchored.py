@@ -1,4 +1,4 @@
-"""Detector that anchors the mismatched component at random pairs."""
+"""Detector by a mixture whose mismatched component is anchored at random pairs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from pydantic import Field
 from raydr.noise.detectors.base import FloatArray, MixtureDetector, MixtureFit
 from raydr.noise.detectors.calibrated import START_SHARES
 
-#: EM ends after this many steps, or when the mean log-likelihood rises by less than the tolerance.
+#: Maximum of EM's steps, and smallest rise of the mean log-likelihood with which it continues.
 _NUM_STEPS, _TOLERANCE = 1000, 1e-8
 
 
 class AnchoredDetector(MixtureDetector):
-    """Two Gaussians on the margin, the mismatched one held near the random pairs.
+    """Two Gaussians on the margin, with the mismatched component near the random pairs.
 
-    Two free Gaussians follow the shape of the clean pairs. Where clean pairs are skewed, one Gaussian takes their tail,
-    and clean data alone are split in two. Random pairs show what a mismatched pair looks like: its passage was meant
-    for another query. Their margins cost no further encoding. With mean m and variance v of the margins of random
-    pairs, the mixture of the margins z is
+    If clean pairs are skewed, one of two free Gaussians fits their tail, and splits clean data. Random pairs resemble
+    mismatched pairs, since their passages were meant for other queries. Their margins cost no further encoding. With
+    mean m and variance v of the margins of random pairs, the mixture of the margins z is
 
         f(z) = w · N(z; μ₀, σ₀²) + (1 − w) · N(z; μ₁, v),   m − max_shift · √v ≤ μ₁ ≤ m,
 
-    with w, μ₀, σ₀² and μ₁ fitted by EM. μ₁ may lie below m: a retriever trained on mismatched pairs is less surprised
-    by them than by new pairs. Where few pairs are mismatched and the components overlap, a single free Gaussian fits as
-    well, and nothing is flagged.
+    with w, μ₀, σ₀² and μ₁ fitted by EM. μ₁ may be below m: a retriever trained on mismatched pairs has lower margins on
+    them than on random pairs. If few pairs are mismatched and the components overlap, a single Gaussian fits as well,
+    and no pair is flagged.
 
     Source: ours; the mixture model is NPC's, the empirical null Efron's (JASA 2004).
 
@@ -43,11 +42,11 @@ class AnchoredDetector(MixtureDetector):
 
     name: Literal["anchored"] = "anchored"
     max_shift: float = Field(default=1.0, ge=0.0)
-    """Standard deviations by which mismatched pairs may lie below random ones. 0 suits an encoder that was not trained
-    on the pairs."""
+    """Maximum distance of the mean of mismatched pairs below that of random pairs, in standard deviations. 0 suits an
+    encoder that was not trained on the pairs."""
 
     min_separation: float = Field(default=0.75, ge=0.0)
-    """Smallest distance of the components, as Ashman's D; smaller than in other detectors, since the anchor identifies
+    """Minimum distance of the components, as Ashman's D; smaller than in other detectors, since the anchor identifies
     overlapping components."""
 
     variance_floor: float = Field(default=1e-4, gt=0.0, le=0.1)
@@ -60,7 +59,7 @@ class AnchoredDetector(MixtureDetector):
         return replace(fit, reason=self.why_not_bimodal(fit))
 
     def _fit_from(self, share: float, axis_N: FloatArray, axis_R: FloatArray) -> MixtureFit:
-        """Run EM from a start that takes a share of the lowest values as clean."""
+        """Run EM from a start with a share of the lowest values as clean."""
         num, variance = len(axis_N), float(axis_N.var())
         floor = self.variance_floor * variance
         highest, variance_1 = float(axis_R.mean()), float(axis_R.var()) + floor

@@ -1,7 +1,7 @@
 """Interface of the detectors of mismatched pairs.
 
-A detector splits the margins of all training pairs into low, clean ones and high, mismatched ones. It is fitted
-once; all workers share its flags.
+A detector splits the margins of all training pairs into low margins of clean pairs and high margins of mismatched
+pairs. It is fitted once, and all workers share its flags.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SURE = -40.0
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """Two Gaussians on an axis that is an increasing function of the margin; index 0 is the clean one.
+    """Two Gaussians on an axis that is an increasing function of the margin; index 0 is the clean component.
 
     Args:
         axis: ``margin``; ``perplexity``, its soft-plus log(1 + e^margin); or ``log``, the logarithm of that.
@@ -61,17 +61,17 @@ class MixtureFit:
         return (self.means[1] - self.means[0]) * math.sqrt(2.0 / (self.variances[0] + self.variances[1]))
 
     def log_densities(self, axis_N: FloatArray) -> FloatArray:
-        """log(weight · density) of both components at points of the axis, shape (2, N)."""
+        """Return log(weight · density) of both components at points of the axis, shape (2, N)."""
         weights, means, variances = (np.array(pair)[:, None] for pair in (self.weights, self.means, self.variances))
         squared_2N = (axis_N - means) ** 2 / variances
         return np.asarray(np.log(weights) - 0.5 * (np.log(2.0 * np.pi * variances) + squared_2N))
 
     def log_posterior(self, margins_N: FloatArray) -> FloatArray:
-        """log p(clean | margin), finite and never increasing in the margin, shape (N,).
+        """Return log p(clean | margin), finite and never increasing in the margin, shape (N,).
 
-        Two Gaussians of different width cross twice: far out on one side the wider wins again, and the smallest
-        margins could count as mismatched. The log-odds have one stationary point, outside the means; beyond it
-        they keep its value.
+        Two Gaussians of different width cross twice. Beyond the outer crossing the wider Gaussian is larger again, so
+        that the smallest margins could count as mismatched. The log-odds have a single stationary point, outside the
+        means; beyond it they keep its value.
         """
         axis_N = to_axis(margins_N, self.axis)
         (mean_0, mean_1), (var_0, var_1) = self.means, self.variances
@@ -129,7 +129,7 @@ class Detector(Component):
 
     @property
     def reads_draws_alone(self) -> bool:
-        """Whether flags rest on a single draw for each pair, not on the mean probability over draws."""
+        """Whether flags depend on a single draw for each pair, not on the mean probability over draws."""
         return False
 
     @abstractmethod
@@ -140,12 +140,12 @@ class Detector(Component):
 
         Args:
             margins_N: margin of each training pair, see :mod:`raydr.noise.margins`.
-            random_N: margins of random pairs, NaN where there is none. Some detectors ignore them.
-            fold_N: fold whose model measured each pair and its random pair, if several models did; some detectors
+            random_N: margins of random pairs, NaN if missing; some detectors ignore them.
+            fold_N: fold whose model measured each pair and its random pair; None with a single model. Some detectors
                 ignore it.
 
         Raises:
-            DataError: margins are not finite, or the detector needs random pairs and got none.
+            DataError: margins are not finite, or required margins of random pairs are missing.
         """
 
     def keep_all(self, margins_N: FloatArray, fit: MixtureFit | None, reason: str) -> Detection:
@@ -161,18 +161,18 @@ class Detector(Component):
 class MixtureDetector(Detector):
     """Base of the two-component detectors; subclasses implement :meth:`fit`.
 
-    All pairs are kept, with a reason, unless the margins form two groups: one component must fit worse (BIC), and
-    neither component may be almost empty or too close to the other.
+    All pairs are kept, with a reason, unless the margins form two groups: a single component must fit worse (BIC), and
+    the two components must be neither almost empty nor too close.
     """
 
     min_clean_weight: float = Field(default=0.1, ge=0.0, le=0.5)
-    """Smallest weight of the clean component."""
+    """Minimum weight of the clean component."""
 
     min_noisy_weight: float = Field(default=0.01, ge=0.0, le=0.5)
-    """Smallest weight of the mismatched component."""
+    """Minimum weight of the mismatched component."""
 
     min_separation: float = Field(default=1.0, ge=0.0)
-    """Smallest distance of the components, as Ashman's D; 2 is clearly separated."""
+    """Minimum distance of the components, as Ashman's D; 2 is clearly separated."""
 
     @abstractmethod
     def fit(self, margins_N: FloatArray, random_R: FloatArray) -> MixtureFit:
@@ -202,7 +202,7 @@ class MixtureDetector(Detector):
         return Detection(clean_N, log_posterior_N, self.threshold, fit, share_mismatched=fit.weights[1])
 
     def why_not_bimodal(self, fit: MixtureFit) -> str:
-        """Return the first test that the components fail; empty if they pass all."""
+        """Return the first test that the components fail; empty if they pass all tests."""
         if fit.bic_mixture >= fit.bic_single:
             return f"one component fits the margins as well (BIC {fit.bic_single:.1f}, two: {fit.bic_mixture:.1f})"
         smallest_weights = {"clean": self.min_clean_weight, "noisy": self.min_noisy_weight}
@@ -215,7 +215,7 @@ class MixtureDetector(Detector):
 
 
 def checked(margins_N: FloatArray) -> FloatArray:
-    """Return margins as float64.
+    """Return the margins as float64.
 
     Raises:
         DataError: margins are not finite, or not of shape (N,).
@@ -237,5 +237,5 @@ def to_axis(margins_N: FloatArray, axis: Axis) -> FloatArray:
     margin_N = np.logaddexp(0.0, margins_N)
     if axis == "perplexity":
         return np.asarray(margin_N)
-    # The soft-plus of a sure pair is too small for float64.
+    # The soft-plus of a very low margin underflows in float64.
     return np.where(margins_N < _SURE, margins_N, np.log(np.maximum(margin_N, np.exp(_SURE))))

@@ -15,12 +15,12 @@ START_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class CalibratedDetector(MixtureDetector):
-    """Two Gaussians on the margin, where clean pairs are near Gaussian.
+    """Two Gaussians on the margin, on which clean pairs are nearly Gaussian.
 
-    The paper's perplexity is the soft-plus of the margin. It squeezes clean pairs against 0; a Gaussian fits the narrow
-    pile and flags its tail. The axis ``log`` is the logarithm of the perplexity. EM starts from k-means and from
-    several splits, so that rare noise is detected. Of the bimodal fits the likeliest is taken: the likeliest of all may
-    be a wide Gaussian around a narrow one.
+    The paper's perplexity is the soft-plus of the margin. It concentrates clean pairs near 0; a Gaussian fits the
+    narrow peak and flags its tail. The axis ``log`` is the logarithm of the perplexity. EM starts from k-means and from
+    several splits, so that rare noise is detected. The fit is the likeliest of the bimodal fits: the likeliest of all
+    may be a wide Gaussian around a narrow one.
 
     Source: ours; the mixture model is NPC's.
 
@@ -43,7 +43,7 @@ class CalibratedDetector(MixtureDetector):
     """Seed of EM's k-means start."""
 
     min_separation: float = Field(default=2.0, ge=0.0)
-    """Smallest distance of the components, as Ashman's D."""
+    """Minimum distance of the components, as Ashman's D."""
 
     def fit(self, margins_N: FloatArray, random_R: FloatArray) -> MixtureFit:
         fits = [

@@ -24,6 +24,8 @@ def fit_gaussians(
     Sorted values make the fit independent of their order.
 
     Args:
+        margins_N: finite margins.
+        axis: axis of the Gaussians.
         variance_floor: share of the sample variance added to each component's variance in every M-step.
         seed: seed of the k-means start.
         start_shares: further EM starts, each with this share of the lowest values as clean.
@@ -43,7 +45,7 @@ def fit_gaussians(
         start["precisions_init"] = [[[1.0 / (half.var() + floor)]] for half in halves]
         starts.append(GaussianMixture(2, **start, **common))
     with warnings.catch_warnings():
-        # Components that overlap converge slowly; the tests on the fit reject them.
+        # Overlapping components converge slowly, and the tests of the fit reject them.
         warnings.simplefilter("ignore", ConvergenceWarning)
         mixtures = [start.fit(axis_N1) for start in starts]
         single = GaussianMixture(1, reg_covar=floor).fit(axis_N1)
@@ -67,8 +69,8 @@ def fit_gaussians(
 class GaussianDetector(MixtureDetector):
     """The paper's detector: two Gaussians on the perplexities log(1 + e^margin).
 
-    ŷ = [p(κ | PPL) > λ], with κ the component of lower mean. The posterior is computed in log space and held monotone.
-    On strong encoders clean perplexities pile up near 0 with a long tail, and a Gaussian flags too many.
+    ŷ = [p(κ | PPL) > λ], with κ the component of lower mean. The posterior is computed in log space and kept monotone.
+    Clean perplexities of strong encoders are near 0 with a long tail, so that a Gaussian flags too many pairs.
     :class:`raydr.noise.detectors.anchored.AnchoredDetector` does not.
 
     Source: Zhang et al. (EMNLP Findings 2023); the variance floor, the seed and the bimodality tests are ours.

@@ -1,4 +1,4 @@
-"""Detector without a mixture: the local false-discovery rate against random pairs."""
+"""Detector by the local false-discovery rate, with random pairs as the null, without a mixture."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pydantic import Field, model_validator
 from raydr.errors import DataError
 from raydr.noise.detectors.base import BoolArray, Detection, Detector, FloatArray, IntArray, checked
 
-#: Starts of the two tails that bound the share from below, and the factor of extrapolation.
+#: Starts of the two tails that bound the share from below, and factor of extrapolation.
 _HALF, _FIFTH, _FURTHER = 0.5, 0.8, 1.5
 #: Standard deviations subtracted from a lower limit: of the share, and of a number of pairs.
 _OFF_SHARE, _OFF_COUNT = 2.8, 2.0
-#: Smallest p(clean): its logarithm is finite, and the threshold 0 flags nothing.
+#: Minimum of p(clean), so that its logarithm is finite and the threshold 0 flags nothing.
 _SMALLEST_POSTERIOR = 1e-12
 
 
 class LocalFdrDetector(Detector):
-    """Local false-discovery rate of taking a pair for right, with random pairs as the null.
+    """Local false-discovery rate of calling a pair right, with random pairs as the null.
 
-    A mismatched pair is as surprising as a random one. So p_i = (1 + #{random margins ≤ z_i}) / (R + 1), counted among
-    the random pairs of its fold, is uniform for mismatched pairs and small for right ones. With
+    Margins of mismatched pairs are distributed as those of random pairs. So p_i = (1 + #{random margins ≤ z_i}) / (R +
+    1), counted among the random pairs of its fold, is uniform for mismatched pairs and small for right pairs. With
 
         π̂ = min(1, #{p > ½} / (½ N))   (Storey's share of mismatched pairs),
         f = max(Grenander's density of p, π̂)   (decreasing, by pooling adjacent violators),
 
-    P(mismatched | p) = π̂ / f(p), which never falls with the margin. π̂ is an upper bound, since hard right pairs
-    count too: P is too high for doubtful pairs. The detector needs no start and no minimal distance of two groups. It
-    is meant for margins of models that have seen neither the pair nor its passage: with others π̂ is far too low.
+    P(mismatched | p) = π̂ / f(p), which never falls with the margin. π̂ is an upper bound, since hard right pairs count
+    too: P is too high for doubtful pairs. The detector needs no start and no minimum distance of two groups. It is
+    meant for margins of models that were trained on neither the pair nor its passage; otherwise π̂ is far too low.
 
     Source: Efron et al. (JASA 2001), the local false-discovery rate; Storey (JRSS B 2002), the share; Grenander (1956).
 
@@ -45,14 +45,14 @@ class LocalFdrDetector(Detector):
 
     name: Literal["local_fdr"] = "local_fdr"
     max_right_flagged: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """Replaces the threshold: flag the most surprising pairs, as many as contain at most this share of right ones, by a
-    lower limit of the mismatched share. Off if null. A bound: it holds in 95 of 100 data sets (docs/methods.md). Flags
-    nothing where the limit is undefined, as with a few hundred pairs."""
+    """Maximum of the share of right pairs among the flagged pairs, in place of ``threshold``; off if null. The pairs
+    with the highest margins are flagged, by a lower limit of the mismatched share. It is a bound, which holds in 95 of
+    100 data sets (docs/methods.md). With a few hundred pairs the limit is 0, and no pair is flagged."""
 
     max_wrong_kept: float | None = Field(default=None, gt=0.0, lt=1.0)
-    """Replaces the threshold: keep the least surprising pairs, as many as contain at most this share of mismatched
-    ones, by their probabilities. Off if null. An estimate, no bound: it misses mismatched pairs that resemble their
-    query more than a random passage does."""
+    """Maximum of the share of mismatched pairs among the kept pairs, in place of ``threshold``; off if null. The pairs
+    with the lowest margins are kept, by their probabilities. It is an estimate, no bound: it misses mismatched pairs
+    whose passage is nearer to the query than a random passage."""
 
     @model_validator(mode="after")
     def _has_a_single_rule(self) -> LocalFdrDetector:
@@ -84,7 +84,7 @@ class LocalFdrDetector(Detector):
             p_N[mine_N] = p_values(margins_N[mine_N], random_R)
             num_random += len(random_R)
         share = storey_share(p_N)
-        # With share 0 no pair is as surprising as the median random pair.
+        # With share 0 no margin reaches the median of random pairs.
         noisy_N = share / np.maximum(grenander_density(p_N), share) if share else np.zeros(len(p_N))
         log_posterior_N = np.log(np.maximum(1.0 - noisy_N, _SMALLEST_POSTERIOR))
         if self.max_right_flagged is not None:
@@ -104,7 +104,7 @@ class LocalFdrDetector(Detector):
 
 
 def p_values(margins_N: FloatArray, random_R: FloatArray) -> FloatArray:
-    """Return (1 + #{random ≤ margin}) / (R + 1), shape (N,): small for pairs less surprising than random ones.
+    """Return (1 + #{random ≤ margin}) / (R + 1), shape (N,): small for margins below those of random pairs.
 
     >>> p_values(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0, 3.0])).tolist()
     [0.25, 0.75, 1.0]
@@ -129,7 +129,7 @@ def least_share(p_N: FloatArray, num_random: int) -> float:
 
         max(0, e(0.8) − 1.5 (e(0.5) − e(0.8)) − 2.8 sd).
 
-    The decrease of e between the tails is extrapolated by half as much again. That exceeds the right pairs left in the
+    The decrease of e between the tails is extrapolated by a factor of 1.5. This exceeds the right pairs left in the
     last fifth if their margins are normal and the AUROC is at least 0.75. sd is the standard deviation of the counts of
     pairs and random pairs; its factor allows for dependent pairs.
 
@@ -145,17 +145,17 @@ def least_share(p_N: FloatArray, num_random: int) -> float:
     num = len(p_N)
     fifth, half = (int((p_N > tail).sum()) for tail in (_FIFTH, _HALF))
     of_fifth, of_half = 1.0 / (num * (1.0 - _FIFTH)), 1.0 / (num * (1.0 - _HALF))
-    # Weights of pairs in the last fifth, and between the half and it.
+    # Weights of pairs in the last fifth, and between the half and the last fifth.
     weights = (1.0 + _FURTHER) * of_fifth - _FURTHER * of_half, -_FURTHER * of_half
     counts = np.array([fifth, half - fifth], dtype=np.float64)
-    # A null of equally many pairs doubles the variance.
+    # With as many random pairs as pairs, the variance doubles.
     inflation = 1.0 + min(1.0, half * of_half) * num / num_random
     deviation = np.sqrt(inflation * np.dot(np.square(weights), np.maximum(counts, 1.0)))
     return float(max(0.0, np.dot(weights, counts) - _OFF_SHARE * deviation))
 
 
 def mostly_wrong(p_N: FloatArray, share: float, max_right: float) -> BoolArray:
-    """Flag the pairs with the largest p, as many as contain at most the share ``max_right`` of right ones, shape (N,).
+    """Flag the most pairs, those with the largest p, with at most a share ``max_right`` of right pairs, shape (N,).
 
     Of the mismatched pairs, w = share · N · (1 − t) have p ≥ t, hardly ever fewer than w − 2 √w. All other pairs with p
     ≥ t are right.

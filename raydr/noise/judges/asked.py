@@ -1,4 +1,4 @@
-"""Models that judges read: a judge declares its model, its caller provides it."""
+"""Models whose scores judges read: a judge declares its model, and the caller provides the scores."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raydr.noise.judge_models import ClassifierConfig, LanguageModelConfig, Siev
 
 
 class AskedModels(Protocol):
-    """Settings of the section ``judge`` that describe models."""
+    """Settings of models in the section ``judge``."""
 
     @property
     def scores(self) -> Literal["model", "miner"]:
-        """Source of the scores of candidates: the retriever, or the miner."""
+        """Source of the candidates' scores: the retriever, or the miner."""
 
     @property
     def guide(self) -> ModelConfig: ...
@@ -28,7 +28,7 @@ class AskedModels(Protocol):
 
 @dataclass(frozen=True)
 class Retriever:
-    """The run's judging retriever: ``judge.model``, or that of the last round."""
+    """The judging retriever of the run: ``judge.model``, or the model of the last round."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Embedder:
     """Another, untrained embedding model.
 
     Args:
-        model: its settings.
-        name: its name.
+        model: settings of the model.
+        name: name of the model.
     """
 
     model: ModelConfig
@@ -49,7 +49,7 @@ class CrossEncoder:
     """A cross-encoder, trained on the pairs and their candidates.
 
     Args:
-        settings: its training.
+        settings: settings of the model and its training.
     """
 
     settings: ClassifierConfig
@@ -60,7 +60,7 @@ class Reader:
     """An untrained language model, used as a cross-encoder.
 
     Args:
-        settings: the model and its prompt.
+        settings: settings of the model and its prompt.
     """
 
     settings: LanguageModelConfig
@@ -68,11 +68,11 @@ class Reader:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the retriever, trained further on the judged candidates, then deleted.
+    """A temporary copy of the retriever, trained further on the judged candidates.
 
     Args:
-        name: its name.
-        num_candidates: negatives of each query used in training; all mined negatives if None.
+        name: name of the copy.
+        num_candidates: number of negatives per query for training; all mined negatives if None.
         model: changes to the section ``model``.
         train: changes to the section ``train``.
     """
@@ -85,13 +85,13 @@ class Copy:
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """The short trainings of the section ``cross_fit``, which have not seen the pairs; no further model."""
+    """The models of the section ``cross_fit``, each for pairs that it was not trained on."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A language model behind a server, which reads doubtful verdicts of an earlier judge."""
+    """A language model behind a server, for the doubtful verdicts of an earlier judge."""
 
 
-#: None: the judge reads the miner's scores.
+#: Model of a judge; None for the miner's scores.
 Asked = Retriever | Embedder | CrossEncoder | Reader | Copy | CrossFitted | Server | None

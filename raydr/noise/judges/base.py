@@ -1,8 +1,8 @@
 """Interface of the judges.
 
-A judge gives a verdict on each candidate of a batch of queries, from scores alone; ``reads`` names the model that makes
-them. The candidates of all queries lie in one flat array, those of query i at ``offsets[i]:offsets[i + 1]``: whole
-shards are judged without a Python loop.
+A judge returns a verdict on each candidate of a batch of queries, from scores alone; ``reads`` is their source. The
+candidates of all queries are in a flat array, those of query i at ``offsets[i]:offsets[i + 1]``, so that a batch is
+judged without a Python loop.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from raydr.noise.margins import Margins
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-#: Integers that are a list in JSON.
+#: Array of integers that is a list in JSON.
 CountArray = Annotated[
     IntArray, PlainValidator(lambda raw: np.array(raw, dtype=np.int64)), PlainSerializer(np.ndarray.tolist)
 ]
 
-#: keep: stays a negative; drop: is no negative of that query; down_weight: its exp(score) gets a weight; relabel:
-#: becomes a positive.
+#: Effects on a candidate: keep, it stays a negative; drop, it is no negative of the query; down_weight, its exp(score)
+#: has a weight; relabel, it becomes a positive.
 Action = Literal["keep", "drop", "down_weight", "relabel"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
@@ -42,8 +42,9 @@ class ScoredCandidates:
     Args:
         scores_M: float64, scores of the candidates, grouped by query.
         offsets: int64, shape (Q + 1,), from 0 to M, not decreasing; a query may have no candidate.
-        positive_scores_Q: float64, scores of the annotated positives under the same model; None if no judge reads them.
-        likeness_M: float64, likeness of each candidate to its query's nearest positive, 1 for a copy; None if unread.
+        positive_scores_Q: float64, scores of the annotated positives by the same model; None if no judge reads them.
+        likeness_M: float64, likeness of each candidate to its query's nearest positive, 1 for a copy; None if no judge
+            reads it.
     """
 
     scores_M: FloatArray
@@ -86,13 +87,13 @@ class ScoredCandidates:
         return np.repeat(np.arange(self.num_queries), np.diff(self.offsets))
 
     def positives(self, judge: str) -> FloatArray:
-        """Return the positives' scores; raise an error that names the judge if there are none."""
+        """Return the scores of the positives, which the judge requires."""
         if self.positive_scores_Q is None:
             raise DataError(f"judge {judge} needs the score of each query's annotated positive")
         return self.positive_scores_Q
 
     def likeness(self, judge: str) -> FloatArray:
-        """Return the likenesses; raise an error that names the judge if there are none."""
+        """Return the likenesses, which the judge requires."""
         if self.likeness_M is None:
             raise DataError(f"judge {judge} needs the likeness of each candidate to its query's positive")
         return self.likeness_M
@@ -110,7 +111,8 @@ class Verdicts:
     Args:
         score: float64, suspicion: the higher, the more likely a false negative or mismatched pair.
         action: str array of :data:`ACTIONS`.
-        weight: float64, weight of exp(score) in the softmax: 1 keep, 0 drop and relabel, between for down_weight.
+        weight: float64, weight of exp(score) in the softmax: 1 for keep, 0 for drop and relabel, between for
+            down_weight.
     """
 
     score: FloatArray
@@ -124,7 +126,7 @@ class Judge(Component):
     package: ClassVar[str] = "raydr.noise.judges"
     kind: ClassVar[str] = "judge"
     subject: ClassVar[Literal["negatives", "pairs"]] = "negatives"
-    """What a verdict is on: ``negatives``, each candidate; ``pairs``, the annotated positive of each query."""
+    """Subject of the verdicts: ``negatives``, each candidate; ``pairs``, the annotated positive of each query."""
 
     reads: ClassVar[Literal["retriever", "guide", "cross_encoder", "random_sample", "earlier"]] = "retriever"
     """Scores that the judge reads: the retriever's similarity, another embedding model's similarity, a cross-encoder's
@@ -151,7 +153,7 @@ class Judge(Component):
         """Return the model whose scores the judge reads; judges with their own model override it.
 
         Args:
-            models: the section ``judge`` of the run.
+            models: section ``judge`` of the run.
         """
         match self.reads:
             case "guide":
@@ -166,12 +168,12 @@ class Judge(Component):
                 return None if models.scores == "miner" else Retriever()
 
     def companions(self) -> tuple[Judge, ...]:
-        """Return further judges that this judge implies where candidates are judged."""
+        """Return the judges of candidates that this judge implies."""
         return ()
 
     @abstractmethod
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        """Return verdicts on the candidates of a batch; each query depends on its own scores only."""
+        """Return verdicts on the candidates of a batch, which depend on the scores of their query alone."""
 
 
 def judge_class(settings: Mapping[str, Any]) -> type[Judge]:
@@ -182,7 +184,7 @@ def judge_class(settings: Mapping[str, Any]) -> type[Judge]:
 
 
 class SuspicionJudge(Judge):
-    """Base of the judges with one rule: candidates with suspicion above 0 are dropped or down-weighted."""
+    """Base of the judges that drop or down-weight candidates with a suspicion above 0."""
 
     action: Literal["drop", "down_weight"] = "drop"
     """Action on suspicious candidates."""
@@ -191,7 +193,7 @@ class SuspicionJudge(Judge):
     """Weight of suspicious candidates under ``down_weight``."""
 
     def verdicts(self, suspicion_M: FloatArray, suspicious_M: BoolArray) -> Verdicts:
-        """Return the verdicts of this rule."""
+        """Return the verdicts on suspicious and other candidates."""
         reduced = 0.0 if self.action == "drop" else self.weight
         return Verdicts(suspicion_M, np.where(suspicious_M, self.action, "keep"), np.where(suspicious_M, reduced, 1.0))
 
@@ -200,28 +202,28 @@ class SecondJudge(Judge):
     """Base of the judges that can follow another judge, whose verdicts they override."""
 
     after: str = ""
-    """Earlier judge; empty: the judge follows no other."""
+    """Earlier judge; empty if the judge follows no other judge."""
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """Return the rows to judge, in order, by the earlier judge's log-odds of a wrong label: all."""
+        """Return the rows to judge, in order, from the earlier judge's log-odds of a wrong label; all by default."""
         return np.arange(len(evidence_N))
 
 
 class CascadeJudge(SecondJudge):
-    """Base of the second judges that read only the rows on which the verdict of the judge ``after`` is doubtful.
+    """Base of the second judges that read only rows with a doubtful verdict of the judge ``after``.
 
-    Doubt is measured by :func:`raydr.noise.evidence.evidence`: the earlier judge's probability of a wrong label. For
-    judges without probabilities it is σ(2 · standard deviations of the score above the flagging threshold), ½ at the
-    threshold.
+    A verdict is doubtful by the earlier judge's probability of a wrong label, see
+    :func:`raydr.noise.evidence.evidence`. For judges without probabilities it is σ(2 · standard deviations of the score
+    above the flagging threshold), ½ at the threshold.
     """
 
     after: str = ""
-    """Earlier judge whose doubtful verdicts are judged again; empty: all rows are judged."""
+    """Earlier judge whose doubtful verdicts are judged again; if empty, all rows are judged."""
 
     unsure: tuple[float, float] = (0.1, 0.9)
-    """Range of the earlier judge's probability of a wrong label that counts as doubtful, bounds included. ``[0, 1]``
-    judges all rows again, ``[0.5, 1]`` those it tends to flag. A judge without probabilities has ½ at its flagging
-    threshold, and 0.88 a standard deviation above."""
+    """Range of the earlier judge's probability of a wrong label in which a verdict is doubtful, bounds included. ``[0,
+    1]`` judges all rows again, ``[0.5, 1]`` rows that it tends to flag. For a judge without probabilities it is ½ at
+    the flagging threshold, and 0.88 a standard deviation above."""
 
     @field_validator("unsure")
     @classmethod
@@ -235,7 +237,7 @@ class CascadeJudge(SecondJudge):
         return content if self.after else {name: content[name] for name in content if name not in ("after", "unsure")}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """Return the rows to read, in order, by the log-odds of a wrong label."""
+        """Return the doubtful rows, in order, from the log-odds of a wrong label."""
         low, high = self.unsure
         wrong_N = 1.0 / (1.0 + np.exp(-evidence_N))
         return np.flatnonzero((wrong_N >= low) & (wrong_N <= high))
@@ -250,7 +252,7 @@ class SampleJudge(Judge):
     """Source of the sample: all passages, or the annotated positives of the split."""
 
     num_random: int = Field(default=10_000, ge=1)
-    """Size of the sample, at most; known positives of a query and their copies do not count."""
+    """Maximum size of the sample; known positives of a query and their copies are left out."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ class Decision:
         verdicts: verdict on each pair.
         facts: basis of the decision, such as threshold and fit; JSON values.
         columns: float64 columns by name, with a value for each pair; stored beside the verdicts.
-        probability: float64 in [0, 1], P(mismatched) of each pair, if the judge gives it.
+        probability: float64 in [0, 1], P(mismatched) of each pair; None if the judge has none.
     """
 
     verdicts: Verdicts
@@ -271,9 +273,9 @@ class Decision:
 
 
 class SplitJudge(Judge):
-    """Base of the judges that measure each pair of a split, then decide on all at once.
+    """Base of the judges that first measure each pair of a split, and then decide on all pairs.
 
-    Only :meth:`measure` reads scores, so that a split is measured in pieces with a few numbers a pair.
+    Only :meth:`measure` reads scores, so that a split is measured in pieces, with a few numbers per pair.
     """
 
     subject: ClassVar[Literal["pairs"]] = "pairs"
@@ -282,16 +284,16 @@ class SplitJudge(Judge):
 
     @abstractmethod
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
-        """Measure each pair from its own scores; arrays by name, shape (Q,)."""
+        """Measure each pair from its own scores; return arrays by name, shape (Q,)."""
 
     @abstractmethod
     def decide(self, measures: Mapping[str, FloatArray]) -> Decision:
         """Return verdicts on all pairs of a split, in any order, and their basis."""
 
     def decide_margins(self, margins: Margins) -> Decision:
-        """Decide on cross-fitted margins, for judges that may request them (``asks``)."""
+        """Return verdicts from cross-fitted margins, for judges whose model is ``CrossFitted``."""
         raise ConfigError(f"judge {self.name} does not read cross-fitted margins")
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
-        """Measure and decide all pairs of a split in one batch."""
+        """Measure all pairs of a split in a single batch, and decide."""
         return self.decide(self.measure(candidates)).verdicts

@@ -1,4 +1,4 @@
-"""Judges that drop what decisions of people warrant."""
+"""Judges that drop as many labels as decisions of people warrant."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from raydr.noise.judges.people import DecisionsReader
 class CalibratedJudge(SecondJudge, DecisionsReader):
     """Base of the judges that set the threshold of another judge by decisions of people.
 
-    The most suspicious labels of the judge ``after`` are dropped, as many as decisions warrant: see
-    :mod:`raydr.noise.warranty`. Few decisions warrant nothing, and nothing is dropped. No model is run.
+    They drop the most suspicious labels of the judge ``after``, as many as decisions warrant, see
+    :mod:`raydr.noise.warranty`. With few decisions they drop nothing. They run no model.
 
     >>> Calibrated().judge(ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))).action.tolist()
     ['drop', 'keep']
@@ -26,10 +26,10 @@ class CalibratedJudge(SecondJudge, DecisionsReader):
     score_name: ClassVar[str] = "suspicion of the judge before, above 0.5 where decisions of people warrant a drop"
 
     max_right_dropped: float = Field(default=0.05, gt=0.0, lt=1.0)
-    """Share of the dropped pairs or candidates, at most, whose label is right."""
+    """Maximum of the share of right labels among the dropped pairs or candidates."""
 
     confidence: float = Field(default=0.95, gt=0.0, lt=1.0)
-    """Probability, over the random order of the review, that this holds."""
+    """Probability, over the random order of the review, that the drops keep to ``max_right_dropped``."""
 
     def settled(self, decisions: Decisions, split: str) -> dict[Label, bool]:
         return decisions.settled(self.subject, split, unsure_is_right=True)

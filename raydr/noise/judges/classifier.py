@@ -12,7 +12,7 @@ from raydr.noise.judges.base import CascadeJudge, FloatArray, ScoredCandidates, 
 
 
 def require_probabilities(scores_M: FloatArray, judge: str) -> None:
-    """Check that scores are probabilities.
+    """Refuse scores that are no probabilities.
 
     Raises:
         DataError: a score is not in [0, 1].
@@ -26,11 +26,11 @@ def require_probabilities(scores_M: FloatArray, judge: str) -> None:
 
 
 class Classifier(CascadeJudge):
-    """Drops or relabels candidates that a cross-encoder takes for relevant; optionally keeps only sure negatives.
+    """Drops or relabels candidates that a cross-encoder finds relevant; optionally keeps only sure negatives.
 
-    p > ``positive_above``: a false negative, dropped (Park et al.) or relabelled (RocketQA). p < ``negative_below``:
-    kept. Between the two: dropped; if ``negative_below`` is None: kept. RocketQA is ``negative_below`` 0.1,
-    ``positive_above`` 0.9, ``positives`` relabel.
+    A candidate with p > ``positive_above`` is a false negative, and is dropped (Park et al.) or relabelled (RocketQA).
+    With p < ``negative_below`` it is kept; between the two it is dropped. Without ``negative_below`` all others are
+    kept. RocketQA is ``negative_below`` 0.1, ``positive_above`` 0.9, ``positives`` relabel.
 
     Source: Park et al. (HCLT 2023) and RocketQA.
 
@@ -50,7 +50,7 @@ class Classifier(CascadeJudge):
     """Probability above which a candidate counts as relevant."""
 
     negative_below: float | None = Field(default=None, ge=0.0, le=1.0)
-    """Probability below which a candidate is a sure negative."""
+    """Probability below which a candidate is a sure negative; if null, all other candidates are kept."""
 
     positives: Literal["drop", "relabel"] = "drop"
     """Action on relevant candidates."""

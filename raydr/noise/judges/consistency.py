@@ -14,7 +14,7 @@ class Consistency(SampleJudge):
     """Keeps a training pair iff its passage ranks in the top k among a random sample of passages.
 
     rank = 1 + number of sampled passages that score strictly above the positive, so that its copies do not count. The
-    verdict is on the annotated positive, its score is the rank.
+    score of a verdict is the rank.
 
     Source: E5 (Wang et al., 2022; k 2, a sample of one million); the script of Nomic's contrastors.
 
@@ -28,7 +28,7 @@ class Consistency(SampleJudge):
 
     name: Literal["consistency"] = "consistency"
     top_k: int = Field(default=2, ge=1)
-    """Largest rank that is kept."""
+    """Maximum of the rank of a kept pair."""
 
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         positive_Q = candidates.positives(self.name)

@@ -10,12 +10,10 @@ from raydr.noise.judges.margin import MarginRule
 class Guide(MarginRule):
     """Drops a negative whose guide score exceeds the positive's less a margin.
 
-    Suspicious iff g > g⁺ − margin (absolute) or g > g⁺ − margin·|g⁺| (relative), with g the guide's similarity. The
-    retriever's own scores are ignored, so that its mistakes are not repeated.
+    A negative is suspicious iff g > g⁺ − margin (absolute) or g > g⁺ − margin·|g⁺| (relative), with g the guide's
+    similarity. Scores of the retriever are ignored, so that its mistakes are not repeated.
 
-    Source: Solatorio, GISTEmbed (2024).
-
-    A margin of 0 is the paper's rule.
+    Source: Solatorio, GISTEmbed (2024), with margin 0.
 
     >>> from raydr.noise.judges.base import ScoredCandidates
     >>> Guide().judge(ScoredCandidates.of_query([0.9, 0.7], positive_score=0.8)).action.tolist()

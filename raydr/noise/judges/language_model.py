@@ -30,15 +30,15 @@ _OF_A_SERVER, _OF_A_CHECKPOINT = ("model", "max_requests", "passage_chars", "req
 class LanguageModelJudge(CascadeJudge):
     """Base of the judges that use a language model, behind an OpenAI-compatible server or from a checkpoint.
 
-    The model reads only rows with a doubtful verdict of the judge ``after``. Workers read with a checkpoint on their
-    GPUs, like a cross-encoder; see :mod:`raydr.models.language_model`.
+    The model reads only rows with a doubtful verdict of the judge ``after``. Workers run a checkpoint like a
+    cross-encoder; see :mod:`raydr.models.language_model`.
     """
 
     reads: ClassVar[Literal["cross_encoder"]] = "cross_encoder"
 
     max_requests: int = Field(default=2_000, ge=1)
-    """Rows sent to a server, at most; those nearest to ½ first. Copies count, but are sent once; retries and the test
-    question before the run do not count."""
+    """Maximum of rows sent to a server; rows nearest to ½ come first. Copies count, but are sent once; retries and the
+    test question before the run do not count."""
 
     model: str = ""
     """The server's name of the model; set this or ``checkpoint``."""
@@ -47,19 +47,19 @@ class LanguageModelJudge(CascadeJudge):
     """Language model that the workers load in place of a server: a Hugging Face name or a local folder."""
 
     max_length: int = Field(default=1_024, ge=8, le=8_192)
-    """Tokens of prompt, query and passage that a checkpoint reads; the longer of the two texts is cut."""
+    """Maximum of tokens of prompt, query and passage for a checkpoint; the longer of the two texts is cut."""
 
     endpoint: str = Field(default="http://localhost:8000/v1", pattern="^https?://")
-    """Address of the API. Part of no key: answers of a model hold wherever it is served."""
+    """Address of the API. It is part of no key, since a model's answers do not depend on the server."""
 
     key_variable: str = Field(default="", pattern="^([A-Za-z_][A-Za-z0-9_]*)?$")
-    """Environment variable, where the command runs, with the server's key; empty: no key is sent."""
+    """Environment variable of the command with the server's key; empty sends no key."""
 
     prompt: PromptConfig = PromptConfig()
     """Prompt of the model."""
 
     passage_chars: int = Field(default=4_000, ge=1)
-    """Characters of a passage sent to a server, title included."""
+    """Maximum of characters of a passage sent to a server, title included."""
 
     request: dict[str, Any] = {}
     """Further fields of each request, which may override ``temperature`` 0, ``max_tokens`` 16, ``logprobs`` true and
@@ -67,14 +67,14 @@ class LanguageModelJudge(CascadeJudge):
     vLLM; a model that reasons needs more ``max_tokens``."""
 
     at_once: int = Field(default=16, ge=1)
-    """Concurrent requests."""
+    """Number of concurrent requests."""
 
     timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds within which a whole answer must arrive."""
+    """Maximum of seconds for a whole answer."""
 
     max_retries: int = Field(default=6, ge=0)
-    """Retries of a question after HTTP 408, 409, 429 and 5xx, and after lost connections, with growing pauses or those
-    that the server requests."""
+    """Maximum of retries of a question after HTTP 408, 409, 429 and 5xx, and after lost connections, with growing
+    pauses or those that the server requests."""
 
     @model_validator(mode="after")
     def _asks_a_server_or_checkpoint(self) -> Self:
@@ -85,7 +85,7 @@ class LanguageModelJudge(CascadeJudge):
             )
         address = urlsplit(self.endpoint)
         if address.query or address.fragment or "@" in address.netloc:
-            # The message omits the address: it may hold a secret.
+            # The message omits the address, which may hold a secret.
             raise ValueError(
                 f"the endpoint of judge {self.name} holds more than an address, such as a password: put the key into "
                 "an environment variable, and set key_variable to its name"
@@ -98,7 +98,7 @@ class LanguageModelJudge(CascadeJudge):
         return self
 
     def _reader(self) -> Reader:
-        # A server receives the title on a line of its own too.
+        # As for a server, the title has its own line.
         model = CrossEncoderConfig(
             checkpoint=self.checkpoint, max_length=self.max_length, title_separator="\n", prompt=self.prompt
         )
@@ -117,7 +117,7 @@ class LanguageModelJudge(CascadeJudge):
         return self._reader() if self.checkpoint else Server()
 
     def require_model(self) -> None:
-        """Check that a model is set.
+        """Require the name of a model at the server.
 
         Raises:
             ConfigError: neither ``model`` nor ``checkpoint`` is set.
@@ -135,7 +135,7 @@ class LanguageModelJudge(CascadeJudge):
         return {**fields, "model": self.model, "messages": self.prompt.messages(query, passage)}
 
     def choose(self, evidence_N: FloatArray) -> IntArray:
-        """Return the doubtful rows, for a server only the ``max_requests`` nearest to ½.
+        """Return the doubtful rows; for a server, only the ``max_requests`` rows nearest to ½.
 
         >>> judge = LanguageModel(unsure=(0.2, 0.8), max_requests=2)
         >>> judge.choose(np.array([-5.0, 1.0, 0.3, -0.1, 5.0])).tolist()
@@ -157,7 +157,7 @@ class LanguageModel(LanguageModelJudge):
 
     The score of a verdict is 1 − P(relevant).
 
-    Source: none for pairs; RLHN (Thakur et al., 2025) has a language model read what cheaper judges leave open.
+    Source: none for pairs; in RLHN (Thakur et al., 2025) a language model reads doubtful verdicts of cheaper judges.
 
     >>> pairs = ScoredCandidates(np.array([0.9, 0.2]), np.array([0, 1, 2]))
     >>> LanguageModel().judge(pairs).action.tolist()
@@ -182,7 +182,7 @@ class LanguageModel(LanguageModelJudge):
 
 
 class LanguageModelNegatives(LanguageModelJudge):
-    """Drops or relabels doubtful candidates of an earlier judge that a language model takes for relevant.
+    """Drops or relabels doubtful candidates of an earlier judge that a language model finds relevant.
 
     The score of a verdict is P(relevant).
 

@@ -1,4 +1,4 @@
-"""Judges that flag negatives with about the positive's score."""
+"""Judges that flag negatives with a score near or above the positive's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Scores = TypeVar("Scores", FloatArray, "torch.Tensor")
 class MarginLimit(Config):
     """Upper limit of a candidate's similarity: the positive's less a margin.
 
-    Margin 0 excludes what is nearer than the positive, a negative margin only what is much nearer.
+    Margin 0 excludes candidates nearer than the positive, a negative margin only those that are much nearer.
     """
 
     mode: MarginMode = "absolute"
-    """Whether the margin is a similarity, or a share of the annotated passage's."""
+    """Unit of the margin: a similarity (``absolute``), or a share of the annotated passage's (``relative``)."""
 
     margin: float = 0.0
-    """Distance below the annotated passage's similarity from which a candidate is suspicious."""
+    """Distance of the limit below the annotated passage's similarity."""
 
     @model_validator(mode="after")
     def _margin_in_range(self) -> MarginLimit:
@@ -39,11 +39,11 @@ class MarginLimit(Config):
     def limits(self, positive_scores_Q: Scores) -> Scores:
         """Return the score above which a candidate of each query is suspicious.
 
-        absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, that is (1 − margin) · s⁺ for s⁺ > 0. The absolute value
-        keeps the limit below s⁺ for negative scores, as of dot products.
+        absolute: s⁺ − margin;  relative: s⁺ − margin · |s⁺|, which is (1 − margin) · s⁺ for s⁺ > 0. The absolute value
+        keeps the limit below s⁺ for negative scores, such as dot products.
 
         Args:
-            positive_scores_Q: s⁺, a NumPy array or PyTorch tensor.
+            positive_scores_Q: s⁺, NumPy array or PyTorch tensor.
         """
         return positive_scores_Q - self.margin * (1.0 if self.mode == "absolute" else abs(positive_scores_Q))
 
@@ -60,8 +60,8 @@ class MarginRule(MarginLimit, SuspicionJudge):
 class Margin(MarginRule):
     """Drops a negative whose retriever score exceeds the positive's less a margin.
 
-    Suspicious iff s > s⁺ − margin (absolute) or s > s⁺ − margin·|s⁺| (relative; NV-Retriever's "0.95 of the positive's
-    score" is margin 0.05). The score of a verdict is the excess.
+    A negative is suspicious iff s > s⁺ − margin (absolute) or s > s⁺ − margin·|s⁺| (relative; NV-Retriever's "0.95 of
+    the positive's score" is margin 0.05). The score of a verdict is the excess.
 
     Source: NV-Retriever (Moreira et al., 2024); the filters of NVIDIA's NeMo Automodel and Nomic's contrastors.
 

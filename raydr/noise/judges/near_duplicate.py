@@ -16,13 +16,13 @@ from raydr.noise.judges.margin import MarginLimit, MarginMode
 class NearDuplicate(MarginLimit, SuspicionJudge):
     """Drops a negative that nearly equals the positive and answers the query about as well.
 
-    Suspicious iff c > ``likeness`` and g > g⁺ − margin·|g⁺|, with g the guide's similarity with the query and c = max
-    over the query's positives p⁺ of s(p⁺, p) / s(p⁺, p⁺), the guide's similarity of two passages: a cosine, or a share
-    of the positive's with itself. The score of a verdict is the smaller of c − ``likeness`` and the excess of g.
+    A negative p is suspicious iff c > ``likeness`` and g > g⁺ − margin·|g⁺|. g is the guide's similarity of query and
+    passage. c is the maximum over the query's positives p⁺ of s(p⁺, p) / s(p⁺, p⁺), with s the guide's similarity of
+    two passages. The score of a verdict is the smaller of c − ``likeness`` and the excess of g.
 
-    Copies and overlapping cuts of one text are false negatives that any corpus contains: chunks that overlap, pages
-    that quote each other. A chunk without the answer is as like the positive as a chunk with it, so the query counts
-    too. No source: measured in docs/experiments/sieve.md.
+    Every corpus contains near-copies, such as overlapping chunks, and pages that quote each other. A chunk without the
+    answer is as like the positive as a chunk with it, so that the similarity to the query counts too. No source:
+    measured in docs/experiments/sieve.md.
 
     >>> rule = NearDuplicate(likeness=0.8, margin=0.05)
     >>> likeness_M = np.array([0.9, 0.9, 0.5])
@@ -42,8 +42,8 @@ class NearDuplicate(MarginLimit, SuspicionJudge):
     margin: float = 0.05
 
     likeness: float = Field(default=0.8, ge=0.0, le=1.0)
-    """Least likeness to a positive: the guide's similarity of the two passages, as a share of the positive's with
-    itself."""
+    """Minimum of the likeness to a positive: the guide's similarity of the two passages, as a share of the positive's
+    similarity with itself."""
 
     def asks(self, models: AskedModels) -> Asked:
         score = models.guide.score

@@ -1,4 +1,4 @@
-"""NPC's detector as a judge: drops pairs with a high margin."""
+"""NPC's detector as a judge, which drops pairs with a high margin."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from raydr.noise.margins import Margins, npc_margins, random_pair_margins
 
 
 class NPC(SplitJudge, SampleJudge):
-    """Drops the training pairs that are as surprising as mismatched ones.
+    """Drops the training pairs whose margins are as high as those of mismatched pairs.
 
-    The margin of a pair to random positives of other pairs comes from models that have not seen the pair, or from the
-    retriever. A detector fitted to all pairs of the split flags high margins. The score of a verdict is the margin. In
-    training the same rule corrects pairs, see ``train.pair_detection``.
+    The margin of a pair to random positives of other pairs comes from models that were not trained on the pair, or from
+    the retriever. A detector fitted to all pairs of the split flags high margins. The score of a verdict is the margin.
+    In training the same rule corrects pairs, see ``train.pair_detection``.
 
     Source: Zhang et al. (EMNLP Findings 2023).
 
@@ -43,25 +43,25 @@ class NPC(SplitJudge, SampleJudge):
 
     name: Literal["npc"] = "npc"
     detector: Annotated[Detector, Pluggable()] = LocalFdrDetector()
-    """``local_fdr`` suits cross-fitted margins, ``anchored`` those of the retriever; ``gaussian`` is the paper's,
-    ``calibrated`` fits strong encoders better."""
+    """The detector: ``local_fdr`` suits cross-fitted margins, ``anchored`` margins of the retriever; ``gaussian`` is
+    the paper's, ``calibrated`` fits strong encoders better."""
 
     margins: Literal["model", "cross_fitted"] = "cross_fitted"
-    """Source of the margins: the retriever (``model``), or the short trainings of the section ``cross_fit``, each
-    on pairs that it has not seen. A retriever trained on the pairs has partly learnt the mismatched ones."""
+    """Source of the margins: the retriever (``model``), or the models of the section ``cross_fit``, each for pairs that
+    it was not trained on. A retriever trained on the pairs has partly learnt the mismatched pairs."""
 
     num_random: int = Field(default=255, ge=1)
-    """Random positives that the retriever compares each pair with; ``cross_fit`` has its own number."""
+    """Number of random positives that the retriever compares each pair with; ``cross_fit`` has its own number."""
 
     def asks(self, models: AskedModels) -> Asked:
         return CrossFitted() if self.margins == "cross_fitted" else super().asks(models)
 
     def measure(self, candidates: ScoredCandidates) -> dict[str, FloatArray]:
         sizes_Q = np.diff(candidates.offsets)
-        # Excluded passages are missing from the scores: -inf keeps the shape.
+        # Excluded passages are missing from the scores; -inf keeps the shape.
         random_QM = np.full((candidates.num_queries, int(sizes_Q.max(initial=1))), -np.inf)
         random_QM[np.arange(random_QM.shape[1]) < sizes_Q[:, None]] = candidates.scores_M
-        # All queries share the sample: each uses another passage of it for its random pair.
+        # All queries share the sample, and each query has another passage for its random pair.
         turn_Q = np.arange(candidates.num_queries)
         return {
             "margin": npc_margins(candidates.positives(self.name), random_QM),

@@ -1,4 +1,4 @@
-"""Judges by decisions of people, as ``raydr review`` collects them."""
+"""Judges by decisions of people, which ``raydr review`` collects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DecisionsReader(Judge):
     """File of decisions that ``raydr review`` writes; ``review/decisions.jsonl`` in the working folder if empty."""
 
     def content(self) -> dict[str, Any]:
-        # Verdicts depend on the decisions, not on their place.
+        # Verdicts depend on the decisions, not on the place of the file.
         return {name: value for name, value in super().content().items() if name != "file"}
 
     def decisions(self, workdir: str) -> str:
@@ -28,16 +28,16 @@ class DecisionsReader(Judge):
         return self.file or f"{workdir.rstrip('/')}/review/decisions.jsonl"
 
     def settled(self, decisions: Decisions, split: str) -> dict[Label, bool]:
-        """Return whether each label is wrong, of the labels that count as decided."""
+        """Return whether each decided label is wrong."""
         return decisions.settled(self.subject, split)
 
 
 class PeopleJudge(DecisionsReader):
     """Base of the judges whose verdicts are decisions of people.
 
-    A label is kept if most reviewers with an opinion call it right, and dropped if they call it wrong; other labels get
-    no verdict. The verdicts are final: other judges cannot change them. A decision holds for the texts that were read;
-    other texts under the same ids get no verdict. No model is run.
+    A label is kept if most reviewers who are sure call it right, and dropped if they call it wrong; other labels have no
+    verdict. The verdicts are final: other judges cannot change them. A decision holds for the texts that were read;
+    other texts with the same ids have no verdict. No model is run.
     """
 
     score_name: ClassVar[str] = "1 where people call the label wrong"
@@ -50,7 +50,7 @@ class PeopleJudge(DecisionsReader):
 
     @staticmethod
     def decide(labels: list[Label], settled: Mapping[Label, bool]) -> tuple[BoolArray, Verdicts]:
-        """Return which labels are decided, and their verdicts.
+        """Return whether each label is decided, and the verdicts on the decided labels.
 
         Args:
             labels: current labels.
@@ -66,7 +66,7 @@ class PeopleJudge(DecisionsReader):
 class People(PeopleJudge):
     """Keeps the training pairs that people call right and drops those that they call wrong.
 
-    In ``judge.judges`` it implies ``people_negatives`` where candidates are judged.
+    In ``judge.judges`` it implies ``people_negatives`` for candidates.
     """
 
     subject: ClassVar[Literal["pairs"]] = "pairs"

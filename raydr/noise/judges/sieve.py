@@ -1,4 +1,4 @@
-"""Passage sieve: keeps hard negatives of which the model is confident."""
+"""Passage sieve, which keeps hard negatives of which the model is confident."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from raydr.noise.judges.base import FloatArray, IntArray, ScoredCandidates, Susp
 class Sieve(SuspicionJudge):
     """Keeps a negative iff its ℓ_NCE is at least the query's threshold.
 
-    ℓ_j = −log( exp(s_j) / Σ_{c ∈ C_q} exp(s_c) ) with C_q the query's own negatives and its positive; keep iff ℓ_j ≥
-    th_q. th_q is the mean of ℓ over C_q (the paper), the mean + k·standard deviation, or a quantile. Lemma 1: with the
-    mean and ``keep_minimum`` 0 every negative with softmax probability above 1 / |C_q| is dropped. Verdicts do not
-    depend on the scale: ℓ_j ≥ mean ℓ ⇔ s_j ≤ mean s, and k·std and quantiles scale along.
+    ℓ_j = −log( exp(s_j) / Σ_{c ∈ C_q} exp(s_c) ) with C_q the query's own negatives and its positive; a negative is
+    kept iff ℓ_j ≥ th_q. th_q is the mean of ℓ over C_q (the paper), the mean + k·standard deviation, or a quantile.
+    Lemma 1: with the mean and ``keep_minimum`` 0 every negative with softmax probability above 1 / |C_q| is dropped.
+    Verdicts do not depend on the scale: ℓ_j ≥ mean ℓ ⇔ s_j ≤ mean s, and k·std and quantiles scale too.
 
-    Source: Wang et al. (AAAI 2024), algorithm 1, step 3. The scores are those of the temporary model trained with RCL;
-    pass all candidates of a query, not a sample.
+    Source: Wang et al. (AAAI 2024), algorithm 1, step 3. The scores are those of the temporary model trained with RCL,
+    of all candidates of a query.
 
     >>> Sieve().judge(ScoredCandidates.of_query([3.0, 1.0, 0.0], positive_score=4.0)).action.tolist()  # mean score 2
     ['drop', 'keep', 'keep']
@@ -45,10 +45,10 @@ class Sieve(SuspicionJudge):
     """Number of a query's least suspicious negatives that are always kept."""
 
     def asks(self, models: AskedModels) -> Asked:
-        """Return a copy of the retriever that learns to separate the candidates: algorithm 1, steps 1 and 2.
+        """Return a copy of the retriever that is trained to separate the candidates: algorithm 1, steps 1 and 2.
 
-        The similarity is always cosine, the candidates of a query are its own negatives only, and the last state is
-        kept.
+        The similarity is always cosine, the candidates of a query are its own negatives only, and the last epoch
+        becomes the model.
         """
         settings = models.sieve
         return Copy(
@@ -74,7 +74,7 @@ class Sieve(SuspicionJudge):
     def judge(self, candidates: ScoredCandidates) -> Verdicts:
         positive_Q = candidates.positives(self.name)
         query_M = candidates.query_M()
-        # ℓ and −s differ by a constant of the query that the threshold shares, so −(s − s⁺) serves as ℓ.
+        # ℓ, −s and the threshold differ by the same constant of the query, so that s⁺ − s can replace ℓ.
         losses_M = positive_Q[query_M] - candidates.scores_M
         suspicion_M = self._thresholds(candidates, losses_M)[query_M] - losses_M
         suspicious_M = (suspicion_M > 0.0) & (_ranks(losses_M, query_M) >= self.keep_minimum)

@@ -76,7 +76,7 @@ class Evidence:
         held_out: RR@10 of each held-out query, by reader.
         training: RR@10 of training queries, untrained and trained.
         p_held_out, p_training: by reader, for each pair the share of other pairs' passages that score at least as high
-            (ties at random), which is uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
+            (ties at random); uniform for mismatched pairs. Only ``p_held_out`` has the trained reader.
         same_pairs: whether the held-out split was held out of the training pairs, and so shares their mistakes.
         other_kind: lower bound of the share of queries unlike those of the other split.
         similarities: by reader (Q, C), of each held-out query with its own passage, then with other passages up to the

@@ -277,7 +277,7 @@ def _read_vectors(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> 
     elif dim is not None and normalized and similarity == "dot":
         checkpoint.refused["similarity"] = (
             f"keeps {dim} dimensions of vectors of length 1 (truncate_dim) and compares them by dot, and raydr "
-            "normalises what is kept: set model.similarity"
+            "normalises after truncation: set model.similarity"
         )
     else:
         checkpoint.settings["similarity"] = "cosine" if normalized else similarity

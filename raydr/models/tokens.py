@@ -154,8 +154,8 @@ def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str
 class TextTokenizer(Tokenizer):
     """Tokenizer of titles and texts for a side of a model.
 
-    Prefix, maximum length and the treatment of titles come from the config that is saved with the model, so that
-    training, encoding and search use the same tokens.
+    Prefix, maximum length and the treatment of titles come from the config that is saved with the model. Training,
+    encoding and search thus use the same tokens.
 
     Args:
         folder: folder of the tokenizer, or a hub name.

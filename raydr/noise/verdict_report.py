@@ -62,7 +62,7 @@ def summarize_verdicts(
         counts["queries"] += num_queries
         counts["queries_flagged"] += int(np.count_nonzero(np.bincount(query_M[flagged_M], minlength=num_queries)))
         counts["queries_empty"] += int((np.bincount(query_M[used_M], minlength=num_queries) == 0).sum())
-        # A sieve's suspicion is positive above the threshold: the keep-minimum saved what is kept there.
+        # Kept candidates with a positive suspicion, above the sieve's threshold, are kept by the keep-minimum.
         counts["kept_by_minimum"] += int(((score_M > 0.0) & ~flagged_M).sum())
         for name, count in zip(*np.unique(action_M, return_counts=True), strict=True):
             actions[str(name)] += int(count)

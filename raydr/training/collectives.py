@@ -55,7 +55,7 @@ def gather_with_grad(local_ND: Tensor) -> Tensor:
     """Gather the rows of all ranks, N of each, as (R·N, D); gradients flow back to every rank.
 
     Several vectors per row, (N, M, D), are padded to the most of any rank. The loss is the mean over a rank's queries,
-    and DDP averages gradients over ranks, so that they are the gradients of the mean over the global batch.
+    and DDP averages gradients over ranks. They are thus the gradients of the mean over the global batch.
     """
     if num_ranks() == 1:
         return local_ND

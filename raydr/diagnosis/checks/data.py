@@ -195,7 +195,7 @@ class MismatchedPairs(Check):
 
     compares: ClassVar[str] = "training pairs with held-out pairs, each with passages of other pairs"
     needs: ClassVar[str] = (
-        "no reader separates held-out pairs from random ones; or these are held out of the training pairs, and no "
+        "no reader separates held-out pairs from random pairs; or they are held out of the training pairs, and no "
         "models of folds were trained"
     )
 
@@ -227,7 +227,7 @@ class MismatchedPairs(Check):
         return self.finding(
             severity,
             f"{shares[reader][at].mean:.0%} of the {kinds[at]} pairs suit their query no better than passages of other "
-            f"pairs (an upper bound of wrong ones), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} pairs "
+            f"pairs (an upper bound of wrong pairs), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} pairs "
             f"({reader}, {len(evidence.p_training[reader]):,} training pairs)"
             + f"; {kind:.0%} or more of the queries are unlike those of the other split"
             * (kind > 0),
@@ -245,7 +245,7 @@ class MismatchedPairs(Check):
         return self.finding(
             max(0.0, training.low - _HARD) if _is_flat(evidence.p_training[CROSS_FITTED]) else 0.0,
             f"{training.mean:.0%} of the training pairs suit their query no better than passages of other pairs (an "
-            f"upper bound of wrong ones; {CROSS_FITTED}, {len(evidence.p_training[CROSS_FITTED]):,} pairs), and "
+            f"upper bound of wrong pairs; {CROSS_FITTED}, {len(evidence.p_training[CROSS_FITTED]):,} pairs), and "
             f"{held_out.mean:.0%} of those that were held out of them",
             _ROBUST,
             advice="or judge.judges=[npc], which removes them; raydr audit shows the worst. Measures on "

@@ -81,7 +81,7 @@ class Forgetting(Check):
             return self.finding(
                 min(progress.lost, max(0.0, -gain.high) / max(float(before.mean()), 1e-9)),
                 f"the loss does not measure retrieval: it falls, {evidence.losses[0]:.2g} -> "
-                f"{evidence.losses[-1]:.2g}, and so do {progress}, and of held-out ones {before.mean():.3f} -> "
+                f"{evidence.losses[-1]:.2g}, and so do {progress}, and of held-out queries {before.mean():.3f} -> "
                 f"{before.mean() + gain.mean:.3f}",
                 "train.loss=nce",
                 advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker if "

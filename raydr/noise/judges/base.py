@@ -1,8 +1,8 @@
 """Interface of the judges.
 
 A judge returns a verdict on each candidate of a batch of queries, from scores alone; ``reads`` is their source. The
-candidates of all queries are in a flat array, those of query i at ``offsets[i]:offsets[i + 1]``, so that a batch is
-judged without a Python loop.
+candidates of all queries are in a flat array, those of query i at ``offsets[i]:offsets[i + 1]``. A batch is judged
+without a Python loop.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class DecisionsReader(Judge):
 class PeopleJudge(DecisionsReader):
     """Base of the judges whose verdicts are decisions of people.
 
-    A label is kept if most reviewers who are sure call it right, and dropped if they call it wrong; other labels have no
-    verdict. The verdicts are final: other judges cannot change them. A decision holds for the texts that were read;
+    A label is kept if most reviewers who are sure call it right, and dropped if they call it wrong. Other labels have
+    no verdict. The verdicts are final: other judges cannot change them. A decision holds for the texts that were read;
     other texts with the same ids have no verdict. No model is run.
     """
 

@@ -36,7 +36,7 @@ def test_shift_invariant():
         ([0.0], [[]], "shape"),
         ([0.0, np.nan], [[0.0], [1.0]], "pair 1"),
         ([0.0, 0.0], [[0.0], [np.inf]], "pair 1"),
-        ([0.0, 0.0], [[0.0], [-np.inf]], "pair 1 has no random passage"),
+        ([0.0, 0.0], [[0.0], [-np.inf]], "all random passages of pair 1"),
     ],
 )
 def test_bad_scores_are_refused(positive, random, match):

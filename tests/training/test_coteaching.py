@@ -83,7 +83,7 @@ def test_the_noise_rate_can_come_from_the_detector(tiny_data, tiny_checkpoint):
         ({"coteaching": {"noise_rate": 1.0}}, "less than 1"),
         (
             {"coteaching": {"noise_rate": 0.2}, "loss": {"name": "npc", "use_consistency": False}},
-            "gives flagged pairs none at all",
+            "flagged pairs have none",
         ),
     ],
 )

@@ -191,7 +191,7 @@ def test_losses_that_find_nothing_to_read_are_refused(tiny_checkpoint: str) -> N
         ({"loss": "npc"}, "the loss 'npc' needs an EMA teacher"),
         ({"loss": "ranker_kl"}, "the loss 'ranker_kl' reads scores of another ranker"),
         ({"loss": {"name": "npc", "use_consistency": False}}, "reads flags of mismatched pairs, and a cross-enc"),
-        ({"loss": "corrected_nce"}, "drawn evenly"),
+        ({"loss": "corrected_nce"}, "drawn uniformly"),
         ({"loss": {"name": "rcl"}, "num_epochs": 1}, "it would never begin"),
         ({"num_hard_negatives": 0}, "needs negatives"),
         ({"accumulation_steps": 3}, "batch_size 8 is not divisible by accumulation_steps 3"),

@@ -45,7 +45,7 @@ def test_calibrated_probabilities_have_a_small_error():
 
 
 def test_bad_input_is_refused():
-    with pytest.raises(DataError, match="one shape"):
+    with pytest.raises(DataError, match="the same shape"):
         report_detection([1, 0], [1], [0.5, 0.5])
     with pytest.raises(DataError, match=r"\[0, 1\]"):
         report_detection([1, 0], [1, 0], [0.5, 0.5], [0.5, 1.5])

@@ -149,7 +149,7 @@ def _whole_number(config: Mapping[str, Any], key: str) -> int | None:
 
 
 def positions_of(backbone: Mapping[str, Any]) -> int | None:
-    """Return the tokens of the longest text that an encoder reads by its ``config.json``; None if that says none.
+    """Return the maximum of tokens that an encoder reads, by its ``config.json``; None if unlimited or unknown.
 
     >>> positions_of({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1})
     512

@@ -99,6 +99,9 @@ class ModelConfig(Config):
     """Width of a linear layer after pooling; no layer if null. ``auto``: 128 if the score function reads the vectors of
     all tokens, else no layer."""
 
+    activation: Literal["none", "tanh"] = "none"
+    """Function of the numbers behind the linear layer, as in LaBSE."""
+
     truncate_dim: int | None = Field(default=None, ge=1)
     """Keep only the first dimensions of a vector, as models trained for it (Matryoshka) allow; all of them if null."""
 
@@ -152,6 +155,17 @@ class ModelConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _activates_a_projection(self) -> Self:
+        if self.activation != "none" and (
+            self.projected_dim is None or any(self.vectors(side).kind == "tokens" for side in SIDES)
+        ):
+            raise ValueError(
+                f"activation {self.activation} needs a projection of a single vector per text; projection is "
+                f"{self.projection}, score {self.score.name}: set activation to none, or a width for projection"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _texts_have_so_many_tokens(self) -> Self:
         for name in SIDES:
             vectors, longest = self.vectors(name), self.side(name).max_length
@@ -192,6 +206,7 @@ class ModelConfig(Config):
         return self.num_layers is None and all(
             own.get("pooling") == self.pooling
             and (self.projected_dim is None or own.get("projection") == self.projection)
+            and own.get("activation", "none") == self.activation
             and (self.score.name in ("dual", "sum_of_max") or own.get("score") == score)
             for own in brought
         )

@@ -247,24 +247,31 @@ def _read_pooling(config: Mapping[str, Any], checkpoint: CheckpointSettings) -> 
 
 
 def _read_dense(config: Mapping[str, Any], folder: str, checkpoint: CheckpointSettings) -> None:
-    if problem := [
+    names = [
         f"{key} {config[key]}"
         for key in ("module_input_name", "module_output_name")
         if config.get(key) not in (None, "sentence_embedding")
-    ]:
-        checkpoint.refused["projection"] = f"has a Dense layer with {', '.join(problem)}: set model.projection"
+    ]
+    if names:
+        checkpoint.refused["projection"] = f"has a Dense layer with {', '.join(names)}: set model.projection"
         return
-    activation = str(config.get("activation_function", "")).rpartition(".")[2]
-    if activation != "Identity" or config.get("use_residual"):
-        what = "a residual" if config.get("use_residual") else f"the activation {activation or 'Tanh'}"
+    activation = str(config.get("activation_function", "")).rpartition(".")[2] or "Tanh"
+    if config.get("use_residual"):
+        problem = "a residual"
+    elif activation not in ("Identity", "Tanh"):
+        problem = f"the activation {activation}"
+    else:
+        problem = "the activation Tanh before another Dense layer" if "activation" in checkpoint.settings else ""
+    if problem:
+        checkpoint.settings.pop("activation", None)
         checkpoint.refused["projection"] = (
-            f"has a Dense layer with {what}, and raydr's projection is linear: set model.projection, null to leave it "
-            "out"
+            f"has a Dense layer with {problem}, and raydr has linear layers, perhaps with Tanh behind the last: set "
+            "model.projection, null to leave it out"
         )
     elif (width := _whole_number(config, "out_features")) is None:
         raise ValueError(f"{folder}/config.json has no out_features")
     else:
-        checkpoint.settings["projection"] = width
+        checkpoint.settings |= {"projection": width} | ({"activation": "tanh"} if activation == "Tanh" else {})
         checkpoint.dense.append((folder, width))
 
 

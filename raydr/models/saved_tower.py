@@ -115,7 +115,8 @@ def _describe_pooled(place: Path, tower: Tower, config: ModelConfig, side: Side)
     )
     if tower.projection is not None:
         modules.append(("2_Dense", "sentence_transformers.models.Dense"))
-        _save_dense(place / "2_Dense", tower.projection.weight, tower.projection.bias)
+        activation = "activation.Tanh" if tower.activation == "tanh" else "linear.Identity"
+        _save_dense(place / "2_Dense", tower.projection.weight, tower.projection.bias, activation)
     if tower.normalize:
         modules.append((f"{len(modules)}_Normalize", "sentence_transformers.models.Normalize"))
         (place / modules[-1][0]).mkdir(exist_ok=True)
@@ -167,14 +168,14 @@ def _describe_tokens(place: Path, tower: Tower, config: ModelConfig) -> None:
     _write(place / "config_sentence_transformers.json", settings)
 
 
-def _save_dense(place: Path, weight: Tensor, bias: Tensor, **more: Any) -> None:
+def _save_dense(place: Path, weight: Tensor, bias: Tensor, activation: str = "linear.Identity", **more: Any) -> None:
     _write(
         place / "config.json",
         {
             "in_features": weight.shape[1],
             "out_features": weight.shape[0],
             "bias": True,
-            "activation_function": "torch.nn.modules.linear.Identity",
+            "activation_function": f"torch.nn.modules.{activation}",
             **more,
         },
     )

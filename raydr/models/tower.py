@@ -85,6 +85,7 @@ class Tower(nn.Module):
         hidden = int(backbone.config.hidden_size)  # type: ignore[union-attr, arg-type]
         dim = config.projected_dim
         self.projection = nn.Linear(hidden, dim) if dim else None
+        self.activation = config.activation
         width = dim or hidden
         self.dim = min(width, config.truncate_dim or width)
         self.reductions = nn.ModuleDict(
@@ -160,6 +161,7 @@ class Tower(nn.Module):
         states, mask_NM = self.reduction(side)(hidden_NLD, attention_mask)
         if self.projection is not None:
             states = self.projection(states.to(self.projection.weight.dtype)).float()
+            states = states.tanh() if self.activation == "tanh" else states
         states = states[..., : self.dim]
         vectors = nn.functional.normalize(states, dim=-1) if self.normalize else states
         return vectors if mask_NM is None else vectors.masked_fill(~mask_NM.unsqueeze(-1), 0)

@@ -105,6 +105,17 @@ BROUGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"projection": 24, "similarity": "cosine"},
     ),
+    "LaBSE": (
+        {"pooling": {"pooling_mode": "cls"}, "dense": {"out_features": 32}, "normalize": True},
+        {"projection": 32, "activation": "tanh", "similarity": "cosine"},
+    ),
+    "two layers, Tanh behind the last": (
+        {
+            "dense": [{"out_features": 64, "activation_function": None}, {"out_features": 8}],
+            "similarity_fn_name": "dot",
+        },
+        {"projection": 8, "activation": "tanh"},
+    ),
     "more tokens than positions": ({"max_seq_length": 514, "similarity_fn_name": "dot"}, {"lengths": (128, 128)}),
     "prompt of both sides": (
         {"similarity_fn_name": "dot", "prompts": {"all": "x "}, "default_prompt_name": "all"},
@@ -125,6 +136,7 @@ def test_a_sentence_transformers_folder_gives_its_own_vectors(name: str, tmp_pat
         "pooling": config.pooling,
         "similarity": config.similarity,
         "projection": config.projection,
+        "activation": config.activation,
         "prefixes": (config.query.prefix, config.passage.prefix),
         "lengths": (config.query.max_length, config.passage.max_length),
     }
@@ -137,6 +149,12 @@ def test_a_sentence_transformers_folder_gives_its_own_vectors(name: str, tmp_pat
     of_passage = theirs.encode(TEXTS, prompt_name="passage" if prompts.get("passage") else None)
     np.testing.assert_allclose(mine["query"], of_query, atol=1e-5)
     np.testing.assert_allclose(mine["passage"], of_passage, atol=1e-5)
+    DualEncoder.from_config(config).save(tmp_path / "saved", build_tokenizers(config))
+    reopened = ModelConfig(checkpoint=str(tmp_path / "saved"))
+    assert reopened.activation == config.activation
+    np.testing.assert_allclose(vectors(reopened)["query"], mine["query"], atol=1e-6)
+    saved = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    np.testing.assert_allclose(saved.encode_query(TEXTS), mine["query"], atol=1e-5)
 
 
 def test_the_config_takes_the_place_of_what_is_brought_and_says_so(tmp_path: Path, tiny_checkpoint: str) -> None:
@@ -182,10 +200,14 @@ def test_a_raydr_model_brings_its_settings(tmp_path: Path, tiny_checkpoint: str)
         ),
         ({"pooling": {"include_prompt": False}}, r"leaves the prompt out of pooling", "pooling"),
         ({"similarity_fn_name": "euclidean"}, r"compares by euclidean, and raydr by cosine or dot", "similarity"),
-        ({"dense": {"out_features": 8}}, r"has a Dense layer with the activation Tanh", "projection"),
+        (
+            {"dense": {"out_features": 8, "activation_function": torch.nn.ReLU()}},
+            r"has a Dense layer with the activation ReLU",
+            "projection",
+        ),
         (
             {"dense": [{"out_features": 8}, {"out_features": 8, "activation_function": None}]},
-            r"has a Dense layer with the activation Tanh",
+            r"has a Dense layer with the activation Tanh before another",
             "projection",
         ),
         (

@@ -105,11 +105,11 @@ def finish_corpus(
     """Drop repeated passages and write the lookup.
 
     Args:
-        pool: where that is done.
-        corpus: its sources are read.
-        parts: all passage parts, by name; one at least.
+        pool: pool for the work.
+        corpus: corpus whose sources are read.
+        parts: passage parts by name, at least one.
         passages_repeat: whether copies are expected.
-        paths: full paths of the sources by their short names, for messages.
+        paths: full paths of the sources by short name, for messages.
     """
     folder = corpus.folder
     starts = pool.map(hash_group, [(folder, group, corpus.num_ranges) for group in corpus.groups], "hash")
@@ -183,16 +183,15 @@ def prepare_dataset(
     """Read queries, judgments and negatives of the sources into a ``dataset`` artefact.
 
     Args:
-        making: the data set.
-        pool: where sources are read and splits compared with the corpus.
-        corpus: made from the same sources; its bad rows count as well.
-        reader: knows the format of the sources.
-        rows_of: what decides the reader's rows besides its files.
-        sources: what to read.
-        checksums: of the sources, by what they hold.
-        data: its ``part_rows``, ``max_bad_rows``, ``max_queries``, ``hold_out``, ``leaked_queries`` and
-            ``skip_own_id`` are used, and the names of its splits.
-        seed: decides with each query's id whether it is one of ``data.max_queries``, and whether it is held out.
+        making: data set to make.
+        pool: pool that reads sources and compares splits with the corpus.
+        corpus: corpus of the same sources; its bad rows count as well.
+        reader: reader of the format.
+        rows_of: settings of the reader that determine its rows.
+        sources: files to read.
+        checksums: checksums of the sources by content.
+        data: settings of splits, parts, bad rows, held-out and leaked queries.
+        seed: seed of ``data.max_queries`` and ``data.hold_out``; the id of a query decides with it.
 
     Returns:
         ``splits`` (counts of each), ``num_unused_queries`` (of no split) and ``num_bad``.

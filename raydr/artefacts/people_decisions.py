@@ -39,7 +39,7 @@ def current_rows(
     Args:
         table: verdicts with the columns query_id and passage_id.
         data, corpus: current texts.
-        subject, split: of the verdicts.
+        subject, split: subject and split of the verdicts.
         decided: labels with decisions.
     """
     place = places_of(table, {(label.query_id, label.passage_id) for label in decided})

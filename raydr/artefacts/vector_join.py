@@ -44,7 +44,7 @@ class Group:
     """Consecutive parts of the texts, collected by one task.
 
     Args:
-        number: of the group.
+        number: number of the group.
         first_part: number of its first part.
         starts: row of the texts at which each part starts, and the row after the last.
     """
@@ -84,8 +84,8 @@ class Join:
     """What every task knows; picklable.
 
     Args:
-        file: of the vectors.
-        layout: what it holds.
+        file: file of the vectors.
+        layout: layout of the file.
         ids: file of their ids; empty if the first has them, or they are in the order of the texts.
         texts: the corpus or data set.
         under: the folder of its parts.

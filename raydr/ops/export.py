@@ -45,7 +45,7 @@ def export(
         corpus: the passages.
         dataset: queries, judgments and the data set's own negatives.
         negatives: mined or judged negatives, which precede the data set's own; may be None.
-        writer: of the format.
+        writer: writer of the format.
 
     Raises:
         DataError: the inputs do not belong together, or the format cannot hold a text or any row of them.
@@ -97,8 +97,8 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
     """Copy a model into a folder and write its model card there.
 
     Args:
-        places: of the run.
-        name: of the model in the run.
+        places: places of the run.
+        name: name of the model in the run.
         target: the folder, in the layout of the hub.
         again: whether to replace an earlier export.
 
@@ -204,8 +204,8 @@ class CardFacts:
         name: names of the run and of the model.
         system: the model's name in evaluations.
         model: settings of the model.
-        base_model: its checkpoint's name on the hub; empty if that is a folder.
-        data_set: its training data's name on the hub; empty if they are not there.
+        base_model: name of the checkpoint on the hub; empty for a folder.
+        data_set: name of the training data on the hub; empty if they are elsewhere.
         settings: settings and inputs that decide the weights.
         training: counters of the training; empty for a checkpoint that was not trained.
         results: evaluations of the model.

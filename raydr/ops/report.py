@@ -38,8 +38,8 @@ def write_report(config: RunConfig, places: Places) -> str:
     """Write the page of a run and return its path.
 
     Args:
-        config: of the run.
-        places: of its working folder; named models, evaluations, audits and verdicts are shown.
+        config: config of the run.
+        places: places of its working folder; named models, evaluations, audits and verdicts are shown.
     """
     root, complete = places.root, _complete(places)
 

@@ -63,7 +63,7 @@ class ShownVerdict:
     """A flagged pair with its texts, the query first.
 
     Args:
-        query_id: of the query.
+        query_id: id of the query.
         facts: score of the pair, other judges that flag it, and origin of the passage.
         texts: query, annotated passage, suspicious passage, and passages to compare them with.
     """
@@ -207,7 +207,7 @@ class DetectedPairs:
     """A detection of mismatched pairs.
 
     Args:
-        margins_N: of each pair.
+        margins_N: margin of each pair.
         clean_N: False for flagged pairs.
         fit: the mixture; None if nothing was fitted.
         truth_N: whether each pair is mismatched; None if that is not known.

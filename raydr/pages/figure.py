@@ -76,7 +76,7 @@ def png(draw: Draw, title: str, width: float = 7.0, height: float = 4.0) -> byte
     """Draw a PNG with a single axes.
 
     Args:
-        draw: draws everything but the title on the axes.
+        draw: function that draws everything except the title.
         title: above the axes.
         width, height: in inches.
     """

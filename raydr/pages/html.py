@@ -49,7 +49,7 @@ class BrowsedQuery:
     """A query of a split.
 
     Args:
-        text: of the query.
+        text: text of the query.
         positives: ids of its relevant passages.
         values: the query's measure for each system.
         top: ids of the top passages of each system.
@@ -92,7 +92,7 @@ class Page:
     """A page with a title, the answer in sentences, sections, and the provenance. All texts are escaped.
 
     Args:
-        title: of the page.
+        title: title of the page.
         answer: sentences below the title: the result, its uncertainty, the next step; empty ones are left out.
 
     >>> html = Page("a < b", "1 & 2").table("t", ["x"], [["<b>"]]).render()
@@ -126,7 +126,7 @@ class Page:
         """Add texts side by side, for example a query, its passage and a suspicious passage.
 
         Args:
-            title: of the comparison.
+            title: title of the comparison.
             facts: a line below the title.
             texts: heading and text of each column.
         """

@@ -23,13 +23,13 @@ class RoundResult:
 
     Args:
         arm: name of the arm.
-        number: of the round, from 1.
+        number: number of the round, from 1.
         measures: by split.
         negatives: counts of the candidates from which the training drew; empty without hard negatives.
         verdicts: counts by judge.
         seconds: by stage; for an interrupted stage only those of the attempt that finished it.
-        folders: of the round's artefacts, by their role.
-        fingerprints: of the round's artefacts, by their role.
+        folders: folders of the round's artefacts, by their role.
+        fingerprints: fingerprints of the round's artefacts, by their role.
         ranker: record of the ranker's training; None without a ranker.
     """
 
@@ -56,7 +56,7 @@ def refresh_rows(
     """Return columns and rows: the measures of each round on a split.
 
     Args:
-        rounds: of all arms.
+        rounds: rounds of all arms.
         split: the evaluated split.
         intervals: whether the means have intervals, which are too wide for a terminal.
     """
@@ -122,12 +122,12 @@ def refresh_page(
     """Return the self-contained HTML page.
 
     Args:
-        name: of the run.
-        rounds: of all arms.
+        name: name of the run.
+        rounds: rounds of all arms.
         splits: the evaluated splits, dev first.
         best: number of each arm's best round on dev.
         comparisons: pages of the paired comparisons, by split.
-        confidence: of the intervals.
+        confidence: confidence of the intervals.
     """
     hint = "The paired comparison of all rounds, linked below, says which differences are sure." if comparisons else ""
     page = Page(f"{name}: refresh rounds", *_headlines(rounds, splits, best), hint)

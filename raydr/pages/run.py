@@ -21,8 +21,8 @@ class ModelRecord:
     """A model of a working folder.
 
     Args:
-        name: of the model.
-        info: of its manifest; a retriever that was not trained has no ``history``.
+        name: name of the model.
+        info: info of its manifest; a retriever that was not trained has no ``history``.
         settings: loss and detection of its training, for a table.
         histogram: picture of its last detection of mismatched pairs; None without a detection.
     """
@@ -62,7 +62,7 @@ class RunRecord:
     """The content of a working folder.
 
     Args:
-        name: of the run.
+        name: name of the run.
         models: ordered by name.
         evaluations: result and page address of each evaluation.
         audits: result and page address of each audit.

@@ -33,8 +33,8 @@ class Garbage:
     """A folder that can be removed.
 
     Args:
-        kind: of the artefact.
-        folder: of the artefact.
+        kind: kind of the artefact.
+        folder: folder of the artefact.
         num_bytes: size of the folder.
         why: reason for removal.
     """

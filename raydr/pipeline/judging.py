@@ -175,8 +175,8 @@ class RunJudging(Judging):
     """A declaration of a run's verdicts.
 
     Args:
-        recipe: of the run.
-        miner: of the candidates.
+        recipe: recipe of the run.
+        miner: miner of the candidates.
         model: name of the judges' retriever.
         label: suffix of the names of verdicts.
     """
@@ -208,8 +208,8 @@ def classifier_data(judging: Judging, candidates: Node | None) -> Judged:
     """Return the candidates and pairs on which the judges' cross-encoder is trained.
 
     Args:
-        judging: of the training split.
-        candidates: of the training split; None if nothing is mined.
+        judging: judging of the training split.
+        candidates: candidates of the training split; None if nothing is mined.
     """
     context, settings = judging.context, judging.context.config.judge
     if not settings.classifier.pairs_kept_by:
@@ -247,8 +247,8 @@ def declare_training(
 
     Args:
         context: config, variant or round.
-        name: of the model; part of the label.
-        settings: of the training.
+        name: name of the model; part of the label.
+        settings: settings of the training.
         data: candidates and pairs; without pairs, those of the config.
         ranker: model whose scores the loss reads; None if it reads none.
         start: model from which the training starts; by default the checkpoint.
@@ -288,9 +288,9 @@ def without_judges(config: RunConfig, name: str, miner: str) -> RunConfig:
     """Return the config of a model for judging or mining, which is trained without judges and without a ranker.
 
     Args:
-        config: of the run.
+        config: config of the run.
         name: ``trained`` or a variant.
-        miner: of the run; BM25 replaces a model as the miner.
+        miner: miner of the run; BM25 replaces a model as the miner.
 
     Returns:
         The config itself if nothing changes.

@@ -62,7 +62,7 @@ def benchmark_set(
         workdir: an empty folder for the artefacts, so that seconds cover the whole work.
         others: scores of further methods, by method and pair; methods without any pair of the set are left out.
         num_samples: number of bootstrap samples.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Raises:
         DataError: a method has scores of only some pairs of the set.
@@ -202,9 +202,9 @@ class SetFigures:
     Args:
         labelled: the set.
         methods: figures of each method.
-        shares: of wrong labels, by source; empty without sources.
-        encoding_seconds: for the set's texts, once for all methods that read vectors.
-        seconds: for all methods and the encoding.
+        shares: shares of wrong labels, by source; empty without sources.
+        encoding_seconds: seconds of encoding, once for all methods that read vectors.
+        seconds: seconds of all methods and the encoding.
     """
 
     labelled: LabelledSet
@@ -275,7 +275,7 @@ def markdown(results: Sequence[SetFigures], command: str) -> str:
     """Return a Markdown page on several sets.
 
     Args:
-        results: of each set.
+        results: results of each set.
         command: the command that made the results.
     """
     lines = ["```bash", command, "```", "", _LEGEND]

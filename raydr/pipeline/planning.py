@@ -207,7 +207,7 @@ def run_nodes(nodes: Sequence[Node], capacity: Resources, do: Callable[[Node], N
     Args:
         nodes: nodes in a valid order; their other inputs exist.
         capacity: available resources.
-        do: makes a node; called in a thread.
+        do: function that makes a node, called in a thread.
 
     Raises:
         Exception: the first error, raised after the concurrent nodes have ended.

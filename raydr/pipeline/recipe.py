@@ -114,7 +114,7 @@ class Recipe:
         Args:
             judge: the judge.
             split: the split.
-            miner: of the candidates.
+            miner: miner of the candidates.
             model: the judge's retriever; by default ``judge.model``.
             label: suffix of the label, and of the name in the working folder. Without it, a model other than
                 ``judge.model`` is the suffix of the name.
@@ -164,7 +164,7 @@ class Recipe:
         """Declare the training of the config, or of a variant.
 
         Args:
-            name: of the model; the name of a variant trains the variant.
+            name: name of the model; the name of a variant trains the variant.
             negatives: candidates in place of those that the config mines and judges.
             pairs: a data set in place of the run's, for example a judged data set.
             watcher: receives progress updates; by default the console.
@@ -186,8 +186,8 @@ class Recipe:
 
         Args:
             context: the config, or a variant.
-            name: of the model.
-            settings: of the training.
+            name: name of the model.
+            settings: settings of the training.
             data: candidates and pairs; without pairs, those of the config.
             watcher: receives progress updates; by default the console.
         """
@@ -212,7 +212,7 @@ class Recipe:
         """Declare the config's cross-encoder.
 
         Args:
-            name: of the model.
+            name: name of the model.
             negatives: candidates in place of those that the config mines and judges.
             pairs: a data set in place of the run's.
         """
@@ -318,7 +318,7 @@ class Recipe:
 
         Args:
             split: the split.
-            system: of the run.
+            system: system of the run.
             by: the model that scores its top passages; by default ``rerank.model``.
         """
         by = by or self.config.rerank.model

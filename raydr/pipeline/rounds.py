@@ -119,7 +119,7 @@ def next_rounds(
 
     Args:
         arms: the arms, at first without finished rounds.
-        inventory: of the artefacts.
+        inventory: inventory of the artefacts.
         single_rounds: yield a single round of each arm, so that the caller can stop after each.
     """
     patient = any(finished.arm.settings.patience for finished in arms)
@@ -187,8 +187,8 @@ class _Layout(Judging):
         context: config of the round; labels begin with the arm's name once the arms differ.
         split: the training split.
         run: config of the refresh, without the changes of the round.
-        settings: of the arm.
-        number: of the round, from 1.
+        settings: settings of the arm.
+        number: number of the round, from 1.
         before: completed layout of the previous round; None in the first round.
     """
 

@@ -177,7 +177,7 @@ def check_split(dataset: Artifact, split: str, label: str) -> None:
     Args:
         dataset: the data set.
         split: name of the split.
-        label: of the node that needs the split.
+        label: label of the node that needs the split.
 
     Raises:
         ConfigError: the split is missing.

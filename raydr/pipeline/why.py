@@ -144,7 +144,7 @@ class ExplainedPassage:
 
     Args:
         passage_id, title, text: the passage.
-        verdicts: of all judges, ordered by the artefacts' names: rows of the table ``verdicts``, with ``artifact`` and
+        verdicts: verdicts of all judges, by name of the artefact: rows of the table ``verdicts``, with ``artifact`` and
             ``score_name``, the meaning of the judge's score.
         provenance: its rows in the tables ``negatives``, with ``artifact``; empty for positives.
         judgment: its row in the table ``qrels``; only for positives.

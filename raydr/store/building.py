@@ -181,8 +181,8 @@ def remove_remains(folder: Folder, kind: str) -> None:
     """Remove files of a process that was killed after it wrote the manifest, unless another process writes there.
 
     Args:
-        folder: of an artefact, which may not exist.
-        kind: of the artefact.
+        folder: folder of an artefact, which may not exist.
+        kind: kind of the artefact.
     """
     if folder.exists(PLAN) and folder.exists(MANIFEST):
         # A damaged artefact is set aside as a whole.

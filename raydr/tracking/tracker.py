@@ -62,7 +62,7 @@ class Store:
     """The place where MLflow keeps the runs of a working folder.
 
     Args:
-        uri: of MLflow; empty for a SQLite file in the working folder.
+        uri: URI of MLflow; empty for a SQLite file in the working folder.
         experiment: name of the experiment.
         workdir: the working folder; without ``uri`` it holds the SQLite file and logged files.
     """
@@ -190,8 +190,8 @@ def open_run(
     """Open the parent run for the duration of the block; it is FAILED after an exception, KILLED after Ctrl-C.
 
     Args:
-        config: of tracking; if it is switched off, the tracker does nothing.
-        name: of the run. The same name and tags in the same working folder resume the same MLflow run.
+        config: config of tracking; if it is switched off, the tracker does nothing.
+        name: name of the run. The same name and tags in the same working folder resume the same MLflow run.
         workdir: the working folder.
         tags: identify the run, for example by the fingerprint of its config.
     """
@@ -234,8 +234,8 @@ class Tracker:
     """An MLflow run; see :func:`open_run`.
 
     Args:
-        writer: of the run's store.
-        address: of the run.
+        writer: writer of the run's store.
+        address: address of the run.
         system_metrics: sample the machine while nested stages run.
     """
 
@@ -273,8 +273,8 @@ class Tracker:
         """Log an MLflow data set.
 
         Args:
-            name: of the data.
-            digest: of their content.
+            name: name of the data.
+            digest: digest of their content.
             place: path or URL of the data.
             context: their use, for example ``training``.
         """
@@ -284,8 +284,8 @@ class Tracker:
         """Log a model that sentence-transformers can open; ignore other models.
 
         Args:
-            folder: of the model.
-            name: of the model in MLflow.
+            folder: folder of the model.
+            name: name of the model in MLflow.
             registered: name of the registered model that gets a new version; none if empty.
         """
         self._send("model", folder.absolute().url, re.sub(r"[^\w-]+", "-", name), registered)
@@ -294,7 +294,7 @@ class Tracker:
         """Log measures of a model into the run that made it, so that MLflow can compare such runs.
 
         Args:
-            key: of the model; ignored if no run of the experiment has it.
+            key: key of the model; ignored if no run of the experiment has it.
             values: by name; names go through :func:`metric_name`.
         """
         self._send("measures", key, {metric_name(name): float(value) for name, value in values.items()})

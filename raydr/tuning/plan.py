@@ -113,7 +113,7 @@ def open_plan(
     """Plan the search of a space file, or of its content.
 
     Args:
-        config: of the run; unchanged, it is the first trial.
+        config: config of the run; unchanged, it is the first trial.
         space: a YAML file, the name of a space that comes with raydr, such as ``npc``, or the content of a space file.
         name: name of the search in the working folder; by default that of the file.
         overrides: ``key.path=value`` for settings of the space.
@@ -188,7 +188,7 @@ def num_side_by_side(plan: TunePlan, capacity: Resources) -> int:
     """Return the number of trials that run at a time: all trainings that fit, or a single refresh.
 
     Args:
-        plan: of the search.
+        plan: plan of the search.
         capacity: CPUs and GPUs by Ray's names; ``ray.capacity`` for a cluster that grows.
 
     Raises:

@@ -96,7 +96,7 @@ class TuneOutcome:
     """A finished search.
 
     Args:
-        plan: of the search.
+        plan: plan of the search.
         study: the artefact with the trials and the best config.
         trials: all trials by number; 0 is the default.
     """

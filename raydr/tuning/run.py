@@ -34,8 +34,8 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
     """Run or resume a search, report it, and confirm its best trial if the space has ``confirm.num_seeds``.
 
     Args:
-        session: of the run.
-        plan: of the search.
+        session: session of the run.
+        plan: plan of the search.
 
     Returns:
         None in a dry run, which prints the search and the artefacts that would be made before the trials.
@@ -171,7 +171,7 @@ def report(outcome: TuneOutcome, place: Folder, model: Artifact, tracker: Tracke
     Args:
         outcome: the search.
         place: folder of the search in the working folder.
-        model: of the best trial.
+        model: model of the best trial.
         tracker: MLflow run of the search.
     """
     folder = outcome.study.folder

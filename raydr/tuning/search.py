@@ -72,10 +72,10 @@ def search(
 
     Args:
         making: the ``study``.
-        tracker: its MLflow run; each trial is nested in it.
+        tracker: tracker of the search; the run of each trial is nested in its run.
         corpus, dataset: the data; the trials open them themselves.
         content: everything that the result depends on.
-        plan: of the search.
+        plan: plan of the search.
         objective: the work of a trial.
         concurrency: number of trials at a time.
 
@@ -152,7 +152,7 @@ class Suggestions:
     """The function from which Optuna's search takes ``number`` and ``values`` of each trial.
 
     Args:
-        parameters: of the space.
+        parameters: parameters of the space.
         defaults: values of the first trial.
         inside: whether the defaults lie in the space; otherwise Optuna learns nothing from them.
     """
@@ -225,7 +225,7 @@ class Reporter(Callback):  # type: ignore[misc]
 
     Args:
         tracker: MLflow run of the search.
-        plan: of the search.
+        plan: plan of the search.
         objective: removes artefacts of ended trials.
         bar: progress in trials.
     """

@@ -34,8 +34,8 @@ class Space:
 
     Args:
         name: name of the search, for folders and titles; by default that of the space file.
-        settings: of the space file.
-        config: of the default trial: the run's config with the settings that the space fixes.
+        settings: settings of the space file.
+        config: config of the default trial: the run's config with the settings that the space fixes.
         parameters: by dotted key.
         defaults: values of these keys in ``config``.
         corners: values and configs: of the default, and of each end (or listed value) of each parameter alone.
@@ -64,7 +64,7 @@ def build_space(raw: Mapping[str, Any], config: RunConfig, name: str, where: str
 
     Args:
         raw: content of a space file.
-        config: of the run.
+        config: config of the run.
         name: name of the search.
         where: name of the space in messages.
 

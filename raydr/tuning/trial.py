@@ -55,7 +55,7 @@ class Objective:
     """The work of trials; sent to their processes, so it holds settings and no data.
 
     Args:
-        config: of the default trial.
+        config: config of the default trial.
         refreshes: whether trials are refreshes.
         max_failures: number of retries of a failed trial.
     """
@@ -68,7 +68,7 @@ class Objective:
         """Run or resume a trial; its task ends when the generator is closed.
 
         Args:
-            values: of the trial, by dotted key.
+            values: values of the trial, by dotted key.
             place: the trial's folder.
         """
         config = with_values(self.config, values)
@@ -289,9 +289,9 @@ def make(config: RunConfig, targets: Iterable[Node], pool: Pool | None = None) -
     """Make nodes of a trial, in a task outside the trial's own process.
 
     Args:
-        config: of the trial.
+        config: config of the trial.
         targets: the nodes; their inputs are made as well.
-        pool: for all nodes; chosen for each node if None.
+        pool: pool of all nodes; chosen for each node if None.
     """
     targets = list(targets)
     inventory = Inventory(Places.of(config.workdir))

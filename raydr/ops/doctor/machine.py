@@ -127,7 +127,7 @@ def check_gpus(config: RunConfig | None, gpus: list[str], usable: int, cuda: str
     """Compare the GPUs that the driver reports with those that PyTorch sees.
 
     Args:
-        config: of a run, which may ask for GPUs of this machine; a cluster has its own.
+        config: config of a run, which may ask for GPUs of this machine; a cluster has its own.
         gpus: see :func:`find_gpus`.
         usable: GPUs that PyTorch sees.
         cuda: the CUDA that PyTorch was built for; None for a CPU build.

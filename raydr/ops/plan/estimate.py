@@ -42,8 +42,8 @@ class Estimator:
     """Estimator of the nodes of a run.
 
     Args:
-        config: of the run.
-        num_passages: of the corpus, or of the larger corpus to plan for.
+        config: config of the run.
+        num_passages: number of passages of the corpus, or of the larger corpus to plan for.
         num_queries: by split.
         capacity: CPUs and GPUs of the cluster.
         rates: measured rates of one worker.

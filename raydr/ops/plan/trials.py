@@ -67,8 +67,8 @@ class Rates:
 
     Args:
         texts: by kind: ``passage`` and ``query`` of a retriever, ``pair`` of a ranker.
-        dim: of a vector.
-        num_parameters: of the model.
+        dim: dimension of a vector.
+        num_parameters: number of parameters of the model.
         num_learning: number of parameters that training changes, adapters included.
         device: name of the device.
         peak_bytes: peak memory of the worker.
@@ -110,7 +110,7 @@ class Trials:
     """Measurements of a plan; each runs on first use, once.
 
     Args:
-        config: of the run; its section ``plan`` sets sample sizes and times.
+        config: config of the run; its section ``plan`` sets sample sizes and times.
         corpus: the prepared corpus, from which passages are sampled evenly.
         data: the prepared queries.
     """

@@ -72,7 +72,7 @@ class Review:
 
         Args:
             reviewer: who sees the page; verdicts of others are hidden.
-            kind: of the labels.
+            kind: kind of the labels.
             first: the label to show next; by default the first undecided label.
         """
         decisions = self.decisions()

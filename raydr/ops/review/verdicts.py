@@ -40,11 +40,11 @@ class JudgeVerdicts:
     """The verdicts of a judge on a split, in memory.
 
     Args:
-        name: of the verdicts.
+        name: name of the verdicts.
         judge: class of the judge.
         subject: the kind of the judged labels.
         table: query_id, passage_id, score, action.
-        probability_N: that each label is wrong; None if the judge returns no probabilities.
+        probability_N: probability that each label is wrong; None if the judge returns no probabilities.
         warrant: the judge that sets the bound of the warranty.
         data, corpus: current texts of the labels.
     """
@@ -140,7 +140,7 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
     """Find the verdicts for a review: of one judge of pairs and one judge of candidates, or of the named judges.
 
     Args:
-        places: of the working folder.
+        places: places of the working folder.
         split: the judged split.
         judges: judges in the order of preference, and the bounds of warranties. Other judges that return
             probabilities come next; judges that read decisions are left out.
@@ -176,7 +176,7 @@ def queue(
     """Return the labels of a review with their texts, the judges in turn, each label once.
 
     Args:
-        places, verdicts, split, order: of the review.
+        places, verdicts, split, order: settings of the review.
         limit: maximal number of labels.
         stages: number of warranted sets of each judge.
     """

@@ -82,7 +82,7 @@ def send(request: JobRequest, address: str, resources: Mapping[str, float] | Non
 
     Args:
         request: the job.
-        address: of the dashboard; see :func:`resolve_address`.
+        address: address of the dashboard; see :func:`resolve_address`.
         resources: reserved for the job's own process: ``num_cpus``, ``num_gpus``, ``memory`` in bytes.
 
     Raises:

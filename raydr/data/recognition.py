@@ -99,10 +99,30 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
     for name in tables:
         if split := split_in(name) or ("train" if len(tables) == 1 else ""):
             files.setdefault(split, []).append(name)
+    files |= _test_splits(files.pop("test", []))
     if "train" not in files:
         listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise DataError(f"{folder} holds {listed}, none of which has a known format and split. {_KNOWN}")
     return _pairs(folder, files, passages)
+
+
+def _test_splits(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the splits of test files: files whose names differ by more than numbers are measured apart.
+
+    >>> _test_splits(["test-0.jsonl", "test-1.jsonl", "test_human.jsonl"])
+    {'test': ['test-0.jsonl', 'test-1.jsonl'], 'test_human': ['test_human.jsonl']}
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        words = [word for word in re.split(r"[^a-z]+", _stem(name).lower()) if word and word != "of"]
+        groups.setdefault(tuple(words), []).append(name)
+    return {
+        "test" if len(groups) == 1 or words == ("test",) else _stem(files[0]): files for words, files in groups.items()
+    }
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str]) -> Recognised:
@@ -147,7 +167,11 @@ def _saved(folder: str) -> Recognised:
 
     loaded = load_from_disk(folder)
     tables = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
-    splits = {split_in(name) or name: name for name in tables}
+    splits: dict[str, str] = {}
+    for name in sorted(tables, key=lambda name: name not in _SPLITS):
+        # Of several splits with the same word the others keep their names.
+        word = split_in(name)
+        splits[name if not word or word in splits else word] = name
     heads = {
         split: list(islice(tables[name], LOOKED_AT))
         for split, name in sorted(splits.items(), key=lambda item: item[0] != "train")

@@ -134,6 +134,30 @@ def test_a_folder_of_files_has_the_splits_that_their_names_say(tmp_path):
     assert first_config(str(tmp_path / "mine")).raw["data"]["hold_out"] == {"test": 0.1}
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["test-0.jsonl", "test-1.jsonl"], ["test"]),
+        (["test.jsonl", "test_human.jsonl"], ["test", "test_human"]),
+        (["nq-test.jsonl", "tq-test.jsonl"], ["nq-test", "tq-test"]),
+    ],
+)
+def test_several_test_sets_are_measured_apart(names, expected, tmp_path):
+    for name in ("train.jsonl", "dev.jsonl", *names):
+        lines(tmp_path / "mine" / name, [{"query": f"{name} {q}", "positive": p} for q, p, _ in PAIRS])
+    files = recognise(str(tmp_path / "mine")).reader["files"]
+    assert [split for split in files if split not in ("train", "dev")] == expected
+    assert first_config(str(tmp_path / "mine")).raw["data"].get("test_splits", ["test"]) == expected
+
+
+def test_no_split_of_a_saved_data_set_takes_the_place_of_another(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_list([{"anchor": q, "positive": p} for q, p, _ in PAIRS])
+    datasets.DatasetDict({"test_human": made, "test": made, "train": made}).save_to_disk(tmp_path / "saved")
+    splits = recognise(str(tmp_path / "saved")).reader["splits"]
+    assert splits == {"test": "test", "train": "train", "test_human": "test_human"}
+
+
 def test_beir_msmarco_dpr_and_saved_data_sets_are_known(tmp_path, beir_folder):
     assert recognise(str(beir_folder)).reader == {"name": "beir", "path": str(beir_folder)}
     assert recognise(str(beir_folder)).num_queries == 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import filecmp
 import gzip
@@ -10,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ from raydr.config.files import apply_override, is_data
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import counted, prose, say
+from raydr.data.lines import open_text
 from raydr.data.pairs import pair_ids, without_flagged
 from raydr.data.readers.pairs import PairsReader, format_of, records_of
 from raydr.data.rows import BadRows
@@ -150,32 +151,29 @@ def _beside(path: str, word: str) -> str:
 
 
 def _write(rows: _Rows, columns: list[str], path: str, like: str) -> None:
-    """Write rows in the format of the file ``like``; a table has its header also without rows."""
+    """Write rows in the format of the file ``like``, with its byte order mark and line ends; tables have a header."""
     kind = format_of(like)
     if kind == "parquet":
         schema = pq.read_schema(like)
         schema = schema.append(pa.field(P_WRONG, pa.float64())) if P_WRONG in columns else schema
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
         return
+    with open_text(like) as file:
+        first = file.readline()
+    encoding = "utf-8-sig" if first.startswith(codecs.BOM_UTF8) else "utf-8"
+    line_end = "\r\n" if first.endswith(b"\r\n") else "\n"
     with ExitStack() as stack:
         content: Any = stack.enter_context(open(path, "wb"))
         if like.endswith(".gz"):
             # Equal rows give equal bytes.
             content = stack.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
-        file = stack.enter_context(io.TextIOWrapper(content, encoding="utf-8", newline=""))
-        file.writelines(_lines(rows, columns, kind, file))
-
-
-def _lines(rows: _Rows, columns: list[str], kind: str, file: Any) -> Iterator[str]:
-    if kind in ("csv", "tsv"):
-        table = csv.DictWriter(file, columns, delimiter="," if kind == "csv" else "\t", lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-    elif kind == "json":
-        yield json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
-    else:
-        yield from (_as_line(row) for row in rows)
-
-
-def _as_line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+        text = stack.enter_context(io.TextIOWrapper(content, encoding=encoding, newline=""))
+        if kind in ("csv", "tsv"):
+            delimiter = "," if kind == "csv" else "\t"
+            table = csv.DictWriter(text, columns, delimiter=delimiter, lineterminator=line_end)
+            table.writeheader()
+            table.writerows(rows)
+        elif kind == "json":
+            text.write((json.dumps(rows, ensure_ascii=False, indent=1) + "\n").replace("\n", line_end))
+        else:
+            text.writelines(json.dumps(row, ensure_ascii=False) + line_end for row in rows)

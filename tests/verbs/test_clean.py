@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,18 @@ def write_csv(path: Path, rows: list[Row]) -> None:
         table.writerows(rows)
 
 
+def read_excel(path: Path) -> list[Row]:
+    content = path.read_bytes()
+    assert content.startswith(b"\xef\xbb\xbfQuestion,")
+    assert content.count(b"\n") == content.count(b"\r\n") == content.count(b"\r")
+    return list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+
+
+def write_excel(path: Path, rows: list[Row]) -> None:
+    write_csv(path, rows)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+
+
 def read_lines(path: Path) -> list[Row]:
     return [json.loads(line) for line in gzip.open(path, "rt")]
 
@@ -48,6 +61,7 @@ def write_lines(path: Path, rows: list[Row]) -> None:
     ("name", "write", "read"),
     [
         ("mine.csv", write_csv, read_csv),
+        ("excel.csv", write_excel, read_excel),
         ("mine.jsonl.gz", write_lines, read_lines),
         ("mine.json", lambda path, rows: path.write_text(json.dumps(rows)), lambda path: json.loads(path.read_text())),
         (

@@ -113,7 +113,7 @@ def _evaluate_others(session: Session, splits: list[str], systems: list[str] | N
         return
     for split in splits:
         runs = {name: session.recipe.search(split, name) for name in systems or session.recipe.systems(split)}
-        whole = {name: run for name, run in runs.items() if _can_be_evaluated(session, split, name, run)}
+        whole = {name: run for name, run in runs.items() if _can_be_evaluated(session, split, name, run, error)}
         if not whole or len(whole) == len(runs):
             continue
         warn(f"evaluated without {', '.join(name for name in runs if name not in whole)}")
@@ -121,11 +121,13 @@ def _evaluate_others(session: Session, splits: list[str], systems: list[str] | N
         show_evaluation(made)
 
 
-def _can_be_evaluated(session: Session, split: str, system: str, run: Node) -> bool:
+def _can_be_evaluated(session: Session, split: str, system: str, run: Node, first: RaydrError) -> bool:
     try:
         session.make(evaluation(session.recipe.context, split, {system: run}))
     except RaydrError as error:
-        warn(f"{system}: {error}")
+        # The verb ends with the first error.
+        if str(error) != str(first):
+            warn(f"{system}: {error}")
         return False
     return True
 

@@ -65,13 +65,16 @@ class Trial(Config):
         return self.rows[-1].epoch if self.rows else 0
 
 
-def rows_of(figures: Iterable[Mapping[str, float]], measure: str, keep: Literal["best", "last"]) -> list[Row]:
+def rows_of(
+    figures: Iterable[Mapping[str, float]], measure: str, keep: Literal["best", "last"], first_epoch: int = 0
+) -> list[Row]:
     """Return the rows of a trial.
 
     Args:
         figures: metrics of each epoch or round; names of dev measures begin with ``dev``.
         measure: the dev measure, as configured.
         keep: ``train.keep``; with ``best`` the score is the best measure so far.
+        first_epoch: first epoch, from 0, that the training may keep; the score of an earlier epoch is its own measure.
 
     >>> figures = [{"dev RR@10": value} for value in [0.1, 0.3, 0.2]]
     >>> [(row.epoch, row.score) for row in rows_of(figures, "RR@10", "best")]
@@ -80,7 +83,7 @@ def rows_of(figures: Iterable[Mapping[str, float]], measure: str, keep: Literal[
     rows: list[Row] = []
     for epoch, metrics in enumerate(figures, 1):
         value = metrics[f"dev {measure}"]
-        score = max(value, rows[-1].score) if rows and keep == "best" else value
+        score = max(value, rows[-1].score) if keep == "best" and epoch > first_epoch + 1 else value
         rows.append(Row(epoch=epoch, score=score, metrics=dict(metrics)))
     return rows
 

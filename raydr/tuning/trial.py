@@ -216,7 +216,8 @@ def follow_training(config: RunConfig, place: Folder) -> News:
         "num_gpus": float(settings.use_gpu),
         "label_selector": dict(settings.node_labels),
     }
-    rows = partial(rows_of, measure=settings.dev.measure, keep=settings.keep)
+    first = settings.loss.first_own_epoch(settings.num_epochs)
+    rows = partial(rows_of, measure=settings.dev.measure, keep=settings.keep, first_epoch=first)
     with outside(train, config, place, **alone if settings.num_workers == 1 else {}) as training:
         while not ray.wait([training], timeout=_LOOK_S)[0]:
             if place.exists(HISTORY):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from ray.exceptions import NodeDiedError
 from raydr.distributed.failures import worker_errors
 from raydr.errors import DataError
 from raydr.store.folder import Folder
+from raydr.tuning import trial
 from raydr.tuning.report import Row, best_trial
-from raydr.tuning.trial import TrialProcess, outside
-from tuning.made_space import make_trial
+from raydr.tuning.trial import TrialProcess, follow_training, outside
+from tuning.made_space import make_config, make_trial
 
 # Processes of Ray do not find the packages of the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -68,6 +70,21 @@ def test_the_best_is_among_those_trained_to_their_end() -> None:
     trials = [make_trial(0, [0.1, 0.3]), make_trial(1, [0.9], "stopped"), make_trial(2, [0.1, 0.3])]
     assert best_trial(trials) == trials[0]
     assert best_trial(trials[1:2]) is None
+
+
+@pytest.mark.parametrize(("num_epochs", "scores"), [(4, [0.2, 0.5, 0.1, 0.3]), (2, [0.2, 0.5])])
+def test_a_score_is_of_no_epoch_that_training_cannot_keep(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, num_epochs: int, scores: list[float]
+) -> None:
+    """Two epochs are plain NCE, and the model is one of the others, however good the warm-up was."""
+    figures = [{"dev RR@10": value} for value in [0.2, 0.5, 0.1, 0.3][:num_epochs]]
+    monkeypatch.setattr(trial, "outside", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(trial.ray, "wait", lambda *_, **__: [[None], []])
+    monkeypatch.setattr(trial, "_result_of", lambda _: figures)
+    config = make_config(train={"num_epochs": num_epochs})
+    [(rows, is_finished)] = follow_training(config, Folder(str(tmp_path)))
+    assert is_finished
+    assert [row.score for row in rows] == scores
 
 
 def train_for_ever(begun: str, store: str) -> None:

@@ -78,7 +78,9 @@ def trained(
         "demand": trainers(context.config),
     }
     for epochs in settings.shared_epochs:
-        plain = settings.model_copy(update={"loss": NCE(), "pair_detection": None}).resolved()
+        # Patience would end these epochs, and with them every training that continues.
+        dev = settings.dev.model_copy(update={"patience": None})
+        plain = settings.model_copy(update={"loss": NCE(), "pair_detection": None, "dev": dev}).resolved()
         own = training.model_copy(update={"train": plain, "keep_optimizer": False})
         read = dict(replace(optional, margins=None, ranker_scores=None).present())
         warmup = train_warmup.node(

@@ -207,7 +207,11 @@ class TrainConfig(Config):
         num_plain = self.num_epochs if is_plain else self.loss.num_warmup_epochs
         if self.coteaching is not None:
             return []
-        return sorted({epochs for epochs in numbers if epochs <= min(num_plain, self.num_epochs - 1)})
+        limits = [num_plain, self.num_epochs - 1]
+        if self.dev.patience is not None:
+            # Shared epochs ignore patience, which may end this training one epoch later.
+            limits.append(self.loss.first_own_epoch(self.num_epochs) + self.dev.patience)
+        return sorted({epochs for epochs in numbers if epochs <= min(limits)})
 
     @property
     def detection(self) -> PairDetectionConfig | None:

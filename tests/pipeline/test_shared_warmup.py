@@ -29,8 +29,12 @@ def trained(raw: dict[str, Any], **train: Any) -> Node:
     return recipe_of(RunConfig.parse(raw | {"train": raw["train"] | train})).model()
 
 
+def warmup_nodes(node: Node) -> list[Node]:
+    return [ancestor for ancestor in node.ancestors().values() if ancestor.kind == "warmup"]
+
+
 def warmups(node: Node) -> list[str]:
-    return [key for key, ancestor in node.ancestors().items() if ancestor.kind == "warmup"]
+    return [ancestor.key for ancestor in warmup_nodes(node)]
 
 
 @pytest.mark.usefixtures("here")
@@ -51,6 +55,21 @@ def test_trainings_share_the_epochs_in_which_they_are_the_same(raw: dict[str, An
     for changes in ({"optimizer": {"learning_rate": 2e-3}}, {"keep": "last"}, {"num_epochs": 4}):
         assert not set(warmups(trained(raw, **changes))) & set(warmups(model)), changes
     assert trained(raw, share_warmup=None).key == model.key
+
+
+@pytest.mark.usefixtures("here")
+def test_patience_ends_no_warm_up_of_another_training(raw: dict[str, Any]) -> None:
+    """Epochs of a warm-up do not count, and a state that patience has ended would end all trainings that share it."""
+
+    def patient(patience: int | None, **train: Any) -> Node:
+        return trained(raw, dev=raw["train"]["dev"] | {"patience": patience}, **train)
+
+    model = patient(1)
+    assert [node.arguments["training"].train.dev.patience for node in warmup_nodes(model)] == [None, None]
+    assert warmups(model) == warmups(patient(None))
+    # Plain NCE alone may end after its second epoch.
+    assert warmups(patient(1, loss="nce")) == warmups(model)[:1]
+    assert warmups(patient(2, loss="nce")) == warmups(model)
 
 
 @pytest.mark.invariant

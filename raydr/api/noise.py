@@ -21,6 +21,7 @@ from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import Judge, judge_class
 from raydr.noise.margins import NUM_EPOCHS
 from raydr.pipeline.findings import FalseNegatives, Noise, find_false_candidates, find_mismatched, mined_triplets
+from raydr.pipeline.judging import active_judges
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +153,8 @@ def mine_hard_negatives(
         split, recipe = config.data.train_split, session.recipe
         mined = recipe.candidates(split, name)
         if judge is not None:
-            judged = recipe.judged([config.judge.judge(judge)], split, name).negatives
+            judges = active_judges(config.judge, [config.judge.judge(judge)], on_negatives=True)
+            judged = recipe.judged(judges, split, name).negatives
             mined = judged if judged is not None else mined
         made, dataset, corpus = session.make(mined, recipe.dataset(), recipe.corpus(), moving=True)
         return mined_triplets(made, Dataset(dataset), Corpus(corpus), split, num_negatives)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from raydr.data.pairs import PairColumns, pair_ids
 from raydr.data.pairs_in_memory import place_pairs
 from raydr.data.recognition import recognise
 from raydr.errors import ArtifactError, ConfigError, DataError
+from raydr.noise.judges.base import Judge
+from raydr.pipeline.judging import Judged
+from raydr.pipeline.recipe import Recipe
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +309,20 @@ def test_queries_whose_labels_are_all_wrong_get_no_mined_negatives(tmp_path: Pat
     rows.append({"query": "a castle by the river", "passage": "queen of the island", "label": 0})
     mined = raydr.mine_hard_negatives(pd.DataFrame(rows), judge=None, workdir=tmp_path, settings=SMALL)
     assert set(mined["query"]) == {row["query"] for row in rows[:-1]}
+
+
+def test_mined_negatives_obey_all_judges_of_a_chain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second judge reads doubtful verdicts alone: candidates that the first judge surely drops stayed."""
+    applied: list[str] = []
+
+    def judged(recipe: Recipe, judges: Sequence[Judge], split: str, miner: str) -> Judged:
+        applied.extend(rule.name for rule in judges)
+        return Judged(None, None)
+
+    monkeypatch.setattr(Recipe, "judged", judged)
+    settings = SMALL | {"judge": {"judges": ["margin", {"name": "classifier", "after": "margin"}]}}
+    raydr.mine_hard_negatives(make_pairs(20), judge="classifier", workdir=tmp_path, settings=settings)
+    assert applied == ["margin", "classifier"]
 
 
 def test_mined_negatives_are_no_positives_and_train_as_they_are(tiny_checkpoint: str, tmp_path: Path) -> None:

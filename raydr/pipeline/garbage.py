@@ -14,6 +14,7 @@ from raydr.store import Folder, Manifest
 from raydr.store.folder import ASIDE
 from raydr.store.identity import MANIFEST
 from raydr.store.lock import is_being_written, only_writer
+from raydr.training.checkpoint import STATES
 
 #: Folder of a working folder with a file for each running session: the artefacts that it reads and makes.
 SESSIONS = "sessions"
@@ -140,7 +141,9 @@ def find_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> li
     garbage = []
     for folder in _folders(places):
         kind, name = folder.root.rstrip("/").split("/")[-2:]
-        if f"{kind}/{name}" in claimed or is_being_written(folder):
+        # States of a training belong to the artefact beside them.
+        owner = f"{kind}/{name.removesuffix(STATES)}"
+        if owner in claimed or is_being_written(places.root / STORE / owner):
             continue
         try:
             age = time.time() - folder.last_written()

@@ -22,6 +22,8 @@ BEST = "best.safetensors"
 TEACHER = "teacher.safetensors"
 OPTIMIZER = "optimizer.pt"
 PROGRESS = "progress.json"
+#: Suffix of the folder of a training's states, beside its output.
+STATES = ".training"
 
 #: Function that writes a state to a folder; the state is a copy in host memory, so that a thread may call it.
 Save = Callable[[Path], None]
@@ -103,7 +105,7 @@ def load_trainable(model: nn.Module, state: dict[str, Tensor], frozen: frozenset
 
 def checkpoint_folder(output: Folder) -> Folder:
     """Return the folder of a training's states, beside its output."""
-    return Folder(f"{output.url.rstrip('/')}.training")
+    return Folder(f"{output.url.rstrip('/')}{STATES}")
 
 
 def state_name(global_step: int) -> str:

@@ -28,6 +28,7 @@ from raydr.pipeline.running import Runner, read_by, repair
 from raydr.store.building import DONE, begin
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker, Tracker
+from raydr.training.checkpoint import checkpoint_folder
 
 
 def test_a_node_that_fails_keeps_its_parts_and_its_name_does_not_move(tmp_path: Path) -> None:
@@ -136,6 +137,19 @@ def test_garbage_is_what_no_name_reaches(tmp_path: Path) -> None:
     assert all(entry.num_bytes > 0 for entry in garbage)
     make_all(tmp_path, a)
     assert "was set aside when it was made again" in {entry.why for entry in find_garbage(inventory.places, 0)}
+
+
+@pytest.mark.parametrize("root", ["{}", "memory://states{}"])
+def test_states_of_a_claimed_training_are_no_garbage(tmp_path: Path, root: str) -> None:
+    """They lie beside the model's folder; a single epoch may take longer than the age of garbage."""
+    places = Places.of(root.format(tmp_path))
+    model = places.folder("model", "a" * 32)
+    states = checkpoint_folder(model)
+    states.write_json("step-000000010/progress.json", {})
+    with open_claims(places) as claims:
+        claims.add([model])
+        assert find_garbage(places, min_age_minutes=0) == []
+    assert [entry.folder for entry in find_garbage(places, min_age_minutes=0)] == [states]
 
 
 @pytest.mark.parametrize("root", ["{}", "memory://claims{}"])

@@ -22,7 +22,7 @@ from raydr.tuning.plan import TunePlan, num_side_by_side
 from raydr.tuning.report import Trial, TuneOutcome, score_by_setting, tuning_page
 from raydr.tuning.search import BEST, TRIALS, search
 from raydr.tuning.space import with_values
-from raydr.tuning.trial import Objective, nodes_of, trained
+from raydr.tuning.trial import Objective, facts_of, nodes_of, trained
 
 #: The page and its picture, beside the artefact's parts: every command writes them again.
 PAGE, PICTURE = "report.html", "settings.png"
@@ -44,6 +44,8 @@ def run_tune(session: Session, plan: TunePlan) -> TuneOutcome | None:
         ConfigError: a trial does not fit into Ray's resources, or the data have no dev split.
         TuningError: no trial was trained to its end.
     """
+    # Data and checkpoints may have changed since the last search of this process.
+    facts_of.cache_clear()
     space, recipe = plan.space, session.recipe
     concurrency = num_side_by_side(plan, cluster_capacity())
     show_table(f"space {space.name}: {space.settings.description}".rstrip(": "), *space.rows())

@@ -259,12 +259,12 @@ def make_round(config: RunConfig, number: int) -> None:
 
 def declare(config: RunConfig) -> Context:
     """Return the context in which nodes of a trial's config are declared."""
-    return Context(config, _facts(config.workdir), config)
+    return Context(config, facts_of(config.workdir), config)
 
 
 @lru_cache(maxsize=4)
-def _facts(workdir: str) -> Facts:
-    # Cached, since each Facts hashes checkpoints.
+def facts_of(workdir: str) -> Facts:
+    """Return the facts of a working folder, which hold for a search: each Facts hashes checkpoints."""
     return Facts(Places.of(workdir))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from small_runs import small_run
 
 import raydr
 from raydr.errors import ConfigError
+from raydr.tuning.trial import trained
 
 SPACE = {"space": {"model.scale": {"uniform": [5, 50]}}}
 
@@ -29,6 +31,20 @@ def test_a_dry_run_says_what_would_be_searched_and_makes_nothing(beir_folder, ti
     assert "mine-bm25-train: new" in log
     assert "tune-mine: new" in log
     assert not (tmp_path / "work" / "store").exists()
+
+
+def test_a_search_reads_data_that_changed_since_the_last_search(beir_folder, tiny_checkpoint, tmp_path):
+    data = Path(shutil.copytree(beir_folder, tmp_path / "data"))
+    config = raydr.RunConfig.parse(small_run(data, tiny_checkpoint, tmp_path / "work"))
+
+    def model_of_search() -> str:
+        raydr.tune(config, SPACE, dry_run=True)
+        return trained(config).key
+
+    before = model_of_search()
+    with open(data / "corpus.jsonl", "a") as corpus:
+        corpus.write('{"_id": "new", "title": "", "text": "a new passage"}\n')
+    assert model_of_search() != before
 
 
 def test_trials_find_in_folders_of_their_own_what_is_named_from_here(

@@ -238,13 +238,18 @@ class MeasureFolds:
         """Return the vectors of the pairs' passages, shape (N, D); most are among the fold's passages."""
         import torch
 
+        from raydr.models.batching import widen
+
         content_N = self.corpus.content_hashes(row_N)
         place_N = np.searchsorted(fold.content_P, content_N).clip(max=len(fold.content_P) - 1)
         vector_ND = fold.vector_PD[place_N]
         missing_N = fold.content_P[place_N] != content_N
         if missing_N.any():
             texts = self.corpus.texts(row_N[missing_N])
-            vector_ND[missing_N] = torch.from_numpy(fold.scorer.encode("passage", texts.titles, texts.texts))
+            others = torch.from_numpy(fold.scorer.encode("passage", texts.titles, texts.texts))
+            most = max(others.shape[1], vector_ND.shape[1])
+            vector_ND = widen(vector_ND, most)
+            vector_ND[missing_N] = widen(others, most)
         return vector_ND
 
     def _draw(self, fold: _Fold, query_id: str, passage_id: str) -> IntArray:

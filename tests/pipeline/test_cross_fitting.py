@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from made_stage import interrupt
 from small_runs import recipe_of, small_run
 
@@ -154,6 +156,19 @@ def test_passages_of_pairs_are_read_as_such_whether_random_ones_or_not(
     raydr.judge(configure(cross_fit={"num_random": 3}))
     assert len(missing) == NUM_QUERIES
     assert 0 < sum(missing) < NUM_QUERIES
+
+
+@pytest.mark.parametrize("most", [2, 5])
+def test_a_passage_beside_the_random_ones_may_have_more_or_fewer_tokens(most: int) -> None:
+    """With a vector for each token, encodings are as wide as their longest text."""
+    texts = SimpleNamespace(titles=[""], texts=["a text"])
+    corpus: Any = SimpleNamespace(content_hashes=lambda rows: rows.astype(np.uint64), texts=lambda rows: texts)
+    scorer: Any = SimpleNamespace(encode=lambda *_: np.full((1, most, 2), 7.0, dtype=np.float32))
+    fold: Any = SimpleNamespace(scorer=scorer, content_P=np.array([1], np.uint64), vector_PD=torch.ones(1, 3, 2))
+    worker: Any = SimpleNamespace(corpus=corpus)
+    known, read = measure_folds.MeasureFolds._positives(worker, fold, np.array([1, 2])).sum(dim=2)
+    assert known[known != 0].tolist() == [2.0] * 3
+    assert read[read != 0].tolist() == [14.0] * most
 
 
 def test_a_checkpoint_that_measures_all_folds_is_loaded_once(configure: Any, monkeypatch: pytest.MonkeyPatch) -> None:

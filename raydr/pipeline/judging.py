@@ -59,6 +59,27 @@ def active_judges(settings: JudgeConfig, judges: Sequence[Judge], on_negatives: 
     return list({judge.name: judge for judge in active}.values())
 
 
+def training_judges(config: RunConfig, draws_negatives: bool) -> list[Judge]:
+    """Return the judges whose verdicts choose the data of a training.
+
+    Args:
+        config: config of the run.
+        draws_negatives: whether the training draws hard negatives.
+
+    Raises:
+        ConfigError: judges of candidates are configured, and the training draws the candidates of the data, unjudged.
+    """
+    mines = draws_negatives and config.negatives is not None
+    idle = [judge.name for judge in config.judge.judges if judge.subject == "negatives"]
+    if draws_negatives and not mines and idle:
+        raise ConfigError(
+            f"judge.judges: {idle[0]} judges candidates, and without the section negatives a training draws those of "
+            "the data unjudged: set negatives.miner to source, or leave the judge out"
+        )
+    judges = active_judges(config.judge, config.judge.judges, mines)
+    return [judge for judge in judges if mines or judge.subject == "pairs"]
+
+
 def judge_all(
     context: Context, judges: Sequence[Judge], verdicts: Sequence[Node], negatives: Node | None, split: str
 ) -> Judged:

@@ -26,10 +26,10 @@ from raydr.pipeline.judging import (
     SUBJECTS,
     Judged,
     RunJudging,
-    active_judges,
     declare_training,
     judge_all,
     judge_held_out,
+    training_judges,
     without_judges,
 )
 from raydr.training.reports import Watcher
@@ -176,7 +176,7 @@ class Recipe:
         self.dataset()
         context = self.context.of(self.config.variant(name))
         # All variants train on the same candidates: miners and judges are trained by the config itself.
-        data = self._choose_data(negatives, pairs, context.config.draws_candidates)
+        data = self._choose_data(negatives, pairs, bool(context.config.train.num_hard_negatives))
         return self.named(f"models/{name}", self.training(context, name, context.training(), data, watcher))
 
     def training(
@@ -240,15 +240,14 @@ class Recipe:
     def _choose_data(self, negatives: Node | None, pairs: Node | None, hard_negatives: bool) -> Judged:
         """Return the inputs that a caller sets, completed by the config's data after judging."""
         complete = negatives is not None and pairs is not None
-        own = Judged(negatives, pairs) if complete else self.training_data(hard_negatives)
+        own = Judged(negatives, pairs) if complete else self.training_data(hard_negatives and negatives is None)
         return Judged(negatives or own.negatives, pairs or own.pairs)
 
     def training_data(self, hard_negatives: bool) -> Judged:
         """Declare the pairs, and if hard negatives are drawn the candidates, that remain after the config's judges."""
         config, split = self.config, self.config.data.train_split
         candidates = self.candidates(split) if hard_negatives and config.negatives is not None else None
-        judges = active_judges(config.judge, config.judge.judges, candidates is not None)
-        judges = [judge for judge in judges if candidates is not None or judge.subject == "pairs"]
+        judges = training_judges(config, hard_negatives)
         return self.judged(judges, split) if judges else Judged(candidates, None)
 
     def base_model(self, name: str) -> Node:

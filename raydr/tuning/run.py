@@ -156,7 +156,7 @@ def train_anew(session: Session, context: Context, name: str, seed: int, refresh
     """
     if not refreshes:
         recipe, settings = Recipe(context), context.training().model_copy(update={"seed": seed})
-        data = recipe.training_data(context.config.draws_candidates)
+        data = recipe.training_data(bool(context.config.train.num_hard_negatives))
         return recipe.training(context, f"{name}-{seed}", settings, data)
     # Only the best round is evaluated further.
     on_dev = context.config.refresh.model_copy(update={"evaluate_splits": [context.config.data.dev_split]})

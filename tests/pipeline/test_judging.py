@@ -341,6 +341,22 @@ def test_a_cross_encoder_learns_from_what_others_keep(configure: Any, by: str, m
 
 
 @pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("model", ["trained", "ranker"])
+def test_judges_of_candidates_are_refused_where_candidates_are_those_of_the_data(configure: Any, model: str) -> None:
+    """Such a training draws candidates that no judge has read."""
+
+    def declare(num_hard_negatives: int) -> Node:
+        drawn = {"num_hard_negatives": num_hard_negatives}
+        random = {"num_random_negatives": 1, "dev": None}
+        recipe = recipe_of(configure(["npc", "margin"], negatives=None, train=drawn, ranker=drawn | random))
+        return recipe.scorer(model)
+
+    with pytest.raises(ConfigError, match="judge.judges: margin judges candidates, .* set negatives.miner to source"):
+        declare(1)
+    assert declare(0)
+
+
+@pytest.mark.usefixtures("here")
 def test_a_cross_encoder_needs_candidates_or_random_passages(configure: Any) -> None:
     nothing_mined: dict[str, Any] = {"negatives": None, "train": {"num_hard_negatives": 0}}
     recipe = recipe_of(configure(["pair_classifier"], {"num_hard_negatives": 1}, **nothing_mined))

@@ -32,8 +32,8 @@ RANGES = ("uniform", "loguniform", "int")
 LISTS = ("grid", "choice", "times")
 Objective = Literal["training", "refresh"]
 
-#: Significant digits of a sampled number, so that it is easy to read.
-_DIGITS = 4
+#: Significant digits of a sampled number, so that it is easy to read, and of a multiple, without binary rounding.
+_DIGITS, _DIGITS_OF_MULTIPLES = 4, 12
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ class Entry(Config):
             return Parameter(self.choice, self.choice)
         if self.times is not None and (not is_number(current) or current == 0):
             raise ValueError(f"times multiplies the config's value, which is {current!r}: set a number other than 0")
-        if numbers := self.grid or [round_digits(factor * current) for factor in self.times or []]:
+        multiples = [round_digits(factor * current, _DIGITS_OF_MULTIPLES) for factor in self.times or []]
+        if numbers := self.grid or multiples:
             whole = all(number.is_integer() for number in numbers) and not isinstance(current, float)
             listed = [int(number) if whole else number for number in numbers]
             return Parameter(listed, listed, ordered=True)
@@ -204,13 +205,13 @@ class TuneConfig(Config):
     confirm: ConfirmConfig = ConfirmConfig()
 
 
-def round_digits(value: float) -> float:
-    """Round a number to few significant digits.
+def round_digits(value: float, digits: int = _DIGITS) -> float:
+    """Round a number to significant digits.
 
     >>> round_digits(0.00012345678), round_digits(3.0), round_digits(0.0)
     (0.0001235, 3.0, 0.0)
     """
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.{digits}g}")
 
 
 def is_number(value: Any) -> bool:

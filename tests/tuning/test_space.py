@@ -239,3 +239,10 @@ def test_the_spaces_of_the_repository_fit_a_plain_config(path):
     assert plan.space.settings.description
     for values, changed in plan.space.corners:
         assert with_values(plan.space.config, values) == changed
+
+
+@pytest.mark.parametrize(("value", "multiples"), [(12_288, [12_288, 24_576]), (0.123456, [0.123456, 0.246912])])
+def test_multiples_of_a_value_are_exact(value: float, multiples: list[float]) -> None:
+    """A batch of 12,288 queries became one of 12,290, and the config's own value was none of those tried."""
+    assert Entry.model_validate({"times": [1, 2]}).parameter(value).values == multiples
+    assert Entry.model_validate({"times": [0.3]}).parameter(2e-5).values == [6e-6]

@@ -196,7 +196,7 @@ def train(
     return info
 
 
-train_model = artefact("model", version=2, rows=num_learnt, asks_model=True)(train)
+train_model = artefact("model", version=3, rows=num_learnt, asks_model=True)(train)
 train_warmup = artefact("warmup", version=2, rows=num_learnt, asks_model=True)(train)
 
 

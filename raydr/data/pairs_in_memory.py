@@ -63,7 +63,7 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
         return absolute(str(pairs))
     if not isinstance(pairs, Mapping):
         table = pair_table(pairs, "pairs")
-        return _write(table, Path(folder) / f"pairs-{_digest(table)}.parquet")
+        return _write(table, Path(folder) / f"pairs-{_digest({'': table})}.parquet")
     tables: dict[str, pa.Table] = {}
     for name, rows in pairs.items():
         split = split_in(str(name))
@@ -75,7 +75,7 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
     if "train" not in tables:
         has = f"the splits {', '.join(tables)}" if tables else "no split"
         raise DataError(f"pairs has {has}; expected a split train. The rows of a split alone are valid pairs too")
-    place = Path(folder) / f"pairs-{_digest(*(tables[split] for split in sorted(tables)))}"
+    place = Path(folder) / f"pairs-{_digest(tables)}"
     for split, table in tables.items():
         _write(table, place / f"{split}.parquet")
     return str(place)
@@ -213,9 +213,11 @@ def _check_texts(column: pa.ChunkedArray, name: str, where: str) -> None:
         raise DataError(f"{where}, row {at}, column {name!r}: the text is empty or missing. Leave the row out")
 
 
-def _digest(*tables: pa.Table) -> str:
+def _digest(tables: Mapping[str, pa.Table]) -> str:
+    """Hash tables with the names of their splits: the same rows of another split make other data."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for table in tables:
+    for split, table in sorted(tables.items(), key=lambda item: item[0]):
+        digest.update(f"{split}:".encode())
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as writer:
             writer.write_table(table.replace_schema_metadata(None).combine_chunks())

@@ -139,6 +139,14 @@ def test_many_rows_are_read_as_when_they_were_judged(noise: raydr.Noise, tmp_pat
     assert len(replace(judged, table=noise.table.assign(flagged=True)).drop_from(rows)) == 1040
 
 
+def test_pairs_with_other_splits_have_a_place_of_their_own(tmp_path: Path) -> None:
+    """The same rows, first for dev and then for test: a leftover dev split would choose the epoch by the test pairs."""
+    pairs = make_pairs()
+    dev = place_pairs({"train": pairs[:40], "dev": pairs[40:]}, str(tmp_path))
+    test = place_pairs({"test": pairs[40:], "train": pairs[:40]}, str(tmp_path))
+    assert (sorted(recognise(dev).splits), sorted(recognise(test).splits)) == (["dev", "train"], ["test", "train"])
+
+
 def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) -> None:
     (query, passage), (_, other) = make_pairs()[:2]
     rows = [{"query": query, "positives": [passage, other]}, {"query": "else", "positives": [passage]}]

@@ -122,7 +122,8 @@ class HoldOut:
 
     def _split_of(self, query_id: str) -> str:
         at = stable_hash64(self.seed, "hold out", query_id) / 2**64
-        for split, share in self.shares.items():
+        # A key has no order of settings, so that none may decide.
+        for split, share in sorted(self.shares.items()):
             if at < share:
                 return split
             at -= share

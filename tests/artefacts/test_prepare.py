@@ -292,6 +292,10 @@ def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(
     for split, ids in queries.items():
         # The judgments go with their queries.
         assert set(data.qrels(split)["query_id"].to_pylist()) == ids
+    # The order of the settings is in no key, so it decides nothing.
+    reversed_shares = config_of(reader, hold_out={"test": 0.2, "dev": 0.1})
+    _, again = run(reversed_shares, tmp_path / "reversed")
+    assert again.manifest.digest == made.manifest.digest
     # A share that is set is no remedy.
     (tmp_path / "a.csv").write_text("\n".join(["query,positive", *lines[:2]]))
     run(config_of(reader, hold_out={"dev": 0.01, "test": 0.01}), tmp_path / "few")

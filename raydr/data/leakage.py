@@ -9,15 +9,19 @@ Source: Chaudhuri, Ganti and Kaushik, "A Primitive Operator for Similarity Joins
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
+import regex
+
+from raydr.data.rows import fold
+
 #: Least share of common words, of all words of both texts.
 SIMILARITY = Fraction(9, 10)
-_WORD = re.compile(r"\w+")
+#: Unlike those of ``re``, its words include combining marks, for example the vowels of Devanagari.
+_WORD = regex.compile(r"\w+")
 
 
 def find_leaks(training: Sequence[str], held_out: Sequence[str]) -> dict[int, int]:
@@ -47,7 +51,7 @@ def find_copies(texts: Sequence[str], others: Sequence[str]) -> list[list[int]]:
 
 
 def _word_sets(texts: Sequence[str]) -> list[frozenset[str]]:
-    return [frozenset(_WORD.findall(text.lower())) for text in texts]
+    return [frozenset(_WORD.findall(fold(text))) for text in texts]
 
 
 def _matches(sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]]) -> Iterator[Iterator[int]]:

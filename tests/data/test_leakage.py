@@ -21,6 +21,9 @@ LONG = (
         (LONG, LONG.replace("built", "made"), False),
         (f"{LONG} in the east or west", f"{LONG} in the east or west?!", True),
         ("how many people live in Paris", "how many people live in Rome", False),
+        ("caf\u00e9 noir", "cafe\u0301 noir", True),
+        # The vowels of Devanagari are marks, which re does not count as parts of a word.
+        ("मेरा घर की चाबी", "मेरी घर का चोबे", False),
         ("", "", False),
         ("?", "?", False),
     ],

@@ -99,7 +99,7 @@ def evaluation(
     )
 
 
-@artefact("evaluation", version=5, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
+@artefact("evaluation", version=6, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
 def evaluate(
     making: Building,
     pool: Pool,
@@ -298,8 +298,9 @@ def _finish(
             **({"judgments_not_in_corpus": absent} if absent else {}),
         }
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
+    of_world = worlds.get("partition", {})
     subsets = [
-        Subset(name, meaning, len(queries), summarize(restrict(per_query, queries), settings, seed))
+        Subset(name, meaning, len(queries), summarize(restrict(per_query, queries, of_world), settings, seed))
         for (name, meaning), queries in subsets_of(judged).items()
     ]
     result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups, subsets)

@@ -14,7 +14,7 @@ from raydr.data.tables import of_queries, relevance_by_query
 from raydr.distributed.parts import write_table
 from raydr.evaluation.answer_match import AnswerMatcher, accuracy_values, answer_label, counts_for_answers
 from raydr.evaluation.config import EvaluateConfig
-from raydr.evaluation.linking import GROUPINGS
+from raydr.evaluation.linking import ACCURACY, GROUPINGS, MACRO_ACCURACY, accuracies
 from raydr.evaluation.metrics import parse_measures, score_queries
 from raydr.noise.verdict_report import flagged_queries, read_actions
 from raydr.store import Artifact, Folder, Part
@@ -111,14 +111,21 @@ def not_trained_on(data: Dataset, corpus: Corpus, split: str, train_split: str) 
     return [query_id for query_id in dict.fromkeys(pairs.qrels["query_id"].to_pylist()) if query_id not in known]
 
 
-def restrict(per_query: Mapping[str, Values], queries: Collection[str]) -> dict[str, Values]:
-    """Return the values of some queries, without measures undefined for all of them."""
+def restrict(per_query: Mapping[str, Values], queries: Collection[str], worlds: Mapping[str, str]) -> dict[str, Values]:
+    """Return the values of some queries, without measures undefined for all of them.
+
+    ``worlds`` holds the world of each query: values of the macro mean depend on the number of queries of each.
+    """
     wanted = set(queries)
-    return {
+    restricted = {
         system: {
             label: some
             for label, values in measures.items()
             if (some := {query_id: value for query_id, value in values.items() if query_id in wanted})
         }
         for system, measures in per_query.items()
+    }
+    return {
+        system: measures | (accuracies(measures[ACCURACY], worlds) if MACRO_ACCURACY in measures else {})
+        for system, measures in restricted.items()
     }

@@ -17,6 +17,7 @@ from artefacts.test_apply_verdicts import make_verdicts
 from artefacts.test_prepare import run as prepared
 from raydr.artefacts import query_values
 from raydr.artefacts.evaluation import evaluate, load_result, show
+from raydr.artefacts.query_values import restrict
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -24,6 +25,7 @@ from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ConfigError, DataError
 from raydr.evaluation.config import EvaluateConfig
+from raydr.evaluation.linking import MACRO_ACCURACY, accuracies
 from raydr.store.artifact import Artifact
 from raydr.verbs.evaluation import Evaluations
 
@@ -257,6 +259,14 @@ def test_flagged_labels_and_new_positives_are_told_apart(tmp_path: Path, capsys:
     assert (
         "80 of 100 queries of dev have a label that judge npc takes for wrong; means over the others need 30" in printed
     )
+
+
+def test_the_macro_mean_of_a_subset_is_that_of_its_worlds() -> None:
+    worlds = {f"{world}{at}": world for world, size in (("a", 4), ("b", 16)) for at in range(size)}
+    first = {query_id: float(world == "a") for query_id, world in worlds.items()}
+    subset = [query_id for query_id in worlds if query_id.endswith(("1", "2"))]
+    macro = restrict({"s": accuracies(first, worlds)}, subset, worlds)["s"][MACRO_ACCURACY]
+    assert sum(macro.values()) / len(subset) == pytest.approx(0.5)
 
 
 def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:

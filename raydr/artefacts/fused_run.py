@@ -9,7 +9,7 @@ The manifest holds the chosen weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,16 +141,12 @@ def fuse(
     return {"system": FUSED, "split": split, "top_k": depth, "num_queries": num_queries, "weights": shown}
 
 
-def _evidence(
-    runs: Mapping[str, Run], settings: FuseConfig, query_ids: list[str]
-) -> tuple[dict[str, Evidence], dict[str, int]]:
-    """Return the evidence of the runs on queries, and the number of queries in each run."""
-    lists = [_lists(run, query_ids) for run in runs.values()]
-    evidence = {
+def _evidence(lists: Sequence[Mapping[str, Ranked]], settings: FuseConfig, query_ids: list[str]) -> dict[str, Evidence]:
+    """Return the evidence of the lists of runs on queries."""
+    return {
         query_id: Evidence.of([ranking.get(query_id) for ranking in lists], settings.by, settings.rank_offset)
         for query_id in query_ids
     }
-    return evidence, {system: len(ranking) for system, ranking in zip(runs, lists, strict=True)}
 
 
 def _lists(run: Run, query_ids: list[str]) -> dict[str, Ranked]:
@@ -170,15 +166,20 @@ def _choose(
             f"split {split!r} of the data set at {data.artifact.folder} has no judgments to choose weights by: set "
             "fuse.weights to equal, or to numbers"
         )
-    evidence, counts = _evidence(runs, settings, sorted(qrels))
+    query_ids = sorted(qrels)
+    lists = {system: _lists(run, query_ids) for system, run in runs.items()}
     for system, run in runs.items():
-        check_queries(run, system, counts[system], split)
+        check_queries(run, system, len(lists[system]), split)
     grid_NS = mixtures(len(runs))
-    best_S, means = choose_weights(evidence, qrels, settings.measure, grid_NS)
+
+    def means_of(systems: Sequence[str], grid: FloatArray) -> tuple[FloatArray, list[float]]:
+        evidence = _evidence([lists[system] for system in systems], settings, query_ids)
+        return choose_weights(evidence, qrels, settings.measure, grid)
+
+    best_S, means = means_of(list(runs), grid_NS)
     tried = [{"weights": weights, "mean": mean} for weights, mean in zip(grid_NS.tolist(), means, strict=True)]
-    alone = {
-        system: next(trial["mean"] for trial in tried if trial["weights"][at] == 1.0) for at, system in enumerate(runs)
-    }
+    # A mixture with the weight 1 ranks the passages of the other systems too.
+    alone = {system: means_of([system], np.ones((1, 1)))[1][0] for system in runs}
     chosen = {"split": split, "systems": list(runs), "weights": best_S.tolist(), "value": max(means), "alone": alone}
     return write_contents(folder, {_TRIED: as_json({"measure": settings.measure, "tried": tried})}), chosen
 
@@ -194,7 +195,8 @@ def _fuse_part(
     rows: RowRange,
 ) -> Mapping[str, Part]:
     query_ids = rows.of(read_arrow(dataset.local(rows.part)))["query_id"].to_pylist()
-    evidence, num_answered = _evidence(runs, settings, query_ids)
+    lists = [_lists(run, query_ids) for run in runs.values()]
+    evidence = _evidence(lists, settings, query_ids)
     best = {
         query_id: query_evidence.best(weights_S, depth)
         for query_id, query_evidence in evidence.items()
@@ -207,5 +209,5 @@ def _fuse_part(
         pa.array(np.concatenate([np.zeros(0, np.float32), *(scores for _, scores in best.values())])),
     )
     # The name of a system need not be valid as the name of a count.
-    counts = {f"run {number}": count for number, count in enumerate(num_answered.values())}
+    counts = {f"run {number}": len(ranking) for number, ranking in enumerate(lists)}
     return {name: write_table(folder, name, fused, counts)}

@@ -136,7 +136,11 @@ class Folder:
             aside = Path(target).with_name(f"{Path(target).name}.tmp-{uuid.uuid4().hex[:8]}")
             os.replace(target, aside)
             target = str(aside)
-        self.filesystem.rm(target, recursive=True)
+        if not self.is_local and glob.has_magic(target):
+            # fsspec would take the name for a pattern, and remove every match.
+            side_by_side(self.filesystem.rm_file, self.filesystem.find(target))
+        else:
+            self.filesystem.rm(target, recursive=True)
 
     def set_aside(self) -> None:
         """Make room for a new version: move a local folder aside, remove an object store's."""
@@ -277,7 +281,18 @@ class Folder:
         # The key includes versions: an artefact made again may differ at the same place.
         versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(infos.items()))
         key = short_digest(self.url, *versions)
-        return fetched(key, lambda copy: self.filesystem.get(self.root, str(copy), recursive=True))
+
+        def fetch(copy: Path) -> None:
+            # File by file: fsspec would take the name of a folder for a pattern.
+            start = self.root.rstrip("/") + "/"
+            copies = [copy / name.removeprefix(start) for name in infos]
+            for parent in {path.parent for path in copies}:
+                parent.mkdir(parents=True, exist_ok=True)
+            side_by_side(
+                lambda pair: self.filesystem.get_file(pair[0], str(pair[1])), list(zip(infos, copies, strict=True))
+            )
+
+        return fetched(key, fetch)
 
     def has_content(self, name: str, checksum: str) -> bool:
         """Return whether a local file has a checksum; each content is read once."""

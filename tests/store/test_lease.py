@@ -38,6 +38,18 @@ def leases_of(folder: Folder) -> Folder:
     return Folder(folder.url.replace("/abc", "/.abc.lease"))
 
 
+@pytest.mark.parametrize("name", ["a[1]", "a?", "a*"])
+def test_a_name_is_no_pattern(bucket, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYDR_CACHE", str(tmp_path))
+    folder, other = Folder(f"{bucket}/names/{name}"), Folder(f"{bucket}/names/a1")
+    for each in (folder, other):
+        each.write_json("part.json", each.url)
+    assert Folder(folder.localize_all()).read_json("part.json") == folder.url
+    folder.remove()
+    assert not folder.exists()
+    assert other.files() == ["part.json"]
+
+
 def test_of_many_processes_one_makes_an_artefact(folder):
     together = threading.Barrier(6)
     done = threading.Event()

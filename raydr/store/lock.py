@@ -86,11 +86,11 @@ def is_leased(folder: Folder) -> bool:
 def _renew(leases: Folder, own: str, ended: threading.Event, lost: threading.Event) -> None:
     expires = time.time() + _LEASE_S
     while not ended.wait(_RENEW_S):
-        if _newest(leases)[0] != int(own.removesuffix(".json")):
-            lost.set()
-            return
         lease = _lease()
         try:
+            if _newest(leases)[0] != int(own.removesuffix(".json")):
+                lost.set()
+                return
             leases.write_json(own, lease.model_dump())
             expires = lease.expires
         except (OSError, ArtifactError):

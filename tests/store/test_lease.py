@@ -103,6 +103,27 @@ def test_a_lease_is_renewed_while_it_is_held(folder, monkeypatch):
             pass
 
 
+@pytest.mark.parametrize("request_of", ["files", "write_json"])
+def test_a_failed_request_does_not_end_the_renewals(folder, monkeypatch, request_of):
+    answer, failed = getattr(Folder, request_of), threading.Event()
+
+    def fails_once(self: Folder, *arguments: object) -> object:
+        if threading.current_thread().name == "raydr-lease" and not failed.is_set():
+            failed.set()
+            raise ConnectionError("reset by peer")
+        return answer(self, *arguments)
+
+    monkeypatch.setattr(lease, "_RENEW_S", 0.01)
+    monkeypatch.setattr(Folder, request_of, fails_once)
+    with hold_lease(folder):
+        (name,) = leases_of(folder).files()
+        first = leases_of(folder).read_json(name)["expires"]
+        [renewing] = [thread for thread in threading.enumerate() if thread.name == "raydr-lease"]
+        while leases_of(folder).read_json(name)["expires"] == first:
+            assert renewing.is_alive()
+    assert failed.is_set()
+
+
 def test_who_slept_through_a_lease_is_told(folder, monkeypatch):
     monkeypatch.setattr(lease, "_RENEW_S", 0.01)
     taken = Lease(holder="other, pid 2", expires=time.time() + 3600)

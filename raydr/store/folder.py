@@ -279,18 +279,16 @@ class Folder:
         if not infos:
             raise FileNotFoundError(f"there is nothing at {self}")
         # The key includes versions: an artefact made again may differ at the same place.
-        versions = (f"{name}@{FileDetails.of(info).version}" for name, info in sorted(infos.items()))
-        key = short_digest(self.url, *versions)
+        key = short_digest(self.url, *(f"{name}@{FileDetails.of(infos[name]).version}" for name in sorted(infos)))
 
         def fetch(copy: Path) -> None:
             # File by file: fsspec would take the name of a folder for a pattern.
-            start = self.root.rstrip("/") + "/"
-            copies = [copy / name.removeprefix(start) for name in infos]
-            for parent in {path.parent for path in copies}:
-                parent.mkdir(parents=True, exist_ok=True)
-            side_by_side(
-                lambda pair: self.filesystem.get_file(pair[0], str(pair[1])), list(zip(infos, copies, strict=True))
-            )
+            def fetch_file(name: str) -> None:
+                path = copy / name.removeprefix(f"{self.root.rstrip('/')}/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self.filesystem.get_file(name, str(path))
+
+            side_by_side(fetch_file, list(infos))
 
         return fetched(key, fetch)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,19 @@ def test_reads_a_saved_data_set_with_the_column_mapping(saved: str) -> None:
     assert [(row.table, row.split) for row in rows] == [("queries", "dev"), ("passages", ""), ("qrels", "dev")]
     assert [(row.line, row.reason) for row in bad.kept] == [(2, "empty text in 'title'")]
     assert reader.checksum(sources[0]) == reader.checksum(sources[0])
+
+
+def test_small_data_sets_that_datasets_keeps_in_memory_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "IN_MEMORY_MAX_SIZE", 2**20)
+    checksums = set()
+    for text in ("a", "b"):
+        datasets.Dataset.from_list([{"query": text, "positive": text}]).save_to_disk(tmp_path / text)
+        reader = HuggingFaceReader(path=str(tmp_path / text))
+        checksums.add(reader.checksum(reader.sources()[0]))
+    assert len(checksums) == 2
 
 
 def test_an_unknown_split_is_an_error(saved: str) -> None:

@@ -74,11 +74,13 @@ class HuggingFaceReader(Reader):
 
         split = source.role.partition(":")[2]
         folder = Path(source.path)
+        # In memory, as an environment variable may set it, a data set has no files for the checksum.
+        mapped = {"keep_in_memory": False}
         try:
             if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-                loaded = load_from_disk(source.path)
+                loaded = load_from_disk(source.path, **mapped)
                 return loaded[split] if isinstance(loaded, DatasetDict) else loaded
-            return load_dataset(source.path, self.subset or None, split=split, revision=self.revision or None)
+            return load_dataset(source.path, self.subset or None, split=split, revision=self.revision or None, **mapped)
         except (FileNotFoundError, ValueError, KeyError, ConnectionError) as error:
             raise DataError(
                 f"cannot load split {split!r} of the data set {source.path}: {error}. "

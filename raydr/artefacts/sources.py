@@ -69,18 +69,18 @@ class Sources:
     def num_rows(self) -> int:
         """Estimate the number of rows from the size of the files."""
         paths = {path for source in self.files for path in (source.path, *source.also)}
-        return sum(details.size for path in paths if (details := _details(path)) is not None) // _BYTES_PER_ROW
+        return sum(details.size for path in paths for details in _details(path)) // _BYTES_PER_ROW
 
 
-def _details(path: str) -> FileDetails | None:
-    folder, _, name = path.rpartition("/")
-    return Folder(folder or ".").details(name) if name else None
+def _details(path: str) -> list[FileDetails]:
+    """Return the details of a file, or of all files of a folder: its own time stays when files in it change."""
+    listing = Folder(path).listing()
+    return [listing[name] for name in sorted(listing)]
 
 
 def _version(path: str) -> str:
-    details = _details(path)
     # Readers without files state their versions in the source.
-    return details.version if details is not None else ""
+    return "; ".join(details.version for details in _details(path))
 
 
 def find_sources(reader: Reader) -> Sources:

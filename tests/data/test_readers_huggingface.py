@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raydr.artefacts.sources import find_sources
 from raydr.data.pairs import PairColumns
 from raydr.data.readers.huggingface import HuggingFaceReader
 from raydr.data.rows import BadRows
@@ -45,6 +46,18 @@ def test_small_data_sets_that_datasets_keeps_in_memory_are_told_apart(
         reader = HuggingFaceReader(path=str(tmp_path / text))
         checksums.add(reader.checksum(reader.sources()[0]))
     assert len(checksums) == 2
+
+
+@pytest.mark.parametrize("has_splits", [True, False])
+def test_a_data_set_that_is_saved_again_in_place_has_another_version(tmp_path: Path, has_splits: bool) -> None:
+    """The time of the folder itself does not change, so that the checksum of the old content would stay in use."""
+    datasets = pytest.importorskip("datasets")
+    versions = []
+    for text in ("a", "b"):
+        train = datasets.Dataset.from_list([{"query": text, "positive": text}])
+        (datasets.DatasetDict({"train": train}) if has_splits else train).save_to_disk(tmp_path / "saved")
+        versions.append(find_sources(HuggingFaceReader(path=str(tmp_path / "saved"))).versions())
+    assert versions[0] != versions[1]
 
 
 def test_an_unknown_split_is_an_error(saved: str) -> None:

@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,9 @@ class Lease(Config):
     expires: float
     """Expiry, in seconds since 1970."""
 
+    token: str = ""
+    """Mark of the holder: numbers begin again at 1 when all leases have ended."""
+
 
 @contextmanager
 def hold_lease(folder: Folder) -> Iterator[None]:
@@ -48,9 +52,9 @@ def hold_lease(folder: Folder) -> Iterator[None]:
     number, last = _newest(leases)
     if last is not None and last.expires > time.time():
         raise BusyError(f"another raydr process ({last.holder}) is writing {folder}: wait for it, or stop it")
-    own = _name(number + 1)
+    own, token = _name(number + 1), uuid.uuid4().hex
     try:
-        leases.create_json(own, _lease().model_dump())
+        leases.create_json(own, _lease(token).model_dump())
     except FileExistsError:
         raise BusyError(f"another raydr process just started to write {folder}: wait for it") from None
     except OSError as error:
@@ -59,17 +63,19 @@ def hold_lease(folder: Folder) -> Iterator[None]:
         if name < own:
             leases.remove(name)
     ended, lost = threading.Event(), threading.Event()
-    renewing = threading.Thread(target=_renew, args=(leases, own, ended, lost), daemon=True, name="raydr-lease")
+    renewing = threading.Thread(target=_renew, args=(leases, own, token, ended, lost), daemon=True, name="raydr-lease")
     renewing.start()
     try:
         yield
     finally:
         ended.set()
         renewing.join()
-        # After an expired lease another process may hold the next one, whose file stays.
-        if _newest(leases)[0] != number + 1:
+        # After an expired lease another process may hold the next one, or one of this number, whose file stays.
+        newest, lease = _newest(leases)
+        if is_lost := _is_other(newest, lease, own, token):
             lost.set()
-        leases.remove(own)
+        if not is_lost or newest > number + 1:
+            leases.remove(own)
     if lost.is_set():
         raise BusyError(
             f"the lease of {folder} could not be renewed in time, and another process may be writing there: run the "
@@ -83,12 +89,16 @@ def is_leased(folder: Folder) -> bool:
     return lease is not None and lease.expires > time.time()
 
 
-def _renew(leases: Folder, own: str, ended: threading.Event, lost: threading.Event) -> None:
+def _is_other(newest: int, lease: Lease | None, own: str, token: str) -> bool:
+    return lease is None or (_name(newest), lease.token) != (own, token)
+
+
+def _renew(leases: Folder, own: str, token: str, ended: threading.Event, lost: threading.Event) -> None:
     expires = time.time() + _LEASE_S
     while not ended.wait(_RENEW_S):
-        lease = _lease()
+        lease = _lease(token)
         try:
-            if _newest(leases)[0] != int(own.removesuffix(".json")):
+            if _is_other(*_newest(leases), own, token):
                 lost.set()
                 return
             leases.write_json(own, lease.model_dump())
@@ -111,8 +121,9 @@ def _newest(leases: Folder) -> tuple[int, Lease | None]:
     return 0, None
 
 
-def _lease() -> Lease:
-    return Lease(holder=f"{socket.gethostname()}, pid {os.getpid()}", expires=time.time() + _LEASE_S)
+def _lease(token: str) -> Lease:
+    holder = f"{socket.gethostname()}, pid {os.getpid()}"
+    return Lease(holder=holder, expires=time.time() + _LEASE_S, token=token)
 
 
 def _leases_of(folder: Folder) -> Folder:

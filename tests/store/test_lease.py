@@ -124,23 +124,26 @@ def test_a_failed_request_does_not_end_the_renewals(folder, monkeypatch, request
     assert failed.is_set()
 
 
-def test_who_slept_through_a_lease_is_told(folder, monkeypatch):
+@pytest.mark.parametrize("number", [1, 2])
+def test_who_slept_through_a_lease_is_told(folder, monkeypatch, number):
+    """Once its follower has ended, the next process begins with number 1 again, as the sleeper did."""
     monkeypatch.setattr(lease, "_RENEW_S", 0.01)
     taken = Lease(holder="other, pid 2", expires=time.time() + 3600)
     with pytest.raises(BusyError, match="could not be renewed in time"), hold_lease(folder):
-        leases_of(folder).write_json("000000002.json", taken.model_dump())
         while any(thread.name == "raydr-lease" for thread in threading.enumerate()):
-            pass
+            # A renewal that had begun may overwrite it.
+            leases_of(folder).write_json(f"00000000{number}.json", taken.model_dump())
     assert is_leased(folder), "what another process holds is left to it"
 
 
-def test_a_sleeper_leaves_the_lease_of_its_follower(folder):
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_sleeper_leaves_the_lease_of_its_follower(folder, number):
     """It wakes when its work is over, between two renewals: nothing has told it that its time was over."""
     taken = Lease(holder="other, pid 2", expires=time.time() + 3600)
     with pytest.raises(BusyError, match="could not be renewed in time"), hold_lease(folder):
-        leases_of(folder).write_json("000000002.json", taken.model_dump())
+        leases_of(folder).write_json(f"00000000{number}.json", taken.model_dump())
     assert is_leased(folder)
-    assert leases_of(folder).files() == ["000000002.json"]
+    assert leases_of(folder).files() == [f"00000000{number}.json"]
 
 
 def test_what_is_being_made_is_no_garbage(folder, bucket, request):

@@ -216,7 +216,8 @@ class _Finisher:
         hashes: list[NDArray[np.uint64]] = []
         for table in self._all_negatives():
             pairs = zip(*(table[name].to_pylist() for name in ("query_id", "passage_id", "miner")), strict=True)
-            hashes.append(hash_strings(["\t".join(pair) for pair in pairs]))
+            # With the lengths of the ids, since ids may have any characters.
+            hashes.append(hash_strings([f"{len(pair[0])}\t{len(pair[1])}\t{''.join(pair)}" for pair in pairs]))
         if not hashes:
             return
         is_first = np.zeros(sum(map(len, hashes)), dtype=np.bool_)

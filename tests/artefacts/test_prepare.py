@@ -20,6 +20,7 @@ from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.readers.beir import BeirReader
+from raydr.data.tables import pairs_of
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ConfigError, DataError
@@ -271,6 +272,18 @@ def test_training_queries_that_are_held_out_too_are_told_loudly_and_left_out_if_
     assert set(Dataset(made).qrels("train")["query_id"].to_pylist()) == set(left)
     assert Dataset(made).queries("test").num_rows == 10
     assert made.info["splits"]["test"]["leaked"] == 0
+
+
+def test_negatives_of_ids_with_tabs_are_not_taken_for_copies(tmp_path: Path) -> None:
+    rows = [
+        {"qid": query_id, "query": f"query {at}", "positive": "p", "negative": f"negative {at}", "nid": negative_id}
+        for at, (query_id, negative_id) in enumerate([("a", "b\tc"), ("a\tb", "c")])
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    columns = {"query_id": "qid", "negatives": ["negative"], "negative_ids": ["nid"]}
+    reader = {"name": "pairs", "path": str(tmp_path), "files": {"train": "a.jsonl"}, "columns": columns}
+    _, made = run(config_of(reader), tmp_path / "out")
+    assert pairs_of(Dataset(made).negatives("train")) == [("a", "b\tc"), ("a\tb", "c")]
 
 
 def test_pairs_without_splits_are_split_by_a_setting_and_a_missing_one_is_told(

@@ -80,6 +80,9 @@ class FileDetails:
     def of(cls, info: Mapping[str, Any]) -> FileDetails:
         """Read fsspec's info."""
         version = info.get("ETag") or info.get("mtime") or info.get("updated") or info.get("created")
+        if info.get("islink") and os.path.exists(info["name"]):
+            # A local listing has the time of the link, which stays when the file behind it changes.
+            version = os.path.getmtime(info["name"])
         # Listings and single requests may format a time differently.
         version = version.timestamp() if isinstance(version, datetime) else version
         return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")

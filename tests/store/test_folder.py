@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import multiprocessing
+import os
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_what_is_published_can_be_read(folder):
     assert folder.files() == ["deep/a.txt"]
     assert folder.size("deep/a.txt") == 5
     assert Path(folder.localize("deep/a.txt")).read_text() == "hello"
+
+
+def test_a_listing_has_the_version_of_the_file_behind_a_link(tmp_path):
+    folder, file = Folder(str(tmp_path / "place")), tmp_path / "file"
+    folder.write_json("a.json", 1)
+    (tmp_path / "place" / "link").symlink_to(file)
+    assert sorted(folder.listing()) == ["a.json", "link"]
+    file.write_text("2")
+    os.utime(file, (99, 99))
+    assert folder.listing()["link"] == folder.details("link")
 
 
 def test_a_failed_write_leaves_nothing(folder):

@@ -184,7 +184,13 @@ class Component(Config):
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:
-        """Return all components of this kind by name: those of its package, of plug-ins, and of other imports."""
+        """Return all components of this kind by name: those of its package, of plug-ins, and of other imports.
+
+        A class that is defined again, as in a notebook, replaces its former version.
+
+        Raises:
+            ConfigError: two classes have the same name.
+        """
         load_plugins()
         load_modules(cls.package)
         components: dict[str, type[Component]] = {}
@@ -193,8 +199,13 @@ class Component(Config):
             candidate = pending.pop()
             pending.extend(candidate.__subclasses__())
             default = candidate.model_fields["name"].default
-            if isinstance(default, str):
-                components[default] = candidate
+            if not isinstance(default, str):
+                continue
+            # Of siblings, the latest comes first.
+            chosen = components.setdefault(default, candidate)
+            places = [f"{each.__module__}.{each.__qualname__}" for each in (chosen, candidate)]
+            if places[0] != places[1]:
+                raise ConfigError(f"two components are the {cls.kind} {default!r}: {' and '.join(places)}: rename one")
         return dict(sorted(components.items()))
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
 import pytest
 from pydantic import ValidationError
 
 from raydr.component import Component, Config, content_of
 from raydr.data.readers.base import Reader
+from raydr.errors import ConfigError
 from raydr.losses.base import Loss
 from raydr.models.scores.base import ScoreFunction
 from raydr.negatives.samplers.base import Sampler
@@ -55,3 +58,34 @@ def test_a_section_of_a_derived_class_is_told_from_one_of_its_base_by_its_values
     assert content_of(Job()) == {}
     assert content_of(Job(pace=SlowPace())) == {"pace": {"rate": 1e-7}}
     assert content_of(Job(pace=SlowPace(rate=2e-5, pause=3))) == {"pace": {"pause": 3}}
+
+
+def test_a_component_that_is_defined_again_replaces_the_former() -> None:
+    """As a cell of a notebook does that runs a second time."""
+
+    def define(default: int) -> type[Sampler]:
+        class Again(Sampler):
+            name: Literal["again"] = "again"
+            size: int = default
+
+        return Again
+
+    former, latter = define(1), define(2)
+    assert Sampler.choices()["again"] is latter
+    assert former is not latter
+
+
+def test_two_components_of_a_name_are_refused() -> None:
+    class Kind(Component):
+        package: ClassVar[str] = "raydr.losses"
+        kind: ClassVar[str] = "thing"
+
+    class First(Kind):
+        name: Literal["first"] = "first"
+
+    class Derived(First):
+        size: int = 3
+
+    with pytest.raises(ConfigError, match=r"two components are the thing 'first': .*First and .*Derived"):
+        Kind.choices()
+    assert First().name == Derived().name

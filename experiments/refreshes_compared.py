@@ -10,6 +10,7 @@ setting are compared with its first arm, and each setting with the first setting
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +37,20 @@ def main() -> None:
     parser.add_argument("--split", required=True)
     parser.add_argument("--out", type=Path, default=Path("work/experiments/refreshes_compared"))
     arguments = parser.parse_args()
-    settings = {name: folders.split(",") for name, _, folders in (text.partition("=") for text in arguments.settings)}
-    tables = compared(settings, arguments.arms.split(","), arguments.round, arguments.split)
+    tables = compared(seeds_of(arguments.settings), arguments.arms.split(","), arguments.round, arguments.split)
     write_results(arguments.out, vars(arguments), tables, {})
+
+
+def seeds_of(settings: Sequence[str]) -> dict[str, list[str]]:
+    """Return the working folders of each setting.
+
+    >>> seeds_of(["dual=a,b", "poly=c", "dual=d"])
+    {'dual': ['a', 'b', 'd'], 'poly': ['c']}
+    """
+    folders: dict[str, list[str]] = {}
+    for name, _, listed in (text.partition("=") for text in settings):
+        folders.setdefault(name, []).extend(filter(None, listed.split(",")))
+    return folders
 
 
 def compared(settings: dict[str, list[str]], arms: list[str], number: int, split: str) -> list[Table]:
@@ -50,7 +62,7 @@ def compared(settings: dict[str, list[str]], arms: list[str], number: int, split
         number: of the round.
         split: the evaluated split.
     """
-    read = {name: [_per_query(folder, split) for folder in folders if folder] for name, folders in settings.items()}
+    read = {name: [_per_query(folder, split) for folder in folders] for name, folders in settings.items()}
     per_query: PerQuery = {
         f"{name}, {arm}": _mean([_of_system(seed, f"{arm}-{number}") for seed in seeds])
         for name, seeds in read.items()

@@ -181,6 +181,9 @@ def show_benchmark(checked: list[Checked] | None) -> None:
         ]
         for known, measured, agrees in answers
     ]
+    absent = [answer.known for answer in checked if answer.measured is None]
+    if absent:
+        say(f"not measured: {', '.join(f'{known.system} {known.measure} on {known.split}' for known in absent)}")
     if not rows:
         say("no results are known for these systems: nothing to compare")
         return

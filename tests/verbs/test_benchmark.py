@@ -54,6 +54,7 @@ def test_figures_are_held_against_what_is_known(settings: dict[str, Any], tmp_pa
     assert failed.exit_code == 1
     assert re.search(rf"bm25 +│ nDCG@10 +│ +{mean:.4f} │ +{mean - 0.011:.4f} │ ±0.01 +│ NO", failed.output)
     assert "nothing to compare" in run(0).output
+    assert "not measured: trained nDCG@10 on test, bm25 nDCG@10 on dev" in " ".join(run(4).output.split())
     assert raydr.benchmark(RunConfig.parse(settings), dry_run=True) is None
 
 

@@ -49,6 +49,8 @@ from raydr.training.ranker_config import RankerConfig
 
 #: Allowed names of runs, variants and systems.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+#: Systems and miners of every run, whose names no variant may take.
+_OWN = ("bm25", "source", "trained", "untrained", FUSED)
 #: Name of the run's cross-encoder; names of others begin with it.
 RANKER = "ranker"
 
@@ -161,8 +163,8 @@ class RunConfig(Config):
     def _variants_are_valid(self) -> RunConfig:
         for name in self.variants:
             _check_key("variants", name)
-            if is_ranker(name) or name == FUSED:
-                taken = "the system of the section fuse" if name == FUSED else "a cross-encoder (section ranker)"
+            if is_ranker(name) or name in _OWN:
+                taken = f"one of {', '.join(_OWN)}" if name in _OWN else "a cross-encoder (section ranker)"
                 raise ValueError(f"variants: {name!r} would be {taken}: take another name")
             with _place(f"variants.{name}"):
                 self.variant(name)

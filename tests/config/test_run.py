@@ -90,6 +90,12 @@ def test_missing_and_broken_files(tmp_path):
         RunConfig.load(tmp_path / "empty.yaml")
 
 
+@pytest.mark.parametrize("name", ["bm25", "source", "trained", "untrained", "fused"])
+def test_a_variant_takes_the_place_of_no_other_system(file, name):
+    with pytest.raises(ConfigError, match=f"variants: '{name}' would be one of bm25, source, trained"):
+        RunConfig.load(file, [f"variants.{name}={{loss: rcl}}"])
+
+
 def test_variants_change_only_what_they_name(file):
     config = RunConfig.load(file, ["variants.robust={loss: {name: rcl, beta: 0.5}, optimizer: {eps: 1.0e-6}}"])
     robust = config.variant("robust")

@@ -39,8 +39,8 @@ class _Fetched:
 
 
 def node_cache() -> Path:
-    """Return the folder of the cache: ``RAYDR_CACHE``, or a default."""
-    return Path(os.environ.get("RAYDR_CACHE", Path(tempfile.gettempdir()) / "raydr-cache"))
+    """Return the folder of the cache: ``RAYDR_CACHE``, or a default if it is not set or empty."""
+    return Path(os.environ.get("RAYDR_CACHE") or Path(tempfile.gettempdir()) / "raydr-cache")
 
 
 def cache_limit(root: Path) -> int:
@@ -54,7 +54,7 @@ def cache_limit(root: Path) -> int:
         return int(shutil.disk_usage(root).total * _SHARE)
     try:
         limit = int(float(variable) * 2**30)
-    except ValueError:
+    except (ValueError, OverflowError):
         limit = 0
     if limit <= 0:
         raise ConfigError(f"RAYDR_CACHE_GIB is {variable!r}: expected a number of GiB above 0, for example 200")

@@ -181,8 +181,16 @@ def test_only_one_process_empties_it(root: Path) -> None:
     assert empty_cache(root, 0, time.time()) == [f"{1:032x}"]
 
 
-@pytest.mark.parametrize("stated", ["much", "0", "-3"])
+@pytest.mark.parametrize("stated", ["much", "0", "-3", "inf"])
 def test_a_limit_that_is_none_is_refused(stated: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYDR_CACHE_GIB", stated)
     with pytest.raises(ConfigError, match="RAYDR_CACHE_GIB"):
         cache_limit(root.parent)
+
+
+def test_an_empty_variable_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partial fetches are removed from the cache's folder: files of the user would be, too."""
+    monkeypatch.delenv("RAYDR_CACHE", raising=False)
+    default = node_cache.node_cache()
+    monkeypatch.setenv("RAYDR_CACHE", "")
+    assert node_cache.node_cache() == default

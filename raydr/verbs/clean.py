@@ -123,7 +123,7 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
             dropped.append({**record, P_WRONG: round(float(p), 4)})
     dropped.sort(key=lambda row: -float(row[P_WRONG]))
     tables = {_beside(path, KEPT): kept, _beside(path, DROPPED): dropped}
-    headers = {_beside(path, KEPT): [*columns], _beside(path, DROPPED): [*columns, P_WRONG]}
+    headers = {_beside(path, KEPT): [*columns], _beside(path, DROPPED): [*dict.fromkeys([*columns, P_WRONG])]}
     with tempfile.TemporaryDirectory() as scratch:
         made = {place: Path(scratch) / str(at) for at, place in enumerate(tables)}
         for place, rows in tables.items():
@@ -155,7 +155,8 @@ def _write(rows: _Rows, columns: list[str], path: str, like: str) -> None:
     kind = format_of(like)
     if kind == "parquet":
         schema = pq.read_schema(like)
-        schema = schema.append(pa.field(P_WRONG, pa.float64())) if P_WRONG in columns else schema
+        further = [] if set(columns) <= set(schema.names) else [pa.field(P_WRONG, pa.float64())]
+        schema = pa.schema([*schema, *further], schema.metadata)
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
         return
     with open_text(like) as file:

@@ -8,8 +8,10 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -18,9 +20,12 @@ from training.harness import AboveMedian
 from typer.testing import CliRunner
 
 import raydr
+from raydr.data.pairs import PairColumns
 from raydr.data.pairs_in_memory import pair_table
+from raydr.data.readers.pairs import PairsReader
 from raydr.errors import ConfigError
 from raydr.verbs.app import app
+from raydr.verbs.clean import P_WRONG, _clean_file
 
 Row = dict[str, Any]
 
@@ -138,3 +143,23 @@ def test_what_is_no_file_of_pairs_is_refused(beir_folder: Path, tmp_path: Path) 
         raydr.clean(raw)
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(raw))
     assert CliRunner().invoke(app, ["clean", str(tmp_path / "run.yaml")]).exit_code == 2
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_dropped_rows_that_are_cleaned_again_have_each_column_once(end: str, tmp_path: Path) -> None:
+    rows = [{"Question": "q", "Answer": "a", P_WRONG: 0.75}]
+    path = tmp_path / f"mine.{end}"
+    if end == "csv":
+        write_csv(path, rows)
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    noise = SimpleNamespace(pair_ids=[("q", "a")], table={P_WRONG: [0.875], "flagged": [True]})
+    columns = PairColumns(query="Question", query_id="Question", positive="Answer", passage_id="Answer")
+    reader = PairsReader(files={"train": [str(path)]}, columns=columns)
+    _clean_file(str(path), noise, reader)
+    kept, dropped = (tmp_path / f"mine.{word}.{end}" for word in ("kept", "dropped"))
+    read = read_csv if end == "csv" else lambda place: pq.read_table(place).to_pylist()
+    header = dropped.read_text().split()[0].split(",") if end == "csv" else pq.read_schema(dropped).names
+    assert header == ["Question", "Answer", P_WRONG]
+    assert [row[P_WRONG] for row in read(dropped)] == ["0.875" if end == "csv" else 0.875]
+    assert read(kept) == []

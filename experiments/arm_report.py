@@ -144,7 +144,15 @@ def arm_table(title: str, figures: Sequence[ArmFigures], confidence: float, refe
         gap = gaps.get(figure.measure) if figure.arm != reference else None
         closed = gap_closed(mean, gap, reference) if gap is not None else ""
         rows.append([*row, f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", f"{figure.p:.4f}", closed])
-    columns = ["measure", "arm", f"mean [{confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)", "gap closed"]
+    columns = [
+        "measure",
+        "arm",
+        f"mean [{100 * confidence:g}%]",
+        "by seed",
+        f"minus {baseline}",
+        "p (Holm)",
+        "gap closed",
+    ]
     has_gap = reference not in ("", baseline)
     return Table(title, columns if has_gap else columns[:-1], rows if has_gap else [row[:-1] for row in rows])
 

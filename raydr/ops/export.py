@@ -169,7 +169,7 @@ def _noise(places: Places, model: Artifact) -> list[str]:
     """Return sentences on noise in a model's training data, as far as its artefacts still exist."""
     lines = []
     if put_in := model.manifest.run_config.get("inject_noise"):
-        lines.append(f"Noise was injected on purpose: {put_in['share']:.0%}, {put_in['kind'].replace('_', ' ')}.")
+        lines.append(f"Noise was injected on purpose: {100 * put_in['share']:g}%, {put_in['kind'].replace('_', ' ')}.")
     if detections := model.info.get("detections"):
         detection = detections[-1]
         known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}

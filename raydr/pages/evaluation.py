@@ -77,7 +77,7 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
 def measure_table(result: EvaluationResult, intervals: bool = True) -> tuple[str, Table]:
     """Return a caption, and :func:`measure_rows`; the number of queries is in the caption if all measures share it."""
     columns, rows = measure_rows(result, intervals)
-    caption = "mean" + f" [{result.confidence:.0%} bootstrap interval]" * intervals
+    caption = "mean" + f" [{100 * result.confidence:g}% bootstrap interval]" * intervals
     if len({row[1] for row in rows}) == 1:
         return f"{caption} over {rows[0][1]} queries", without_queries((columns, rows))
     return caption, (columns, rows)
@@ -259,7 +259,7 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
 def evaluation_section(page: Page, result: EvaluationResult, picture: bytes) -> None:
     """Add the legend, the picture and all tables to a page."""
     page.note(legend(result))
-    page.picture(picture, f"means over queries with {result.confidence:.0%} bootstrap intervals")
+    page.picture(picture, f"means over queries with {100 * result.confidence:g}% bootstrap intervals")
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
 

@@ -146,7 +146,9 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
             axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
         else:
             axes.set_xticks(range(len(groups)), [name.replace(" (", "\n(") for name in groups])
-        axes.set(ylim=(0, 1), ylabel=f"mean over queries, {confidence:.0%} interval", xlim=(-0.6, len(groups) - 0.4))
+        axes.set(
+            ylim=(0, 1), ylabel=f"mean over queries, {100 * confidence:g}% interval", xlim=(-0.6, len(groups) - 0.4)
+        )
         axes.grid(axis="x", visible=False)
         legend(axes)
 

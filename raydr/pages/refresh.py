@@ -135,7 +135,9 @@ def refresh_page(
         page.heading(f"Measures on {split}")
         columns, rows = refresh_rows(rounds, split)
         labelled = [[f"{arm}, round {at}", *values] for arm, at, *values in rows]
-        page.table(f"mean [{confidence:.0%} bootstrap interval over queries]", *narrow((["", *columns[2:]], labelled)))
+        page.table(
+            f"mean [{100 * confidence:g}% bootstrap interval over queries]", *narrow((["", *columns[2:]], labelled))
+        )
         page.picture(_curves(rounds, split), f"measures on {split} after each round, with their intervals")
         if split in comparisons:
             page.link("paired comparison of all rounds", comparisons[split])

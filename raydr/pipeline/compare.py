@@ -46,7 +46,14 @@ class Compared:
         """Return columns and rows of a table: each measure of each system, and its difference to the first system."""
         baseline = self.summaries[0].system
         against = {(comparison.system, comparison.measure): comparison for comparison in self.comparisons}
-        columns = ["measure", "system", f"mean [{self.confidence:.0%}]", "by seed", f"minus {baseline}", "p (Holm)"]
+        columns = [
+            "measure",
+            "system",
+            f"mean [{100 * self.confidence:g}%]",
+            "by seed",
+            f"minus {baseline}",
+            "p (Holm)",
+        ]
         rows = []
         measures = list(self.by_seed)
         for summary in sorted(self.summaries, key=lambda entry: measures.index(entry.measure)):

@@ -97,6 +97,7 @@ def test_numbers_are_right_aligned_and_words_are_not() -> None:
 def test_rows_of_the_tables() -> None:
     caption, (columns, rows) = measure_table(RESULT)
     assert caption == "mean [95% bootstrap interval] over 7 queries"
+    assert measure_table(replace(RESULT, confidence=0.995))[0] == "mean [99.5% bootstrap interval] over 7 queries"
     assert columns == ["measure", "bm25 (a)", "<trained> (b)"]
     columns, rows = measure_rows(RESULT)
     assert columns == ["measure", "queries", "bm25 (a)", "<trained> (b)"]

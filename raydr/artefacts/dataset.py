@@ -54,7 +54,9 @@ def _reading(run: Context, target: Target) -> dict[str, Any]:
 
 
 def content_of_corpus(of: Any) -> dict[str, Any]:
-    return {"rows_of": of.rows_of, "checksums": of.checksums, "part_rows": of.data.part_rows}
+    # A key has no order of settings; that of the sources decides the order of the passages.
+    order = [*of.checksums]
+    return {"rows_of": of.rows_of, "checksums": of.checksums, "order": order, "part_rows": of.data.part_rows}
 
 
 @artefact("corpus", version=3, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)

@@ -106,6 +106,21 @@ def test_checksums_follow_the_content_and_are_named_by_what_a_source_holds(copie
     assert {role for role in dataset if dataset_after[role] != dataset[role]} == {"qrels/test", "queries"}
 
 
+def test_the_order_of_sources_which_decides_that_of_the_passages_is_in_the_key(tmp_path: Path) -> None:
+    for split in ("dev", "train"):
+        (tmp_path / f"{split}.csv").write_text(f"query,positive\nquestion of {split},answer of {split}\n")
+    identities, corpora = [], []
+    for splits in (["train", "dev"], ["dev", "train"]):
+        files = {split: f"{split}.csv" for split in splits}
+        data = config_of({"name": "pairs", "path": str(tmp_path), "files": files})
+        sources = find_sources(data.reader)
+        checksums = sources.by_role("corpus", source_checksums(ThisProcess(), data.reader, sources))
+        how = {"reader": data.reader, "sources": sources, "data": data, "checksums": checksums}
+        identities.append(prepare_corpus.node("corpus", **how).key)
+        corpora.append(run(data, tmp_path / splits[0])[0].manifest.digest)
+    assert (identities[0] == identities[1]) == (corpora[0] == corpora[1])
+
+
 def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Path) -> None:
     with (copied / "corpus.jsonl").open("ab") as file:
         file.write(b'{"_id": "b1"\n')

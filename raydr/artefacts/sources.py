@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
@@ -73,9 +74,13 @@ class Sources:
 
 
 def _details(path: str) -> list[FileDetails]:
-    """Return the details of a file, or of all files of a folder: its own time stays when files in it change."""
-    listing = Folder(path).listing()
-    return [listing[name] for name in sorted(listing)]
+    """Return the details of a file, or of all files of a local folder, whose own time stays when they change."""
+    if Path(path).is_dir():
+        listing = Folder(path).listing()
+        return [listing[name] for name in sorted(listing)]
+    folder, _, name = path.rpartition("/")
+    details = Folder(folder or ".").details(name) if name else None
+    return [] if details is None else [details]
 
 
 def _version(path: str) -> str:

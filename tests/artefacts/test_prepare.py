@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +122,28 @@ def test_the_order_of_sources_which_decides_that_of_the_passages_is_in_the_key(t
         identities.append(prepare_corpus.node("corpus", **how).key)
         corpora.append(run(data, tmp_path / splits[0])[0].manifest.digest)
     assert (identities[0] == identities[1]) == (corpora[0] == corpora[1])
+
+
+def test_files_of_a_web_server_are_not_fetched_to_know_their_size(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    methods = []
+
+    class Server(SimpleHTTPRequestHandler):
+        def log_request(self, *ignored: Any) -> None:
+            methods.append(self.command)
+
+    row = 'where,"<a href=""http://127.0.0.1/other.html"">here</a>"\n'
+    (tmp_path / "train.csv").write_text("query,positive\n" + 600 * row)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = f"http://127.0.0.1:{server.server_port}"
+        sources = find_sources(config_of({"name": "pairs", "path": place, "files": {"train": "train.csv"}}).reader)
+        methods.clear()
+        size = (tmp_path / "train.csv").stat().st_size
+        assert sources.num_rows() == size // 300
+        assert f"{size} bytes" in sources.versions()[0]
+        server.shutdown()
+    assert set(methods) == {"HEAD"}
 
 
 def test_every_bad_row_is_named_counted_and_left_out(copied: Path, tmp_path: Path) -> None:

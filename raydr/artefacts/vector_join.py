@@ -35,7 +35,9 @@ _MOST_BYTES, _MOST_ROWS = 1 << 28, 200_000
 _ROW, _NUMBER = np.dtype("<i8"), np.dtype("<f2")
 #: The share of a vector's length that may be lost where its numbers are stored; rounding loses less than 0.0005.
 _LOST = 0.01
-#: What helps where vectors are too large or too small.
+#: Vectors that are held in float64 at a time.
+_SLICE = 4_096
+#: Remedy for vectors that are too large or too small.
 _SCALE = ". Multiply all vectors by one factor: the order of results stays"
 
 
@@ -209,14 +211,17 @@ def _stored(vectors: NDArray[np.floating], rows: NDArray[np.int64], join: Join) 
     Raises:
         DataError: one is zero, not finite, or so large or small that float16 would change it.
     """
-    # The squares of its numbers may be beyond float32.
-    vectors = np.asarray(vectors, dtype=np.float64)
-    with np.errstate(all="ignore"):
-        if join.similarity == "cosine":
-            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        stored = vectors.astype(_NUMBER)
-        lost, lengths = (np.linalg.norm(each, axis=1) for each in (vectors - stored, vectors))
-        wrong = ~(lost <= _LOST * lengths)
+    stored, wrong = np.empty(vectors.shape, dtype=_NUMBER), np.zeros(len(vectors), dtype=np.bool_)
+    for start in range(0, len(vectors), _SLICE):
+        part = slice(start, start + _SLICE)
+        # The squares of its numbers may be beyond float32.
+        exact = np.asarray(vectors[part], dtype=np.float64)
+        with np.errstate(all="ignore"):
+            if join.similarity == "cosine":
+                exact = exact / np.linalg.norm(exact, axis=1, keepdims=True)
+            stored[part] = exact
+            lost, lengths = (np.linalg.norm(each, axis=1) for each in (exact - stored[part], exact))
+            wrong[part] = ~(lost <= _LOST * lengths)
     if wrong.any():
         first = int(rows[np.flatnonzero(wrong)[0]])
         raise DataError(

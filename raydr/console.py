@@ -95,6 +95,15 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {words}" if number else f"no {words}"
 
 
+def percent(share: float) -> str:
+    """Format a share in percent, without rounding it to 100.
+
+    >>> percent(0.95), percent(0.995), percent(0.07)
+    ('95%', '99.5%', '7%')
+    """
+    return f"{100 * share:g}%"
+
+
 def duration(seconds: float) -> str:
     """Format a duration.
 

@@ -14,7 +14,7 @@ from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.pair_shape import LOOKED_AT, pair_shape
-from raydr.data.pairs import label_of
+from raydr.data.pairs import PairColumns, relevance_of
 from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
 from raydr.data.rows import RowError
 from raydr.errors import ConfigError, DataError
@@ -188,39 +188,34 @@ def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]
     if isinstance(pairs, str | Path | Mapping):
         raise DataError("own candidates need pairs of a single split in memory: a list, a DataFrame, or a Dataset")
     table, candidate_table = pair_table(pairs, "pairs"), pair_table(candidates, "candidates")
-    named = _named(table, "pairs")
-    candidate_columns = _named(candidate_table, "candidates")
-    candidate_query, candidate = candidate_columns["query"], candidate_columns["positive"]
+    columns, own = _columns_of(table, "pairs"), _columns_of(candidate_table, "candidates")
     by_query: dict[str, list[str]] = {}
-    texts = candidate_table[candidate_query].to_pylist()
-    for text, passage in zip(texts, candidate_table[candidate].to_pylist(), strict=True):
+    texts = candidate_table[own.query].to_pylist()
+    for text, passage in zip(texts, candidate_table[own.positive].to_pylist(), strict=True):
         by_query.setdefault(text, []).append(passage)
-    # Beside negatives no label is read.
-    records = [record for at, record in enumerate(table.to_pylist()) if _is_positive(record, named, at)]
-    query, kept = named["query"], {"positive": named["positive"], "title": named.get("title")}
-    if strangers := by_query.keys() - {record[query] for record in records}:
+    records = _positives(table, columns)
+    if strangers := by_query.keys() - {record["query"] for record in records}:
         at = next(at for at, text in enumerate(texts) if text in strangers)
         raise DataError(f"candidates, row {at}: the query is not among the pairs: {texts[at]!r:.80}")
-    return [
-        {name: record[column] for name, column in kept.items() if column is not None}
-        | {"query": record[query], "negative": by_query.get(record[query], [])}
-        for record in records
-    ]
+    return [record | {"negative": by_query.get(record["query"], [])} for record in records]
 
 
-def _is_positive(record: Mapping[str, Any], columns: Mapping[str, Any], row: int) -> bool:
-    """Return whether a pair's label, if there is one, says that it is relevant."""
-    if "label" not in columns:
-        return True
-    try:
-        return label_of(record, columns["label"]) >= float(columns["relevant_from"])
-    except RowError as error:
-        raise DataError(f"pairs, row {row}: {error}") from None
+def _positives(table: pa.Table, columns: PairColumns) -> list[dict[str, Any]]:
+    """Return query, positive and title of the relevant pairs: beside negatives no label is read."""
+    names = {"query": columns.query, "positive": columns.positive, "title": columns.title}
+    relevant = []
+    for row, record in enumerate(table.to_pylist()):
+        try:
+            if relevance_of(record, columns, graded=False):
+                relevant.append({name: record[column] for name, column in names.items() if column})
+        except RowError as error:
+            raise DataError(f"pairs, row {row}: {error}") from None
+    return relevant
 
 
-def _named(table: pa.Table, where: str) -> dict[str, Any]:
+def _columns_of(table: pa.Table, where: str) -> PairColumns:
     """Return the columns of the pairs by their roles."""
-    columns: dict[str, Any] = pair_shape(table.slice(0, LOOKED_AT).to_pylist(), where).settings.get("columns", {})
+    columns = pair_shape(table.slice(0, LOOKED_AT).to_pylist(), where).settings.get("columns")
     if not columns:
         raise DataError(f"{where} are records of tevatron or DPR; expected columns of queries and passages")
-    return columns
+    return PairColumns.model_validate(columns)

@@ -136,11 +136,12 @@ def _report(totals: MiningCounts, settings: NegativesConfig, miner: str) -> None
         {words: f"{value:,}" for name, words in _WORDS.items() if (value := counts[name])},
     )
     if totals.queries_without_negatives:
-        others = "mine others (negatives.miner)"
-        others = others if miner == SOURCE else f"search deeper (search.top_k), or {others}"
+        what, deeper = "mined negative", "search deeper (search.top_k), or "
+        if miner == SOURCE:
+            what, deeper = "negative that came with the data", ""
         lower = f"lower negatives.first_rank ({settings.first_rank}) or " if settings.first_rank > 1 else ""
-        what = "negative that came with the data" if miner == SOURCE else "mined negative"
-        warn(f"{totals.queries_without_negatives} of {totals.queries} queries have no {what}: {lower}{others}")
+        remedy = f"{lower}{deeper}mine others (negatives.miner)"
+        warn(f"{totals.queries_without_negatives} of {totals.queries} queries have no {what}: {remedy}")
 
 
 def _mine_part(

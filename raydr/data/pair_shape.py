@@ -113,7 +113,7 @@ def pair_shape(
         ):
             raise DataError(
                 f"{where}: the column {named!r} holds {wrong!r:.60}, where the {lacking} are expected: a text"
-                f"{'' if query is None else ', or a list of texts'}. Write it so, or rename the column that holds them"
+                f"{'' if query is None else ', or a list of texts'}. Rename this column, or the column of the {lacking}"
             )
         config = (
             ", or write a config with reader: {name: pairs, files: {train: FILE}, columns: {query: ..., positive: "

@@ -144,7 +144,7 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, gr
     positives = _passages_of(record, columns.positive, columns.passage_id, title)
     if not positives:
         raise RowError(f"empty text in {columns.positive!r}")
-    relevance = _relevance(record, columns, graded) if columns.label else 1
+    relevance = relevance_of(record, columns, graded)
     for passage_id, text in positives:
         yield Row.passage(passage_id, title, text, line)
         yield Row.judgment(split, query_id, passage_id, line, relevance)
@@ -187,7 +187,10 @@ def label_of(record: Mapping[str, Any], key: str) -> float:
     return float(_TRUTHS[word]) if isinstance(word, str | bool) and word in _TRUTHS else number_of(value, key)
 
 
-def _relevance(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:
+def relevance_of(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:
+    """Return the relevance of a record's pair: 1 without a column of labels, else 0, 1 or the grade."""
+    if not columns.label:
+        return 1
     label = label_of(record, columns.label)
     if label < columns.relevant_from:
         return 0

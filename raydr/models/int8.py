@@ -57,9 +57,9 @@ def require_int8() -> None:
     Raises:
         ModelError: a package is missing, or the processor cannot multiply bytes.
     """
-    lack = missing_for_int8()
-    if lack is not None:
-        raise ModelError(f"encode.dtype is int8, and where encoders run {lack[0]}: {lack[1]}")
+    missing = missing_for_int8()
+    if missing is not None:
+        raise ModelError(f"encode.dtype is int8, and where encoders run {missing[0]}: {missing[1]}")
 
 
 def _openvino() -> Any:

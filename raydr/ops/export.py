@@ -16,7 +16,7 @@ import yaml
 
 from raydr.artefacts.evaluation import load_result
 from raydr.artefacts.places import Places
-from raydr.console import say, show_summary
+from raydr.console import percent, say, show_summary
 from raydr.data import Corpus, Dataset
 from raydr.data.writers.base import LEFT_OUT, Exported, OutputFile, Writer
 from raydr.distributed.parts import make_parts, total_counts
@@ -169,7 +169,7 @@ def _noise(places: Places, model: Artifact) -> list[str]:
     """Return sentences on noise in a model's training data, as far as its artefacts still exist."""
     lines = []
     if put_in := model.manifest.run_config.get("inject_noise"):
-        lines.append(f"Noise was injected on purpose: {100 * put_in['share']:g}%, {put_in['kind'].replace('_', ' ')}.")
+        lines.append(f"Noise was injected on purpose: {percent(put_in['share'])}, {put_in['kind'].replace('_', ' ')}.")
     if detections := model.info.get("detections"):
         detection = detections[-1]
         known = {key: detection[key] for key in ("precision", "recall", "auroc") if detection.get(key) is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from raydr.console import percent
 from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset
 from raydr.evaluation.linking import GroupMean
 from raydr.pages.figure import metric_bars
@@ -77,7 +78,7 @@ def measure_rows(result: EvaluationResult, intervals: bool = True) -> Table:
 def measure_table(result: EvaluationResult, intervals: bool = True) -> tuple[str, Table]:
     """Return a caption, and :func:`measure_rows`; the number of queries is in the caption if all measures share it."""
     columns, rows = measure_rows(result, intervals)
-    caption = "mean" + f" [{100 * result.confidence:g}% bootstrap interval]" * intervals
+    caption = "mean" + f" [{percent(result.confidence)} bootstrap interval]" * intervals
     if len({row[1] for row in rows}) == 1:
         return f"{caption} over {rows[0][1]} queries", without_queries((columns, rows))
     return caption, (columns, rows)
@@ -259,7 +260,7 @@ def evaluation_page(result: EvaluationResult, picture: bytes, provenance: Sequen
 def evaluation_section(page: Page, result: EvaluationResult, picture: bytes) -> None:
     """Add the legend, the picture and all tables to a page."""
     page.note(legend(result))
-    page.picture(picture, f"means over queries with {100 * result.confidence:g}% bootstrap intervals")
+    page.picture(picture, f"means over queries with {percent(result.confidence)} bootstrap intervals")
     for heading, caption, table in tables(result):
         page.table(f"{heading}: {caption}", *table)
 

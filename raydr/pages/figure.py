@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raydr.console import percent
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.seeding import stable_hash64
 
@@ -147,7 +148,7 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
         else:
             axes.set_xticks(range(len(groups)), [name.replace(" (", "\n(") for name in groups])
         axes.set(
-            ylim=(0, 1), ylabel=f"mean over queries, {100 * confidence:g}% interval", xlim=(-0.6, len(groups) - 0.4)
+            ylim=(0, 1), ylabel=f"mean over queries, {percent(confidence)} interval", xlim=(-0.6, len(groups) - 0.4)
         )
         axes.grid(axis="x", visible=False)
         legend(axes)

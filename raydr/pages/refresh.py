@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from raydr.console import percent
 from raydr.evaluation.comparison import MeasureSummary
 from raydr.pages.evaluation import mean_with_interval, narrow, telling_measure
 from raydr.pages.figure import grid, look_of_line, looks_of
@@ -136,7 +137,7 @@ def refresh_page(
         columns, rows = refresh_rows(rounds, split)
         labelled = [[f"{arm}, round {at}", *values] for arm, at, *values in rows]
         page.table(
-            f"mean [{100 * confidence:g}% bootstrap interval over queries]", *narrow((["", *columns[2:]], labelled))
+            f"mean [{percent(confidence)} bootstrap interval over queries]", *narrow((["", *columns[2:]], labelled))
         )
         page.picture(_curves(rounds, split), f"measures on {split} after each round, with their intervals")
         if split in comparisons:

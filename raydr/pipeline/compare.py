@@ -13,6 +13,7 @@ import numpy as np
 from raydr.artefacts import Context, Node, search
 from raydr.artefacts.evaluation import PER_QUERY, evaluation
 from raydr.config.run import RunConfig
+from raydr.console import percent
 from raydr.data.tables import read_parquet
 from raydr.evaluation.comparison import Comparison, MeasureSummary, compare, summarize
 from raydr.pipeline.session import Session
@@ -49,7 +50,7 @@ class Compared:
         columns = [
             "measure",
             "system",
-            f"mean [{100 * self.confidence:g}%]",
+            f"mean [{percent(self.confidence)}]",
             "by seed",
             f"minus {baseline}",
             "p (Holm)",

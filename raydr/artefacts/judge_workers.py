@@ -44,7 +44,7 @@ class JudgeJob:
         seed: seed of random samples.
         output: folder of the artefact.
         settled: whether each decided label is wrong, for judges that read decisions.
-        earlier: verdicts of the judge before this one; None: all rows are judged.
+        earlier: verdicts of the earlier judge; None: all rows are judged.
     """
 
     judge: Judge

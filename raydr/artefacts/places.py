@@ -58,7 +58,7 @@ class Places:
         if old := next((name for name in plain if places.pointer(name) is None), ""):
             raise ArtifactError(
                 f"{places.root} was made by an earlier raydr: {old} is a folder there and not the name of an artefact. "
-                "Its artefacts cannot be used; set another workdir, or move this one away"
+                "Its artefacts cannot be used; set another workdir, or move this folder away"
             )
         return places
 

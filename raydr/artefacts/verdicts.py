@@ -64,7 +64,7 @@ def verdicts(
         negatives: judged candidates; None for judges of pairs.
         reads: inputs of the judge: ``model``, or ``models`` and ``folds``, or ``margins``; empty for the miner's
             scores.
-        earlier: verdicts of the judge before this one.
+        earlier: verdicts of the earlier judge.
     """
     config, measured = context.config, "margins" in reads
     asks_model = bool(reads) and not measured
@@ -128,7 +128,7 @@ def judge_labels(
         folds: fold of each query.
         margins: ``margins`` artefact that replaces a model.
         negatives: whole ``negatives`` artefact to judge; None for judges of pairs.
-        earlier: ``verdicts`` of the judge before this one, whose sure verdicts are skipped.
+        earlier: ``verdicts`` of the earlier judge, whose sure verdicts are skipped.
         judge: judge with its settings.
         split: split to judge.
         seed: seed of random samples.

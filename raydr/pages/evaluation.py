@@ -158,7 +158,7 @@ def legend(result: EvaluationResult) -> str:
 def marks(result: EvaluationResult) -> str:
     """Return the meaning of the marks behind the means of several systems."""
     return (
-        "*: the highest mean. Letters: systems that this one is ahead of, by the paired randomisation test (two-sided, "
+        "*: the highest mean. Letters: systems with a lower mean, by the paired randomisation test (two-sided, "
         f"p < {1 - result.confidence:.2g} with Holm's correction over all pairs of systems)."
     )
 

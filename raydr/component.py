@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -203,10 +204,16 @@ class Component(Config):
                 continue
             # Of siblings, the latest comes first.
             chosen = components.setdefault(default, candidate)
-            places = [f"{each.__module__}.{each.__qualname__}" for each in (chosen, candidate)]
-            if places[0] != places[1]:
-                raise ConfigError(f"two components are the {cls.kind} {default!r}: {' and '.join(places)}: rename one")
+            if _definition(chosen) != _definition(candidate):
+                names = " and ".join(f"{each.__module__}.{each.__qualname__}" for each in (chosen, candidate))
+                raise ConfigError(f"two components are the {cls.kind} {default!r}: {names}: rename one")
         return dict(sorted(components.items()))
+
+
+def _definition(component: type[Component]) -> tuple[str, str]:
+    """Return file and name of a class: a file may be loaded as several modules, such as ``__main__`` and its own."""
+    file = getattr(sys.modules.get(component.__module__), "__file__", None)
+    return file or component.__module__, component.__qualname__
 
 
 ComponentT = TypeVar("ComponentT", bound=Component)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import pytest
@@ -89,3 +92,23 @@ def test_two_components_of_a_name_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"two components are the thing 'first': .*First and .*Derived"):
         Kind.choices()
     assert First().name == Derived().name
+
+
+def test_a_file_that_is_loaded_as_two_modules_defines_a_component_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Kind(Component):
+        package: ClassVar[str] = "raydr.losses"
+        kind: ClassVar[str] = "thing"
+
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine(Kind):\n    name: Literal['mine'] = 'mine'\n")
+    for name in ("mine", "somewhere.mine"):
+        spec = spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        module.__dict__.update(Kind=Kind, Literal=Literal)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+    assert Kind.choices()["mine"].__module__ == "somewhere.mine"

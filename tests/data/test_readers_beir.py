@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from data.reading import read_all, values_of
 
+from data.reading import read_all, values_of
 from raydr.data.readers.beir import BeirReader
 from raydr.errors import DataError
 

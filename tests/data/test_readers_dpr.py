@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from data.reading import read_all, values_of
 from pydantic import ValidationError
 
+from data.reading import read_all, values_of
 from raydr.data.readers.dpr import DprReader
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data.reading import read_all, values_of
 
+from data.reading import read_all, values_of
 from raydr.data.readers.kilt import KiltReader
 from raydr.data.rows import MentionConfig
 

@@ -6,8 +6,8 @@ import gzip
 from pathlib import Path
 
 import pytest
-from data.reading import read_all, values_of
 
+from data.reading import read_all, values_of
 from raydr.data.readers.msmarco import MsmarcoReader
 from raydr.errors import DataError
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data.reading import read_all, values_of
 
+from data.reading import read_all, values_of
 from raydr.data.pairs import PairColumns
 from raydr.data.readers.pairs import PairsReader
 from raydr.data.rows import BadRows

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data.reading import read_all
 
+from data.reading import read_all
 from raydr.data.readers.zeshel import ZeshelReader
 from raydr.data.rows import MentionConfig
 from raydr.errors import DataError

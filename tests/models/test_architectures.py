@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 
+from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
 

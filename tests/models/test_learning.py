@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from models.test_tower import SIZE, make_tokens
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from models.test_tower import SIZE, make_tokens
 from raydr.errors import ConfigError
 from raydr.models.backbone import choose_what_learns, merge_adapters, num_learning
 from raydr.models.batching import pad_in_groups

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from models.test_architectures import checkpoint
-from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
+from models.test_architectures import checkpoint
+from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 from raydr.errors import ModelError
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.models.cross_encoder import CrossEncoder

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training.harness import make_trainer, model_config
 
 from raydr.data.examples import Ragged
 from raydr.training.batches import BatchMaker, epoch_order, positive_row
+from training.harness import make_trainer, model_config
 
 TRAIN: dict[str, Any] = {"batch_size": 8, "num_hard_negatives": 2, "sampler": "uniform"}
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
-from training.harness import make_trainer, model_config, run_alone
 
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
@@ -15,6 +14,7 @@ from raydr.models.dual_encoder import DualEncoder
 from raydr.training.config import TrainConfig
 from raydr.training.coteaching import exchange, require_dropout, select_small_loss
 from raydr.training.sections import CoTeachingConfig
+from training.harness import make_trainer, model_config, run_alone
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,

@@ -12,7 +12,6 @@ import pytest
 import torch
 from made_language_model import make_language_model
 from pydantic import ValidationError
-from training.harness import make_ranker_trainer, run_in_ranks, some_run
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -25,6 +24,7 @@ from raydr.noise.judge_models import ClassifierConfig
 from raydr.training.checkpoint import Progress, Save
 from raydr.training.cross_encoder import CrossEncoderTrainer, draw_lists
 from raydr.training.ranker_config import RankerConfig
+from training.harness import make_ranker_trainer, run_in_ranks, some_run
 
 
 def config_for(checkpoint: str, **changes: object) -> ClassifierConfig:

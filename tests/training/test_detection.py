@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training.harness import make_trainer, model_config
 
 from raydr.noise.margins import npc_margins
 from raydr.seeding import query_rng
+from training.harness import make_trainer, model_config
 
 TRAIN: dict[str, Any] = {
     "batch_size": 8,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from training.harness import model_config, run_alone, run_with_ranks
 
 TRAIN: dict[str, Any] = {"num_epochs": 2, "batch_size": 8, "num_hard_negatives": 2}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from training.harness import make_trainer, model_config, run_alone, run_with_ranks
-from training.test_cross_encoder import config_for
-from training.test_cross_encoder import make_trainer as make_classifier_trainer
 
 from raydr.errors import ConfigError
 from raydr.models.dual_encoder import DualEncoder
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
+from training.test_cross_encoder import config_for
+from training.test_cross_encoder import make_trainer as make_classifier_trainer
 
 TRAIN = {
     "num_epochs": 1,

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.training.batches import Batch
 from raydr.training.optimization import seed_step
 from raydr.training.trainer import Trainer
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,

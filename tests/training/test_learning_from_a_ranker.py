@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.training.config import TrainConfig
 from raydr.training.signals import RankerScores
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 TRAIN: dict[str, Any] = {"batch_size": 8, "num_epochs": 1, "num_hard_negatives": 8, "sampler": "uniform"}
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
-from training.test_cross_encoder import config_for
-from training.test_cross_encoder import make_trainer as make_classifier_trainer
 
 from raydr.models.cross_encoder import CrossEncoder
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
 from raydr.training.checkpoint import TEACHER, WEIGHTS
+from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
+from training.test_cross_encoder import config_for
+from training.test_cross_encoder import make_trainer as make_classifier_trainer
 
 LORA = {"rank": 4, "alpha": 8, "dropout": 0.0}
 TRAIN = {

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from training.harness import Recorder, make_ranker_trainer, make_trainer, model_config, run_in_ranks
 
 from raydr.errors import TrainingError
 from raydr.models.training_config import OptimizerConfig
@@ -18,6 +17,7 @@ from raydr.training.cross_encoder import CrossEncoderTrainer
 from raydr.training.optimization import Optimization
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.trainer import Trainer
+from training.harness import Recorder, make_ranker_trainer, make_trainer, model_config, run_in_ranks
 
 #: Five steps an epoch, none logged but the last.
 TRAIN: dict[str, Any] = {"num_epochs": 2, "batch_size": 8, "optimizer": {"learning_rate": 1e-3}, "log_steps": 100}

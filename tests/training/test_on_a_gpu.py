@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from training.harness import Recorder, make_trainer, model_config
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

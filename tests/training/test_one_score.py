@@ -11,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -29,6 +28,7 @@ from raydr.noise.judges.npc import NPC
 from raydr.noise.random_sample import SampleScorer, draw_sample
 from raydr.seeding import query_rng
 from raydr.training.trainer import Trainer
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 pytestmark = pytest.mark.invariant
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from training.harness import Recorder, make_trainer, model_config
 
 from raydr.losses.npc import NPC
 from raydr.training.optimization import load_progress
+from training.harness import Recorder, make_trainer, model_config
 
 NPC_FROM_THE_START: dict[str, Any] = {
     "num_epochs": 1, "batch_size": 8, "num_hard_negatives": 2, "loss": {"name": "npc", "warmup_epochs": 0},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.training.optimization import seed_step
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
 
 TRAIN = {"num_epochs": 2, "batch_size": 8, "num_hard_negatives": 2, "optimizer": {"learning_rate": 1e-3}}
 RECOMPUTE = {"recompute_activations": True}

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pytest
 import torch
 from made import integer_vectors, make_embeddings
-from training.harness import make_trainer, model_config, some_ranker_scores
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -22,6 +21,7 @@ from raydr.losses.base import Candidates, Loss, LossOutput, gather_positive
 from raydr.losses.nce import NCE
 from raydr.training.sections import GuideConfig
 from raydr.training.signals import DrawnBatch, Guide, PlaceSignal, RankerScores
+from training.harness import make_trainer, model_config, some_ranker_scores
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training.harness import make_trainer, model_config
 
 from raydr.models.dual_encoder import DualEncoder
 from raydr.training.learner import Teacher
+from training.harness import make_trainer, model_config
 
 
 def test_the_teacher_moves_by_a_share_towards_the_student(tiny_checkpoint: str) -> None:

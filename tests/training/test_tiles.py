@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from training.harness import make_trainer, model_config, run_alone, run_with_ranks
-from training.test_gradient_cache import LOSSES, SMALL, TRAIN
 
 from raydr.errors import ConfigError
 from raydr.training.scoring import loss_in_tiles
+from training.harness import make_trainer, model_config, run_alone, run_with_ranks
+from training.test_gradient_cache import LOSSES, SMALL, TRAIN
 
 VARIANTS: dict[str, dict[str, Any]] = {
     **{name: LOSSES[name] for name in ("nce", "rcl", "npc")},

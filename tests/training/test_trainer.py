@@ -12,7 +12,6 @@ import pytest
 import torch
 from made_artefacts import make_dataset
 from pydantic import ValidationError
-from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
@@ -31,6 +30,7 @@ from raydr.training.learner import Teacher
 from raydr.training.metrics import PARTS, as_numbers
 from raydr.training.sections import DevConfig, PairDetectionConfig
 from raydr.training.signals import Guide, PlaceSignal, signals_of_examples
+from training.harness import Recorder, make_trainer, model_config, run_alone, run_with_ranks
 
 TRAIN: dict[str, Any] = {
     "num_epochs": 2,

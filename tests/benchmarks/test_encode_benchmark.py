@@ -46,7 +46,7 @@ def test_the_benchmark_runs_where_only_torch_and_transformers_are(
     monkeypatch.setattr(sys, "argv", ["encode", *options])
     encode.main()
     figures = json.loads(report.read_text())["figures"]
-    assert {f"raydr {dtype}" for dtype in figures["peaks"]} < figures["passages_per_second"].keys()
+    assert {f"raydr {dtype}" for dtype in figures["peaks"]} <= figures["passages_per_second"].keys()
     assert ("raydr int8" in figures["passages_per_second"]) == (missing_for_int8() is None)
     # Not below 1: on a busy processor the peak can be timed slower than the encoder.
     assert all(share > 0 for share in figures["utilisation"].values())

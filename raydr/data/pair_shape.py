@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from raydr.data.pairs import label_of
-from raydr.data.rows import RowError
+from raydr.data.rows import RowError, number_of
 from raydr.errors import DataError
 
 #: Number of records that decide a shape.
@@ -40,9 +43,13 @@ _PASSAGE_ID = _names("passageid pid positiveid positiveids posid posids docid do
 _TITLE = _names("title passagetitle positivetitle doctitle")
 #: Judgments, then counts of clicks in logs, where a pair without clicks is no positive.
 _LABEL = _names(
-    "label labels score relevance rel similarity similarityscore rating "
-    "clicks numclicks clickcount nclicks click purchases"
+    "label labels score relevance rel similarity similarityscore rating relevant isrelevant isduplicate isselected "
+    "ismatch goldlabel judgment judgement clicks numclicks clickcount nclicks click purchases"
 )
+#: Names of the class of relevant pairs.
+RELEVANT = frozenset(("relevant", "positive", "yes", "true", "match", "entailment", "duplicate"))
+#: Values of columns of two classes, in lower case.
+_TWO_CLASSES = ({"0", "1"}, {"0.0", "1.0"}, {"false", "true"})
 #: Descriptions of settings whose names are not plain.
 _WORDS = {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
 
@@ -93,17 +100,19 @@ def pair_shape(
     lists = [name for name in names if name not in texts and some[name] and all(map(_is_text_or_texts, some[name]))]
     query = _first(texts, _QUERY)
     positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
+    free = [name for name in texts if name not in (query, positive) and _may_be_text(name, some[name])]
     guess = ""
-    if query is None and positive is None and len(texts) == 2 and not lists:
+    if query is None and positive is None and len(free) == 2 and not lists:
         guess = (
-            f"{where}: no column has a name that raydr knows: the queries are taken from {texts[0]!r:.60}, and the "
-            f"passages from {texts[1]!r:.60}. Name them 'query' and 'positive', in the first line of a file"
+            f"{where}: no column has a name that raydr knows: the queries are taken from {free[0]!r:.60}, and the "
+            f"passages from {free[1]!r:.60}. Name them 'query' and 'positive', in the first line of a file"
         )
     misses_query = query is None and _first(names, _QUERY) is not None
-    if len(texts) == 2 and not lists and not misses_query and not _numbered(texts, _NEGATIVE):
+    is_clear = len(free) == [query, positive].count(None) and not lists
+    if is_clear and not misses_query and not _numbered(texts, _NEGATIVE):
         # A known column leaves the other column for the other text.
-        query = query or next(name for name in texts if name != positive)
-        positive = positive or next(name for name in texts if name != query)
+        query = free.pop(0) if query is None else query
+        positive = free.pop(0) if positive is None else positive
     if query is None or positive is None:
         lacking, known = ("queries", _QUERY) if query is None else ("positives", _POSITIVE)
         named = _first([name for name in names if name not in (query, positive)], known)
@@ -142,10 +151,11 @@ def pair_shape(
         "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
         "split": _first(some_text, ["split"]),
     }
-    remark, label = guess, _first(names, _LABEL)
+    remark, label = guess, _first([name for name in names if name not in (query, positive)], _LABEL)
     if not negatives:
         threshold, unread_label = _threshold(everything, label, where)
-        remark = unread_label or guess
+        unread_label = unread_label or _unread_judgments(everything, columns | threshold, where)
+        remark = ". ".join(filter(None, (unread_label, guess)))
         columns |= threshold
     elif label is not None:
         remark = f"{where}: the column {label!r} is not read beside negatives: each positive counts as relevant"
@@ -175,6 +185,11 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: s
             values.append(label_of(record, label))
     if not values:
         other = next((record[label] for record in records if record.get(label) not in (None, "")), None)
+        if isinstance(other, list) and any(isinstance(value, int | float) for value in other):
+            raise DataError(
+                f"{where}: the column {label!r} holds lists such as {other!r:.40}, and a row has one judgment. Write a "
+                "row for each passage with its judgment, or drop the column"
+            )
         remark = f"{where}: the column {label!r} is not read: {other!r:.40} is no number. Each pair counts as relevant"
         return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
@@ -184,6 +199,37 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: s
         f"{max(values):g}: set data.reader.columns.relevant_from"
     )
     return {"label": label, "relevant_from": relevant_from}, warning if max(values) < relevant_from else ""
+
+
+def _unread_judgments(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Any], where: str) -> str:
+    """Return a remark on a column that may hold judgments and is not read: a label, or a mix of 0 and 1 alone."""
+    if "label" in columns:
+        return ""
+    read = [name for value in columns.values() for name in (value if isinstance(value, list) else [value])]
+    for name in dict.fromkeys(name for record in records for name in record if name not in read):
+        values = {str(record[name]).lower() for record in records if record.get(name) is not None}
+        if values in _TWO_CLASSES or (_bare(name).endswith(("label", "labels")) and len(values) > 1):
+            return (
+                f"{where}: the column {name!r} is not read, and each pair counts as relevant. If it judges the pairs, "
+                "name it 'label', with 1 for relevant and 0 for not relevant"
+            )
+    return ""
+
+
+def check_classes(schema: pa.Schema, column: str, where: str) -> Sequence[str]:
+    """Return the names of the classes in a column of Hugging Face's data; empty without names.
+
+    Raises:
+        DataError: class 0 is that of relevant pairs, as in QNLI and SNLI.
+    """
+    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    names: list[str] = (features.get(column) or {}).get("names") or []
+    if names and names[0].lower() in RELEVANT:
+        raise DataError(
+            f"{where}: 0 in the column {column!r} means {names[0]!r}, and for raydr 0 is not relevant. Write its "
+            "numbers anew: 1 for relevant pairs, 0 for others"
+        )
+    return names
 
 
 def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
@@ -198,6 +244,15 @@ def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
     if "label" in columns:
         places.append(f"judgment in {columns['label']!r}, relevant from {columns['relevant_from']:g}")
     return f"{kind}: {', '.join(places)}"
+
+
+def _may_be_text(name: str, values: Sequence[Any]) -> bool:
+    """Return whether a column of unknown role may hold texts of queries or passages, not ids, numbers or classes."""
+    if _bare(name) in (*_QUERY_ID, *_PASSAGE_ID, *_LABEL, "split"):
+        return False
+    with suppress(RowError):
+        return not [number_of(value, name) for value in values]
+    return True
 
 
 def _is_text(value: Any) -> bool:

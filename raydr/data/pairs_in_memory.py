@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.inputs import absolute
-from raydr.data.pair_shape import LOOKED_AT, pair_shape
+from raydr.data.pair_shape import LOOKED_AT, check_classes, pair_shape
+from raydr.data.pairs import label_of
 from raydr.data.readers.pairs import PairsReader
 from raydr.data.recognition import split_in
-from raydr.data.rows import BadRows
+from raydr.data.rows import BadRows, RowError
 from raydr.data.tables import write_parquet
 from raydr.errors import DataError
 from raydr.store.filesystems import writing
@@ -125,6 +126,7 @@ def pair_table(pairs: PairTable, where: str) -> pa.Table:
         raise DataError(f"{where} has no rows: give at least some (query, passage) pairs")
     shape = pair_shape(table.slice(0, LOOKED_AT).to_pylist(), where, in_memory=True)
     columns = shape.settings.get("columns", {})
+    check_classes(table.schema, columns.get("label", ""), where)
     for name in map(columns.get, ("query", "positive", "split")):
         if name is not None:
             _check_texts(table[name], name, where)
@@ -160,16 +162,27 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
                 raise DataError(f"{where}[{at}] is {row!r:.80}; {expected}")
             if len(row) != len(pairs[0]):
                 raise DataError(f"{where}[{at}] has {len(row)} values, and the rows before it have {len(pairs[0])}")
-            if any(isinstance(value, int | float) and value == value for value in row[2:]):
-                raise DataError(
-                    f"{where}[{at}] has the number {row[2]!r} in third place, where a negative is expected: for "
-                    "labels give a DataFrame or dicts with query, passage and label"
-                )
+        third = list(enumerate(value for row in pairs for value in tuple(row)[2:]))
+        judgments = [(at, value) for at, value in third if _is_judgment(value)]
+        if judgments and not any(isinstance(value, str | list) and not _is_judgment(value) for _, value in third):
+            raise DataError(
+                f"{where}[{judgments[0][0]}] has the number {judgments[0][1]!r} in third place, where a negative is "
+                "expected: for labels give a DataFrame or dicts with query, passage and label"
+            )
         columns = dict(zip(_COLUMNS, zip(*pairs, strict=True), strict=False))
     for name in columns:
         if not name.isprintable():
             raise DataError(f"{where} has a column {name!r}: a name has printable characters only")
     return pa.table({name: _column(values, name, where) for name, values in columns.items()})
+
+
+def _is_judgment(value: Any) -> bool:
+    """Return whether a value is a number, or true or false; numpy's too, and in a text, as csv.reader has them."""
+    try:
+        label_of({"label": value.item() if isinstance(value, np.generic) else value}, "label")
+    except RowError:
+        return False
+    return True
 
 
 def _column(values: Sequence[Any], name: str, where: str) -> pa.Array:

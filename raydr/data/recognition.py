@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from raydr.data.inputs import absolute, exists, shown_files
 from raydr.data.lines import read_lines
-from raydr.data.pair_shape import DPR, LOOKED_AT, pair_shape
+from raydr.data.pair_shape import DPR, LOOKED_AT, check_classes, pair_shape
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
 from raydr.data.rows import BadRows
 from raydr.errors import DataError
 from raydr.store import Folder
+from raydr.store.filesystems import open_file
 
 #: Splits by the words that name them in files.
 _SPLITS = {
@@ -80,6 +83,8 @@ def recognise(path: str) -> Recognised:
         return _saved(place)
     if "collection.tsv" in plain:
         splits = _matching(plain, r"queries\.([^/]+)\.tsv")
+        # Queries of a leader board, such as queries.eval.tsv, have no judgments.
+        splits = [split for split in splits if f"qrels.{split}.tsv" in plain] or splits
         # Files triples.train.small.tsv and the like hold texts in place of ids.
         triples = {
             split: f"triples.{split}.tsv" for split in _matching(plain, r"triples\.([^/]+)\.tsv") if split in splits
@@ -147,7 +152,11 @@ def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str])
         for name in chain.from_iterable(files.values()):
             yield from (record for _, record in records_of(f"{folder}/{name}", BadRows(name)))
 
-    return _of_records(reader, list(files), {"train": records, **others}, path, everything)
+    recognised = _of_records(reader, list(files), {"train": records, **others}, path, everything)
+    if format_of(path) == "parquet":
+        with open_file(path) as file:
+            check_classes(pq.read_schema(file), recognised.reader.get("columns", {}).get("label", ""), path)
+    return recognised
 
 
 def _first_records(path: str) -> list[Mapping[str, Any]]:
@@ -178,9 +187,9 @@ def _saved(folder: str) -> Recognised:
     }
     reader = {"name": "huggingface", "path": folder, "splits": splits}
     recognised = _of_records(reader, list(splits), heads, folder, lambda: chain.from_iterable(tables.values()))
-    label = recognised.reader.get("columns", {}).get("label")
+    label = recognised.reader.get("columns", {}).get("label", "")
     # Which number is the relevant class differs between data sets.
-    names = next((getattr(table.features.get(label), "names", None) for table in tables.values()), None)
+    names = check_classes(next(iter(tables.values())).features.arrow_schema, label, folder)
     if not names:
         return recognised
     shown = ", ".join(f"{at} {name!r}" for at, name in enumerate(names[:10]))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
+from raydr.data.pair_shape import RELEVANT
 from raydr.errors import ModelError
 from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches
@@ -27,9 +28,6 @@ from raydr.models.tokens import Tokenizer, Tokens, join_titles
 CROSS_ENCODER_FILE = "raydr-cross-encoder.json"
 #: Activation with which ``sentence_transformers.CrossEncoder.predict`` returns a probability or the log-odds.
 _ACTIVATIONS = {"probability": "torch.nn.modules.activation.Sigmoid", "log_odds": "torch.nn.modules.linear.Identity"}
-
-#: Names of the class of relevant pairs.
-_RELEVANT = frozenset(("relevant", "positive", "yes", "true", "match", "entailment", "duplicate"))
 
 
 class CrossEncoder(nn.Module):
@@ -172,7 +170,7 @@ def _load_sequence_classifier(
             "output, or two (irrelevant, relevant)"
         )
     first = str((classifier.config.id2label or {}).get(0, ""))
-    if classifier.config.num_labels == 2 and first.lower() in _RELEVANT:
+    if classifier.config.num_labels == 2 and first.lower() in RELEVANT:
         raise ModelError(
             f"the cross-encoder {config.checkpoint!r} has {first!r} as its first class (id2label); expected two "
             "classes in the order irrelevant, relevant"

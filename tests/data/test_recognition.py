@@ -16,6 +16,7 @@ from made_linking import make_worlds
 
 from raydr.component import build
 from raydr.config.first_config import first_config
+from raydr.data.pairs_in_memory import place_pairs
 from raydr.data.readers.base import Reader, Row
 from raydr.data.recognition import Recognised, recognise
 from raydr.data.rows import BadRows
@@ -438,11 +439,73 @@ def test_labels_that_are_all_below_the_threshold_are_remarked_on(tmp_path: Path)
     )
 
 
-def test_names_of_class_labels_are_said(tmp_path: Path) -> None:
-    """Of some data sets 0 is what fits."""
+def class_labels(*names: str) -> Any:
     datasets = pytest.importorskip("datasets")
-    kinds = datasets.ClassLabel(names=["entailment", "not_entailment"])
+    kinds = datasets.ClassLabel(names=list(names))
     features = {"question": datasets.Value("string"), "sentence": datasets.Value("string"), "label": kinds}
     rows = [{"question": q, "sentence": p, "label": 0} for q, p, _ in PAIRS]
-    datasets.Dataset.from_list(rows, features=datasets.Features(features)).save_to_disk(tmp_path / "saved")
-    assert "relevant from 1 (0 'entailment', 1 'not_entailment')" in recognise(str(tmp_path / "saved")).what
+    return datasets.Dataset.from_list(rows, features=datasets.Features(features))
+
+
+def test_names_of_class_labels_are_said(tmp_path: Path) -> None:
+    class_labels("not_entailment", "entailment").save_to_disk(str(tmp_path / "saved"))
+    assert "relevant from 1 (0 'not_entailment', 1 'entailment')" in recognise(str(tmp_path / "saved")).what
+
+
+@pytest.mark.parametrize("where", ["saved", "parquet", "memory"])
+def test_class_0_of_relevant_pairs_is_refused(where: str, tmp_path: Path) -> None:
+    """Of QNLI and SNLI 0 is what fits; taken for a judgment, each pair would have the opposite."""
+    labelled = class_labels("entailment", "not_entailment")
+    path = tmp_path / "qnli.parquet"
+    labelled.to_parquet(path) if where == "parquet" else labelled.save_to_disk(str(path))
+    with pytest.raises(DataError, match="0 in the column 'label' means 'entailment', and for raydr 0 is not relevant"):
+        place_pairs(labelled, str(tmp_path)) if where == "memory" else recognise(str(path))
+
+
+@pytest.mark.parametrize("name", ["is_duplicate", "is_relevant", "relevant", "is_selected", "gold_label"])
+def test_judgments_have_many_names(name: str, tmp_path: Path) -> None:
+    rows = [["id", "qid1", "question1", "question2", name], *[[n, n, q, p, n % 2] for n, (q, p, _) in enumerate(PAIRS)]]
+    assert recognise(str(table(tmp_path / "quora.csv", rows))).reader["columns"] == {
+        "query": "question1", "positive": "question2", "query_id": "id", "label": name, "relevant_from": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("ok", [0, 1]), ("ok", ["True", "False"]), ("ok", [True, False]), ("esci_label", ["E", "I"])]
+)
+def test_columns_that_may_be_judgments_are_not_left_out_silently(column: str, values: Any, tmp_path: Path) -> None:
+    rows = [{"query": q, "positive": p, column: values[n % 2]} for n, (q, p, _) in enumerate(PAIRS)]
+    remark = recognise(str(lines(tmp_path / "mine.jsonl", rows))).remark
+    assert f"the column {column!r} is not read, and each pair counts as relevant. If it judges the pairs" in remark
+    assert not recognise(str(lines(tmp_path / "all.jsonl", [row | {column: values[0]} for row in rows]))).remark
+
+
+def test_a_list_of_judgments_is_refused(tmp_path: Path) -> None:
+    rows = [{"query": q, "positive": [p, "other"], "labels": [1, 0]} for q, p, _ in PAIRS]
+    with pytest.raises(DataError, match=r"'labels' holds lists such as \[1, 0\], and a row has one judgment"):
+        recognise(str(lines(tmp_path / "mine.jsonl", rows)))
+
+
+@pytest.mark.parametrize("others", [{"output": [{"answer": "a"}]}, {"n": 3}, {"docid": "d"}])
+def test_ids_are_no_passages(others: dict[str, Any], tmp_path: Path) -> None:
+    """Such are the files of KILT, and queries alone."""
+    rows = [{"id": f"k{n}", "input": q, **others} for n, (q, _, _) in enumerate(PAIRS)]
+    with pytest.raises(DataError, match="the positives"):
+        recognise(str(lines(tmp_path / "nq-train-kilt.jsonl", rows)))
+
+
+def test_queries_of_ms_marco_without_judgments_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "collection.tsv").write_text("1\tpassage\n")
+    for split in ("train", "dev.small", "eval.small"):
+        (tmp_path / f"queries.{split}.tsv").write_text(f"{split}\tquery\n")
+    for split in ("train", "dev.small"):
+        (tmp_path / f"qrels.{split}.tsv").write_text(f"{split}\t0\t1\t1\n")
+    assert sorted(recognise(str(tmp_path)).splits) == ["dev.small", "train"]
+    assert counted(rows_of(recognise(str(tmp_path)))) == {"passages": 1, "queries": 2, "qrels": 2}
+
+
+def test_dpr_as_json_lines(tmp_path: Path) -> None:
+    records = [{"question": q, "answers": [], "positive_ctxs": [{"title": "", "text": p}]} for q, p, _ in PAIRS]
+    number = len(PAIRS)
+    read = rows_of(recognise(str(lines(tmp_path / "nq-train.jsonl", records))))
+    assert counted(read) == {"queries": number, "passages": number, "qrels": number}

@@ -10,8 +10,9 @@ from pydantic import model_validator
 
 from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
-from raydr.data.lines import read_tsv
+from raydr.data.lines import read_json_lines, read_tsv
 from raydr.data.readers.base import DATASET_TABLES, HARD_MINER, Reader, Row, Source, read_rows
+from raydr.data.readers.pairs import format_of
 from raydr.data.rows import (
     BadRows,
     RowError,
@@ -51,7 +52,7 @@ class DprReader(Reader):
     """TSV of the passages; if empty, the corpus is made of the contexts."""
 
     biencoder: dict[str, str] = {}
-    """Biencoder JSON file of each split."""
+    """Biencoder file of each split: a JSON array, or a .jsonl file."""
 
     retriever: dict[str, str] = {}
     """Retriever file (question, list of answers) of each split."""
@@ -87,7 +88,8 @@ class DprReader(Reader):
             return read_rows(read_tsv(path, _PASSAGES, bad_rows, quoted=True, lines=source.lines), bad_rows, _passage)
         if source.role == "retriever":
             return read_rows(read_tsv(path, _RETRIEVER, bad_rows, quoted=True), bad_rows, partial(_question, split))
-        return read_rows(read_json_array(path, bad_rows), bad_rows, partial(self._rows_of, split), "record")
+        records = (read_json_lines if format_of(path) == "jsonl" else read_json_array)(path, bad_rows)
+        return read_rows(records, bad_rows, partial(self._rows_of, split), "record")
 
     def content_key(self) -> dict[str, Any]:
         return {"name": self.name, "passages": bool(self.passages)}

@@ -95,7 +95,7 @@ class Tokenizer:
             padding.
 
     Raises:
-        ModelError: the tokenizer cannot be loaded, or has no padding token.
+        ModelError: the tokenizer cannot be loaded, has no padding token, or gives a text other token types than 0.
     """
 
     def __init__(self, name: str | Path, trust_remote_code: bool, pads_by_end: bool = False) -> None:
@@ -108,6 +108,14 @@ class Tokenizer:
         if self.tokenizer.pad_token_id is None:
             raise ModelError(
                 f"the tokenizer of {name} has no padding token: set pad_token in its tokenizer_config.json"
+            )
+        with naming(f"the tokenizer of {name}"):
+            types = self.tokenizer("a", return_token_type_ids="token_type_ids" in self.tokenizer.model_input_names)
+        if any(types.get("token_type_ids", ())):
+            # As those of Funnel and XLNet.
+            raise ModelError(
+                f"the tokenizer of {name} gives a text token types other than 0 ({types['token_type_ids']}), which "
+                "raydr does not support: use another checkpoint"
             )
         with naming(f"the config of {name}"):
             shape = CheckpointFiles(str(name)).read("config.json") or {}

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
+from raydr.errors import ModelError
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
+from raydr.models.tokens import Tokenizer
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
@@ -108,3 +110,16 @@ def test_a_pair_has_one_score_whatever_pads_it(padding: int | None, tmp_path: Pa
     together, alone = scores(TEXTS), [scores([text])[0] for text in TEXTS]
     np.testing.assert_allclose(together, alone, rtol=1e-4)
     assert len(set(together)) == len(TEXTS)
+
+
+def test_a_tokenizer_with_token_types_of_its_own_is_refused(tmp_path: Path, tiny_checkpoint: str) -> None:
+    """Funnel's and XLNet's first token has a type of its own, and other types give other vectors."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "funnel")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["post_processor"]["single"][0]["SpecialToken"]["type_id"] = 2
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    names = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | names))
+    with pytest.raises(ModelError, match=r"gives a text token types other than 0 \(\[2, 0, 0\]\)"):
+        Tokenizer(folder, trust_remote_code=False)

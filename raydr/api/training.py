@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from raydr.api.calls import call_config, call_session, is_config, refuse_options, refuse_pair_options
+from raydr.artefacts.declaration import Existing
 from raydr.artefacts.evaluation import show
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.config.run import AnyConfig, RunConfig
@@ -93,6 +94,9 @@ class Model:
             measured = evaluate(pairs, model=self.folder, workdir=workdir, verbose=verbose)
             return measured.replace({"system": {UNTRAINED: self.name}})
         with call_session(self.config, verbose) as session:
+            recipe, name = session.recipe, f"models/{self.name}"
+            # The files of this model: options of the training may differ from the config.
+            recipe.trainings[self.name] = recipe.named(name, Existing.of(self.artifact, self.name))
             return _measured(session, self.config.data.test_splits, [BM25, UNTRAINED, self.name])
 
     def _check_retriever(self) -> None:
@@ -163,7 +167,7 @@ def train(
     common = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
     if is_config(pairs):
         refuse_pair_options("train", {"loss": loss, "learning_rate": learning_rate, **changed, **common})
-        config = RunConfig.of(pairs)
+        config = RunConfig.of(pairs).from_anywhere()
         made = train_verb.train(config, **options)
         return Model(config, made[0], str(options.get("name", TRAINED))) if made else None
     refuse_options("train", options)
@@ -174,7 +178,7 @@ def train(
     config = call_config(cast("Pairs", pairs), sections=sections, hold_out=True, **common)  # type: ignore[arg-type]
     with call_session(config, verbose, cast("Pairs", pairs)) as session:
         [trained] = session.make(session.recipe.trained(), moving=True)
-        return Model(config, trained)
+        return Model(session.config, trained)
 
 
 @overload

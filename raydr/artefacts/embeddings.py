@@ -77,8 +77,9 @@ def output_name(part: int) -> str:
 def tokenize_part(batch: Batch, job: Job) -> Batch:
     """Tokenise the part that the batch names, into a row of flat token arrays."""
     table = read_arrow(job.texts.local(job.parts[int(batch["part"][0])]))
-    # Workers tokenise with a thread each; without workers, this process uses all CPUs.
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if job.num_threads is None else "false"
+    if job.num_threads is not None:
+        # Workers tokenise with a thread each. In this process "true" would make forked children of the caller hang.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = _load_tokenizer(job.tokenizer, job.model.folder, job.model.kind, job.model.fingerprint, job.side)
     titles = table.column("title").to_pylist() if job.side == "passage" else None
     tokens = tokenizer(titles, table.column("text").to_pylist())

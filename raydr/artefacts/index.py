@@ -27,7 +27,7 @@ from raydr.indexing.build import (
     write_sets,
 )
 from raydr.indexing.config import IndexConfig
-from raydr.indexing.faiss_backend import EXACT, load_faiss, make_index, resolve_factory
+from raydr.indexing.faiss_backend import EXACT, faiss_threads, load_faiss, make_index, resolve_factory
 from raydr.indexing.shards import TRAINED_NAME, ids_name, shard_name, vectors_name
 from raydr.models.config import read_config
 from raydr.models.scores.base import ScoreFunction
@@ -151,8 +151,8 @@ def _files(several: bool, factory: str, settings: IndexConfig) -> frozenset[str]
 def _train(
     folder: Folder, name: str, vectors: Embeddings, factory: str, train_rows: int, cpus: int
 ) -> Mapping[str, Part]:
-    load_faiss(num_threads=cpus)
-    index = train_index(factory, vectors, train_rows)
+    with faiss_threads(cpus):
+        index = train_index(factory, vectors, train_rows)
     return {name: write_and_record(folder, name, 0, lambda path: write_index(index, path))}
 
 
@@ -172,9 +172,10 @@ def _build_shard(
         file = vectors_name(plan.shard)
         made[file] = write_and_record(folder, file, plan.rows, lambda path: write_sets(vectors, plan, path))
     if "faiss" in kept:
-        faiss = load_faiss(num_threads=cpus)
+        faiss = load_faiss()
         empty = faiss.read_index(folder.localize(TRAINED_NAME)) if trained else make_index(factory, vectors.dim)
-        index, file = fill(empty, vectors, plan), shard_name(plan.shard)
+        with faiss_threads(cpus):
+            index, file = fill(empty, vectors, plan), shard_name(plan.shard)
         made[file] = write_and_record(folder, file, plan.rows, lambda path: write_index(index, path))
     made[name] = write_table(folder, name, id_table(vectors, plan))
     return made

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,7 +83,6 @@ def _quantize(output: Folder, model: Artifact, corpus: Artifact) -> dict[str, An
     from raydr.models.dual_encoder import load_tokenizer, load_tower
     from raydr.models.int8 import quantize
 
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     folder, passages = model.local_folder(), Corpus(corpus)
     rows = sample_rows(passages.passages.starts, NUM_CALIBRATING)
     texts, tokenizer = passages.texts(rows), load_tokenizer(folder, "passage")

@@ -82,9 +82,13 @@ def run_workers(
 
 
 def _work(worker: Worker, job: Any, process: WorkerProcess, num_threads: int | None) -> dict[str, Any]:
+    import torch
+
     from raydr.models.precision import torch_threads
 
-    with torch_threads(num_threads):
+    # A caller in this process keeps its random numbers: a training seeds each step.
+    devices = [process.device] if process.device.type == "cuda" else []
+    with torch_threads(num_threads), torch.random.fork_rng(devices):
         # Returned, not raised: Ray Train would restart the group, and all workers would fail again.
         try:
             return worker(job, process)

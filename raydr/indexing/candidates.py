@@ -126,4 +126,4 @@ class CandidateSearch:
 def _alone() -> None:
     """Restrict a thread to computing without a thread team."""
     torch.set_num_threads(1)
-    load_faiss(num_threads=1)
+    load_faiss().omp_set_num_threads(1)

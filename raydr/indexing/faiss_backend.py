@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import distributions
 from types import ModuleType
 from typing import Any
@@ -31,8 +32,8 @@ def installed() -> list[str]:
     return [name for name in DISTRIBUTIONS if any(distributions(name=name))]
 
 
-def load_faiss(num_threads: int | None = None) -> ModuleType:
-    """Import the faiss module, and set its thread count unless it is None.
+def load_faiss() -> ModuleType:
+    """Import the faiss module.
 
     Raises:
         FaissError: no distribution is installed, or both are (they overwrite each other's files).
@@ -48,9 +49,19 @@ def load_faiss(num_threads: int | None = None) -> ModuleType:
     faiss = importlib.import_module("faiss")
     if faiss.cvar.distance_compute_blas_threshold == _FAISS_DEFAULT:
         faiss.cvar.distance_compute_blas_threshold = MATRIX_PRODUCT_FROM
-    if num_threads is not None:
-        faiss.omp_set_num_threads(num_threads)
     return faiss
+
+
+@contextmanager
+def faiss_threads(num_threads: int) -> Iterator[None]:
+    """Compute with a number of threads inside the block; all libraries of the process, such as PyTorch, share it."""
+    faiss = load_faiss()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def has_cuda() -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from raydr.data.embeddings import Encodings, VectorSets
 from raydr.data.tables import RUNS
 from raydr.indexing.config import SearchConfig
-from raydr.indexing.faiss_backend import EXACT, FaissError, configure_search, has_cuda, load_faiss
+from raydr.indexing.faiss_backend import EXACT, FaissError, configure_search, faiss_threads, has_cuda, load_faiss
 from raydr.indexing.shards import IndexShards
 
 #: Passages that share the score at the cut and are compared by row, at most.
@@ -229,13 +229,8 @@ class ShardSearcher:
         queries = np.ascontiguousarray(padded, dtype=np.float32)
         share = math.ceil(len(queries) / self._num_threads)
         if not self._by_faiss_on_cpu or self._num_threads == 1 or share < QUERIES_PER_THREAD:
-            # The number of OpenMP threads is shared by all libraries in the process, such as PyTorch.
-            before = self._faiss.omp_get_max_threads()
-            self._faiss.omp_set_num_threads(self._num_threads)
-            try:
+            with faiss_threads(self._num_threads):
                 return self._search(queries, top_k, partitions)
-            finally:
-                self._faiss.omp_set_num_threads(before)
         # FAISS's threads synchronise after every block of vectors, and all wait for a thread whose core is shared.
         shares = [queries[start : start + share] for start in range(0, len(queries), share)]
         results = list(self._threads.map(lambda part: self._search(part, top_k, partitions), shares))

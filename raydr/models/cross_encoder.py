@@ -94,7 +94,8 @@ class CrossEncoder(nn.Module):
         """
         if self.config.prompt is None:
             self.classifier.config.sentence_transformers = {"activation_fn": _ACTIVATIONS[predicts]}
-        self.classifier.save_pretrained(folder)
+        with quiet_transformers():
+            self.classifier.save_pretrained(folder)
         tokenizer.tokenizer.model_max_length = self.config.max_length
         tokenizer.tokenizer.save_pretrained(folder)
         (Path(folder) / CROSS_ENCODER_FILE).write_text(self.config.model_dump_json(indent=1) + "\n", encoding="utf-8")

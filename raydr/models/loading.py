@@ -29,12 +29,15 @@ def quiet_transformers() -> Iterator[None]:
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
+    has_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
         yield
     finally:
         logging.set_verbosity(verbosity)
+        if has_bars:
+            logging.enable_progress_bar()
 
 
 def check_shape(config: Any, what: str) -> None:

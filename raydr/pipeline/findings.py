@@ -43,7 +43,7 @@ class Noise:
         at_most: upper bound of the share of mismatched pairs, which includes hard right pairs; None if the judge is
             inconclusive.
         reason: why the judge is inconclusive; empty if it is conclusive.
-        pair_ids: query and passage id of each row of the table.
+        pair_ids: query and passage id of each judged pair, by the index of the table, which callers may sort.
         config: config of the run; ``config.to_yaml()`` repeats it on the command line.
         verdicts: artefact behind the table.
     """
@@ -112,7 +112,7 @@ class Noise:
             DataError: a row or column is invalid, or no row has a judged pair.
         """
         records, layout, columns = self._read_judged(pairs)
-        flagged = {ids for ids, is_flagged in zip(self.pair_ids, self.table["flagged"], strict=True) if is_flagged}
+        flagged = {self.pair_ids[at] for at, is_flagged in self.table["flagged"].items() if is_flagged}
         kept: list[tuple[int, dict[str, Any]]] = []
         for at, record in enumerate(records):
             left = without_flagged(record, flagged, layout, columns)
@@ -150,7 +150,7 @@ class Noise:
         if weights not in ("flags", "posterior"):
             raise ConfigError(f"weights is {weights!r}; allowed: flags, posterior")
         wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
-        trust = {ids: 1.0 - float(value) for ids, value in zip(self.pair_ids, wrong, strict=True)}
+        trust = {self.pair_ids[at]: 1.0 - float(value) for at, value in wrong.items()}
         records, layout, columns = self._read_judged(pairs)
         values = []
         for at, record in enumerate(records):

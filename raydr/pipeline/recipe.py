@@ -148,9 +148,9 @@ class Recipe:
         self.dataset()
         if name == UNTRAINED:
             return self.named(f"models/{name}", untrained(self.context, self.config.model, name))
-        if name != TRAINED and name not in self.config.variants:
-            return self.existing(f"models/{name}", "model")
         if name not in self.trainings:
+            if name != TRAINED and name not in self.config.variants:
+                return self.existing(f"models/{name}", "model")
             self.trainings[name] = self.trained(name)
         return self.trainings[name]
 

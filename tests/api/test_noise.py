@@ -345,3 +345,12 @@ def test_mined_negatives_are_no_positives_and_train_as_they_are(tiny_checkpoint:
     assert mined.groupby("query").size().max() <= 2 == every.groupby("query").size().max()
     assert not set(zip(every["query"], every["negative"], strict=True)) & set(pairs)
     assert set(zip(every["query"], every["positive"], strict=True)) <= set(pairs)
+
+
+def test_a_caller_may_sort_the_table(noise: raydr.Noise) -> None:
+    table = noise.table.assign(flagged=noise.table.index < 10)
+    wrong = set(zip(table["query"][:10], table["passage"][:10], strict=True))
+    changed = replace(noise, table=table.sort_values("query"))
+    assert changed.drop_from(make_pairs()) == [pair for pair in make_pairs() if pair not in wrong]
+    rows = pd.DataFrame(make_pairs(), columns=["query", "positive"])
+    assert changed.trust_of(rows) == [0.0 if pair in wrong else 1.0 for pair in make_pairs()]

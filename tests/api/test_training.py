@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
+from transformers.utils import logging as transformers_logging
 
 import raydr
 from api.made_pairs import SMALL, make_pairs
 from raydr.artefacts.places import Places
 from raydr.console import warn
 from raydr.errors import ConfigError
+from raydr.indexing.faiss_backend import faiss_threads
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.training.sections import PairDetectionConfig
 
@@ -126,3 +131,45 @@ def test_what_lowers_the_means_is_a_warning_in_python_too(tmp_path: Path, capfd:
     out, err = capfd.readouterr()
     assert out == ""
     assert "3 of 20 judged queries have no positive, and score 0 in each mean" in " ".join(err.split())
+
+
+def test_calls_leave_the_process_as_it_was(
+    arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller's random numbers, threads and tokenizers in forked processes go on as without the calls."""
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM")
+    with faiss_threads(2):
+        raydr.evaluate(make_pairs(20), **arguments | {"workdir": tmp_path / "imports"})
+        before = process_state()
+        assert before["threads"] == 2
+        raydr.train(make_pairs(), num_epochs=1, **arguments | {"workdir": tmp_path}).evaluate()
+        assert process_state() == before
+
+
+def process_state() -> dict[str, Any]:
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "numpy": str(np.random.get_state()),
+        "python": random.getstate(),
+        "threads": torch.get_num_threads(),
+        "bars": transformers_logging.is_progress_bar_enabled(),
+        "tokenizers": os.environ.get("TOKENIZERS_PARALLELISM"),
+    }
+
+
+def test_a_model_is_measured_by_its_own_files(
+    model: raydr.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the current folder nor a config that would train another model changes what is measured."""
+    monkeypatch.chdir(tmp_path)
+    dataset = Places.of(model.config.workdir).open("dataset", "dataset").folder
+    config = model.config.model_copy(update={"seed": 5, "workdir": "w"})
+    other = raydr.train(config, dataset=str(dataset), name="mine")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = replace(other, name="trained")
+    assert set(again.evaluate()["system"]) == {"bm25", "untrained", "trained"}
+    pointer = Places.of(str(tmp_path / "w")).pointer("models/trained")
+    assert pointer is not None
+    assert pointer.key == other.artifact.fingerprint
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -75,7 +75,8 @@ class MadeShards:
 
 def test_a_search_leaves_the_process_its_number_of_threads() -> None:
     """PyTorch shares it: its trainings would compute with teams of threads that only wait for each other."""
-    faiss = load_faiss(num_threads=1)
+    faiss = load_faiss()
+    faiss.omp_set_num_threads(1)
     ShardSearcher(cast(IndexShards, MadeShards("Flat")), [0], SearchConfig(), 3).search(integer_vectors(2, 4, 2), 5)
     assert faiss.omp_get_max_threads() == 1
 

@@ -26,7 +26,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """FAISS's threads wait for each other in loops: on a busy machine, training such small indexes takes minutes."""
-    load_faiss(num_threads=1)
+    load_faiss().omp_set_num_threads(1)
 
 
 def score_of(name: str) -> ScoreFunction:

@@ -317,7 +317,7 @@ def _index_terms(config: RunConfig, corpus: Corpus) -> TermRates:
 
 def _search(dim: int) -> SearchRates:
     """Fill, write and search a small exact index with one thread."""
-    load_faiss(num_threads=1)
+    load_faiss().omp_set_num_threads(1)
     vectors = np.random.default_rng(0).standard_normal((_VECTORS, dim), dtype=np.float32)
     with tempfile.TemporaryDirectory(prefix="raydr-") as scratch:
         started = time.perf_counter()

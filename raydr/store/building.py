@@ -158,7 +158,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
                 return
             # With a plan, the other files are remains of a process that was killed after it wrote the manifest.
             if not folder.exists(PLAN):
-                _refuse_files_of_others(folder)
+                _refuse_files_of_others(folder, identity.kind)
             folder.remove()
         elif folder.exists(PLAN):
             with suppress(DamagedError):
@@ -171,7 +171,7 @@ def begin(path: str | Folder, identity: Identity, overwrite: bool = False) -> It
                     _check_same(folder, identity, begun)
                 folder.remove()
         else:
-            _refuse_files_of_others(folder)
+            _refuse_files_of_others(folder, identity.kind)
         folder.remove_leftovers()
         folder.write_json(PLAN, identity.model_dump(mode="json"))
         yield Building(folder, identity, finished_parts(folder))
@@ -200,11 +200,13 @@ def _remove_remains(made: Artifact) -> None:
         folder.remove(PLAN)
 
 
-def _refuse_files_of_others(folder: Folder) -> None:
-    try:
-        ours = {MANIFEST, *Manifest.model_validate(folder.read_sealed(MANIFEST)).parts}
-    except (FileNotFoundError, ValueError):
-        ours = set()
+def _refuse_files_of_others(folder: Folder, kind: str) -> None:
+    ours: set[str] = set()
+    with suppress(FileNotFoundError, ValueError):
+        manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))
+        if manifest.identity.kind != kind:
+            raise ArtifactError(f"{folder} holds a {manifest.identity.kind} of raydr: choose another output folder")
+        ours = {MANIFEST, *manifest.parts}
     if others := sorted(set(folder.files()) - ours):
         raise ArtifactError(
             f"{folder} holds files that raydr did not write ({others[0]}, ...): choose another output folder"

@@ -18,7 +18,7 @@ import raydr
 from api.made_pairs import SMALL, make_pairs
 from raydr.artefacts.places import Places
 from raydr.console import warn
-from raydr.errors import ConfigError
+from raydr.errors import ArtifactError, ConfigError
 from raydr.indexing.faiss_backend import faiss_threads
 from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.training.sections import PairDetectionConfig
@@ -173,3 +173,9 @@ def test_a_model_is_measured_by_its_own_files(
     assert pointer is not None
     assert pointer.key == other.artifact.fingerprint
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_model_is_not_saved_over_its_own_files(model: raydr.Model) -> None:
+    with pytest.raises(ArtifactError, match="holds a model of raydr: choose another output folder"):
+        model.save(model.folder)
+    assert Path(model.folder, "model.safetensors").exists()

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Any, cast
@@ -80,9 +80,12 @@ class FileDetails:
     def of(cls, info: Mapping[str, Any]) -> FileDetails:
         """Read fsspec's info."""
         version = info.get("ETag") or info.get("mtime") or info.get("updated") or info.get("created")
-        if info.get("islink") and os.path.exists(info["name"]):
-            # A local listing has the time of the link, which stays when the file behind it changes.
-            version = os.path.getmtime(info["name"])
+        if "islink" in info:
+            with suppress(FileNotFoundError):
+                # A local listing has times of links, not of the files behind them. Archives and copies with the former
+                # time of a file change only the time of its status.
+                status = os.stat(info["name"])
+                version = f"{status.st_mtime}, {status.st_ctime}"
         # Listings and single requests may format a time differently.
         version = version.timestamp() if isinstance(version, datetime) else version
         return cls(int(info.get("size") or 0), f"{version}, {info.get('size')} bytes")

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,20 @@ def test_a_listing_has_the_version_of_the_file_behind_a_link(tmp_path):
     file.write_text("2")
     os.utime(file, (99, 99))
     assert folder.listing()["link"] == folder.details("link")
+
+
+def test_a_version_changes_with_content_of_the_same_size_and_time(tmp_path):
+    """Archives with fixed dates, and copies that keep them, bring such files."""
+    folder, file = Folder(str(tmp_path)), tmp_path / "labels.tsv"
+    file.write_text("q\tp\t0")
+    os.utime(file, (99, 99))
+    before = folder.details("labels.tsv")
+    # Clocks of file systems are coarse.
+    time.sleep(0.05)
+    file.write_text("q\tp\t1")
+    os.utime(file, (99, 99))
+    assert folder.details("labels.tsv") != before
+    assert folder.listing()["labels.tsv"] == folder.details("labels.tsv")
 
 
 def test_a_failed_write_leaves_nothing(folder):

@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace, scratch: Path) -> None:
 
     shards = IndexShards(index)
     searcher = ShardSearcher(shards, range(shards.num_shards), settings, arguments.cpus)
-    faiss = load_faiss(arguments.cpus)
+    faiss = load_faiss()
+    faiss.omp_set_num_threads(arguments.cpus)
     bare = faiss.read_index(shards.artifact.local("shard-000.faiss"))
     ivf = faiss.try_extract_index_ivf(bare)
     if ivf is not None:

@@ -112,7 +112,7 @@ class Noise:
             DataError: a row or column is invalid, or no row has a judged pair.
         """
         records, layout, columns = self._read_judged(pairs)
-        flagged = {self.pair_ids[at] for at, is_flagged in self.table["flagged"].items() if is_flagged}
+        flagged = {self.pair_ids[at] for at in self.flagged.index.tolist()}
         kept: list[tuple[int, dict[str, Any]]] = []
         for at, record in enumerate(records):
             left = without_flagged(record, flagged, layout, columns)
@@ -150,7 +150,7 @@ class Noise:
         if weights not in ("flags", "posterior"):
             raise ConfigError(f"weights is {weights!r}; allowed: flags, posterior")
         wrong = self.table["flagged"] if weights == "flags" or self.reason else self.table["p_wrong"]
-        trust = {self.pair_ids[at]: 1.0 - float(value) for at, value in wrong.items()}
+        trust = {self.pair_ids[at]: 1.0 - float(p) for at, p in zip(wrong.index.tolist(), wrong, strict=True)}
         records, layout, columns = self._read_judged(pairs)
         values = []
         for at, record in enumerate(records):

@@ -76,10 +76,12 @@ def models(folder: Path) -> list[Path]:
 
 def test_a_search_is_killed_goes_on_and_is_confirmed(files):
     tune = raydr("tune", files / "run.yaml", "--space", str(files / "mine.yaml"))
-    killed = subprocess.Popen(tune, stderr=subprocess.DEVNULL, start_new_session=True)
+    log = files / "killed.log"
+    with log.open("w") as stderr:
+        killed = subprocess.Popen(tune, stderr=stderr, start_new_session=True)
     try:
         while not models(files):
-            assert killed.poll() is None, "the search ended before it could be killed"
+            assert killed.poll() is None, f"the search ended before it could be killed: {log.read_text()}"
             time.sleep(POLL_S)
     finally:
         killed.kill()

@@ -23,11 +23,12 @@ from raydr.artefacts.vector_join import (
 )
 from raydr.component import Neutral
 from raydr.console import say
+from raydr.data.inputs import place_of
 from raydr.data.parts import partition_of
 from raydr.distributed.parts import MakePart, make_parts, scratch_parts
 from raydr.distributed.pool import SINGLE_CPU, Needs, Pool
 from raydr.errors import DataError
-from raydr.indexing.vector_files import place_of, vector_layout
+from raydr.indexing.vector_files import vector_layout
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building
 

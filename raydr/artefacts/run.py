@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from raydr.artefacts.declaration import Node, artefact
 from raydr.component import Neutral
 from raydr.console import warn
+from raydr.data.inputs import place_of
 from raydr.data.parts import ArtifactView
 from raydr.data.rows import RowError, columns_of, number_of
 from raydr.data.tables import RUNS, read_parquet
@@ -183,8 +184,7 @@ def trec_checksum(path: str) -> str:
     Raises:
         DataError: the file does not exist.
     """
-    parent, _, name = path.rpartition("/")
-    source = Folder(parent or ".")
+    source, name = place_of(path)
     if not source.exists(name):
         raise DataError(f"run file {path} does not exist; {_EXPECTED}")
     return source.checksum(name)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
-from raydr.data.inputs import checksum, short_names
+from raydr.data.inputs import checksum, place_of, short_names
 from raydr.data.lines import ALL_LINES, count_lines, line_ranges, piece_starts
 from raydr.data.readers.base import Reader, Source, Target
 from raydr.data.rows import check_allowed
@@ -78,8 +78,8 @@ def _details(path: str) -> list[FileDetails]:
     if Path(path).is_dir():
         listing = Folder(path).listing()
         return [listing[name] for name in sorted(listing)]
-    folder, _, name = path.rpartition("/")
-    details = Folder(folder or ".").details(name) if name else None
+    folder, name = place_of(path)
+    details = folder.details(name) if name else None
     return [] if details is None else [details]
 
 

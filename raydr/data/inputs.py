@@ -59,6 +59,16 @@ def join(folder: str, name: str) -> str:
     return f"{absolute(folder).rstrip('/')}/{name}" if name else absolute(folder)
 
 
+def place_of(path: str) -> tuple[Folder, str]:
+    """Return the folder of a file, local or an fsspec URL, and the name in it.
+
+    >>> str(place_of("/pairs.csv")[0]), str(place_of("s3://bucket/pairs.csv")[0])
+    ('/', 's3://bucket')
+    """
+    parent, _, name = path.rpartition("/")
+    return Folder(parent or ("/" if path.startswith("/") else ".")), name
+
+
 def exists(path: str) -> bool:
     filesystem, inner = resolve_url(path)
     return bool(filesystem.isfile(inner))

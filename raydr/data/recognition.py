@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from raydr.data.inputs import absolute, exists, shown_files
+from raydr.data.inputs import absolute, exists, place_of, shown_files
 from raydr.data.lines import read_lines
 from raydr.data.pair_shape import DPR, LOOKED_AT, check_classes, pair_shape
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
@@ -63,8 +63,8 @@ def recognise(path: str) -> Recognised:
     """
     place = absolute(path)
     if exists(place):
-        folder, _, name = place.rpartition("/")
-        return _pairs(folder, {"train": [name]}, [])
+        folder, name = place_of(place)
+        return _pairs(folder.url, {"train": [name]}, [])
     names = shown_files(Folder(place))
     if not names:
         raise DataError(f"there is no file or folder with files at {place}")

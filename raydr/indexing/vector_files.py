@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from raydr.data.inputs import place_of
 from raydr.errors import DataError
 from raydr.indexing.faiss_backend import load_faiss
-from raydr.store.folder import Folder
 
 _EXPECTED = (
     "expected .npy (N, D), .npz with the arrays vectors and ids, .parquet with a column of ids and one of lists of "
@@ -129,12 +129,6 @@ def id_blocks(path: str, rows: int) -> Iterator[pa.Array]:
                 file.seek(0)
             while lines := [line.removesuffix(b"\n").removesuffix(b"\r") for line in itertools.islice(file, rows)]:
                 yield _decoded(lines, path)
-
-
-def place_of(path: str) -> tuple[Folder, str]:
-    """Return the folder of a file, local or an fsspec URL, and the name in it."""
-    parent, _, name = path.rpartition("/")
-    return Folder(parent or ("/" if path.startswith("/") else ".")), name
 
 
 def _local(path: str) -> str:

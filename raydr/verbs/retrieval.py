@@ -11,11 +11,11 @@ from raydr.artefacts.places import TRAINED
 from raydr.artefacts.run import Run, export_trec
 from raydr.config.run import RunConfig, is_ranker
 from raydr.console import say, warn
+from raydr.data.inputs import place_of
 from raydr.errors import ConfigError
 from raydr.evaluation.config import FUSED
 from raydr.pipeline.session import Session, open_session
 from raydr.store.artifact import Artifact
-from raydr.store.folder import Folder
 from raydr.verbs.command import Again, DryRun, Model, TestSplit, TrainSplit, first_test_split, takes_config
 
 
@@ -109,8 +109,8 @@ def _make_run(session: Session, run: Node, system: str, trec: str) -> list[Artif
     """Make a run, and write it as a TREC file if requested."""
     made = session.make(run)
     if trec and made:
-        folder, _, name = trec.rpartition("/")
-        target = Folder(folder or ".").absolute()
+        folder, name = place_of(trec)
+        target = folder.absolute()
         export_trec(Run(made[0]), target, name, tag=system)
         say(f"the run of {system} in TREC format: {target.path(name)}")
     return made

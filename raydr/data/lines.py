@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import IO, Any, cast
 
 from raydr.data.rows import BadRows, is_blank
 from raydr.errors import DataError
@@ -130,6 +130,8 @@ _OTHER = (
     (b"PAR1", "Parquet", "let its name end in .parquet"),
 )
 _LOOKED_AT = 200
+#: First bytes of a file that ``git clone`` writes in place of a large file, if Git LFS is not installed.
+_POINTER = b"version https://git-lfs"
 
 
 @contextmanager
@@ -146,6 +148,7 @@ def open_text(path: str, start: int = 0) -> Iterator[gzip.GzipFile | io.Buffered
     is_gzip = path.endswith(".gz")
     try:
         with open_file(path) as raw:
+            refuse_pointer(path, raw)
             mark = raw.read(len(_GZIP))
             raw.seek(start)
             if is_gzip and mark and mark != _GZIP:
@@ -157,6 +160,18 @@ def open_text(path: str, start: int = 0) -> Iterator[gzip.GzipFile | io.Buffered
                 yield stream
     except FileNotFoundError:
         raise DataError(f"there is no file {path}. Check the paths of data.reader.") from None
+
+
+def refuse_pointer(path: str, file: IO[bytes]) -> None:
+    """Check that an open file is not a pointer of Git LFS, and go back to its start.
+
+    Raises:
+        DataError: the file is a pointer.
+    """
+    start = file.read(len(_POINTER))
+    file.seek(0)
+    if start == _POINTER:
+        raise DataError(f"{path} is a pointer of Git LFS to a file that is not here. Fetch it: git lfs pull")
 
 
 def _check_encoding(path: str, start: bytes) -> None:

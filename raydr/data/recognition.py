@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from raydr.data.inputs import absolute, exists, place_of, shown_files
 from raydr.data.lines import read_lines
 from raydr.data.pair_shape import DPR, LOOKED_AT, check_classes, pair_shape
+from raydr.data.readers.beir import qrels_files
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
 from raydr.data.rows import BadRows
 from raydr.errors import DataError
@@ -25,8 +26,10 @@ _SPLITS = {
     **dict.fromkeys(("dev", "valid", "validation", "val"), "dev"),
     **dict.fromkeys(("test", "testing", "eval"), "test"),
 }
+#: Descriptions of data sets, which are no data.
+_DESCRIPTIONS = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _KNOWN = (
-    "Known are BEIR (corpus.jsonl, queries.jsonl, qrels/), DPR (passages TSV, biencoder JSON), MS MARCO "
+    "Known are BEIR (corpus.jsonl or corpus/, queries, qrels/), DPR (passages TSV, biencoder JSON), MS MARCO "
     "(collection.tsv, queries.SPLIT.tsv), Zeshel (documents/, mentions/), data sets that save_to_disk wrote, and files "
     "of pairs named train, dev, test "
     f"({', '.join(f'.{end}' for end in FORMATS)}, also .gz)"
@@ -69,12 +72,9 @@ def recognise(path: str) -> Recognised:
     if not names:
         raise DataError(f"there is no file or folder with files at {place}")
     plain = {name.removesuffix(".gz") for name in names}
-    if {"corpus.jsonl", "queries.jsonl"} <= plain:
-        splits = _matching(plain, r"qrels/([^/]+)\.tsv")
-        num_queries = _num_listed(place, names, "qrels/train.tsv")
-        return Recognised(
-            {"name": "beir", "path": place}, f"BEIR, judgments for {', '.join(splits)}", splits, num_queries
-        )
+    texts = {part: f"{part}.jsonl" if f"{part}.jsonl" in plain else part for part in ("corpus", "queries")}
+    if set(texts.values()) <= plain | {name.partition("/")[0] for name in names if format_of(name) == "parquet"}:
+        return _beir(place, names, texts)
     if _matching(plain, r"(documents)/.*") and (splits := _matching(plain, r"mentions/([^/]+)\.json")):
         what = f"Zeshel's files, mentions of {', '.join(splits)}"
         num_queries = _num_listed(place, names, "mentions/train.json", until="\n")
@@ -95,9 +95,44 @@ def recognise(path: str) -> Recognised:
     return _folder(place, names)
 
 
+def _beir(place: str, names: Sequence[str], texts: Mapping[str, str]) -> Recognised:
+    """Recognise a data set in BEIR's format, from its authors or from the hub.
+
+    Raises:
+        DataError: the folder has no judgments.
+    """
+    for folder in ("qrels", "data", "default"):
+        listed = qrels_files([name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")])
+        if listed:
+            break
+    else:
+        raise DataError(
+            f"{place} holds passages and queries as BEIR does, and no judgments: put a file for each split into "
+            f"{place}/qrels, such as test.tsv with query-id, corpus-id, score. On the hub BEIR's judgments are in "
+            "data sets of their own, NAME-qrels"
+        )
+    places = {key: value for key, value in {**texts, "qrels": folder}.items() if value not in (f"{key}.jsonl", "qrels")}
+    train = f"{folder}/{listed.get('train')}"
+    if format_of(train) in ("jsonl", "parquet"):
+        num_queries = _num_queries(_first_records(f"{place}/{train}"), "query-id")
+    else:
+        num_queries = _num_listed(place, names, train.removesuffix(".gz"))
+    what = f"BEIR, judgments for {', '.join(listed)}"
+    return Recognised({"name": "beir", "path": place, **places}, what, list(listed), num_queries)
+
+
 def _folder(folder: str, names: Sequence[str]) -> Recognised:
     """Recognise files of pairs, or of DPR, in a folder."""
-    tables = [name for name in names if format_of(name) in FORMATS and "/" not in name]
+    tables = [name for name in names if format_of(name) in FORMATS and not name.endswith(_DESCRIPTIONS)]
+    inner = sorted({name.partition("/")[0] for name in tables})
+    if all("/" in name for name in tables) and not all(map(split_in, inner)):
+        # The hub has files in a folder, or in a folder for each configuration.
+        if len(inner) == 1:
+            return recognise(f"{folder}/{inner[0]}")
+        raise DataError(
+            f"{folder} holds several folders of data: {', '.join(inner[:10])}. Prepare one, such as {folder}/{inner[0]}"
+        )
+    tables = [name for name in tables if "/" not in name] or tables
     passages = [name for name in tables if format_of(name) == "tsv" and _is_passages(f"{folder}/{name}")]
     tables = [name for name in tables if name not in passages]
     files: dict[str, list[str]] = {}
@@ -127,7 +162,7 @@ def _test_splits(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _stem(name: str) -> str:
-    return name.partition(".")[0]
+    return re.sub(r"-\d+-of-\d+$", "", name.partition(".")[0])
 
 
 def _pairs(folder: str, files: Mapping[str, list[str]], passages: Sequence[str]) -> Recognised:

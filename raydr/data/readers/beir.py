@@ -1,14 +1,16 @@
-"""BEIR folders: corpus.jsonl, queries.jsonl and one qrels file a split, each plain or gzipped."""
+"""BEIR folders: corpus, queries and judgments by split, in the files of the authors or in those of the hub."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from raydr.data.inputs import absolute, exists, find_input, join, shown_files
-from raydr.data.lines import read_json_lines, read_lines, read_tsv, wrong_count
+from raydr.data.lines import ALL_LINES, LineRange, read_json_lines, read_lines, read_tsv, wrong_count
 from raydr.data.readers.base import HARD_MINER, Reader, Row, Source, read_rows
+from raydr.data.readers.pairs import format_of, records_of
 from raydr.data.rows import (
     BadRows,
     RowError,
@@ -33,8 +35,10 @@ class BeirReader(Reader):
     """Data set in BEIR's format.
 
     ``corpus.jsonl`` has ``_id``, ``title`` (may be absent) and ``text``; ``queries.jsonl`` has ``_id`` and ``text``,
-    and may have answer strings in ``metadata.answers``; ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
-    or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance). A query belongs to the
+    and may have answer strings in ``metadata.answers``. Either may be a folder of .parquet or .jsonl files with these
+    columns, as on the hub. ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
+    or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance); SPLIT.jsonl
+    or SPLIT.parquet has the same columns, and score 1 without a score. A query belongs to the
     splits whose qrels name it; a query without qrels is counted and left out. A passage with a score of 0 or less is
     judged not relevant, and is a negative of its query. ``negatives/SPLIT.tsv`` of ``raydr export`` (query-id,
     corpus-id, score, miner; best first) has further negatives.
@@ -47,13 +51,13 @@ class BeirReader(Reader):
     """Folder of the data set, local or an fsspec URL."""
 
     corpus: str = "corpus.jsonl"
-    """File of the passages."""
+    """File of the passages, or folder of files."""
 
     queries: str = "queries.jsonl"
-    """File of the queries."""
+    """File of the queries, or folder of files."""
 
     qrels: str = "qrels"
-    """Folder with a TSV of judgments for each split."""
+    """Folder with the judgments of each split."""
 
     splits: list[str] = []
     """Splits to read; all files of the qrels folder if empty."""
@@ -62,40 +66,51 @@ class BeirReader(Reader):
     """JSONL file of ``_id`` and ``answers``; if empty, answers are taken from the queries."""
 
     def sources(self) -> list[Source]:
-        queries = find_input(self.path, self.queries, "queries")
+        queries = self._files(self.queries, "queries")
         qrels = self._qrels_paths()
         needs = tuple(qrels.values())
         if self.answers:
             needs += (find_input(self.path, self.answers, "answers"),)
         return [
-            Source(find_input(self.path, self.corpus, "passages"), "corpus", tables=("passages",), divided="lines"),
-            Source(queries, "queries", tables=("queries",), also=needs),
+            *(
+                Source(path, "corpus", tables=("passages",), divided="lines" if format_of(path) == "jsonl" else "")
+                for path in self._files(self.corpus, "passages")
+            ),
+            *(Source(path, "queries", tables=("queries",), also=needs) for path in queries),
             *(Source(path, "qrels", split, tables=("qrels",)) for split, path in qrels.items()),
             *(Source(path, "negatives", split, tables=("negatives",)) for split, path in self._negatives_paths(qrels)),
         ]
 
     def read(self, source: Source, bad_rows: BadRows) -> Iterator[Row]:
         if source.role == "corpus":
-            return read_rows(read_json_lines(source.path, bad_rows, source.lines), bad_rows, _passage)
+            return read_rows(_records(source.path, bad_rows, source.lines), bad_rows, _passage)
         if source.role == "qrels":
             return _read_qrels(source.path, source.split, bad_rows)
         if source.role == "negatives":
             return _read_negatives(source.path, source.split, bad_rows)
         return self._read_queries(source, bad_rows)
 
+    def _files(self, name: str, what: str) -> list[str]:
+        """Return the path of a file, or those of a folder's files."""
+        folder = Folder(join(self.path, name))
+        if not folder.exists() or exists(folder.url):
+            return [find_input(self.path, name, what)]
+        return [join(folder.url, file) for file in shown_files(folder) if format_of(file) in ("jsonl", "parquet")]
+
     def _qrels_paths(self) -> dict[str, str]:
-        if self.splits:
-            return {split: find_input(self.path, f"{self.qrels}/{split}.tsv", "judgments") for split in self.splits}
         folder = Folder(join(self.path, self.qrels))
-        names = [name for name in shown_files(folder) if name.removesuffix(".gz").endswith(".tsv")]
-        if not names:
+        paths = {split: join(folder.url, name) for split, name in qrels_files(shown_files(folder)).items()}
+        if self.splits:
+            return {
+                split: paths.get(split) or find_input(self.path, f"{self.qrels}/{split}.tsv", "judgments")
+                for split in self.splits
+            }
+        if not paths:
             raise DataError(
-                f"{absolute(str(folder))} has no .tsv files: expected one a split with {', '.join(_QRELS)}. "
+                f"{absolute(str(folder))} has no judgments: expected a .tsv for each split with {', '.join(_QRELS)}. "
                 "Check data.reader.path and data.reader.qrels."
             )
-        # A file goes before its compressed copy, as everywhere.
-        names.sort(key=lambda name: not name.endswith(".gz"))
-        return {name.removesuffix(".gz").removesuffix(".tsv"): join(folder.url, name) for name in names}
+        return paths
 
     def _negatives_paths(self, splits: Iterable[str]) -> list[tuple[str, str]]:
         paths = [(split, join(self.path, f"negatives/{split}.tsv")) for split in splits]
@@ -109,7 +124,7 @@ class BeirReader(Reader):
                 splits_of.setdefault(row.values["query_id"], {})[split] = None
         answers = self._read_answers(source.also[-1], bad_rows) if self.answers else None
 
-        def queries(record: dict[str, Any], line: int) -> Iterator[Row]:
+        def queries(record: Mapping[str, Any], line: int) -> Iterator[Row]:
             query_id = id_field(record, "_id")
             metadata = record.get("metadata") or {}
             if not isinstance(metadata, dict):
@@ -118,7 +133,7 @@ class BeirReader(Reader):
             for split in splits_of.get(query_id, [""]):
                 yield Row.query(split, query_id, text_field(record, "text"), line, query_answers)
 
-        yield from read_rows(read_json_lines(source.path, bad_rows), bad_rows, queries)
+        yield from read_rows(_records(source.path, bad_rows), bad_rows, queries)
 
     def _read_answers(self, path: str, bad_rows: BadRows) -> dict[str, list[str] | None]:
         own = BadRows(path)
@@ -132,7 +147,26 @@ class BeirReader(Reader):
         return answers
 
 
-def _passage(record: dict[str, Any], line: int) -> Iterator[Row]:
+def qrels_files(names: Iterable[str]) -> dict[str, str]:
+    """Return the file of judgments of each split, from the names in their folder.
+
+    Of several files of a split a TSV goes first, and a file before its compressed copy.
+
+    >>> qrels_files(["dev.tsv.gz", "test.jsonl", "test.tsv", "train-00000-of-00001.parquet"])
+    {'dev': 'dev.tsv.gz', 'test': 'test.tsv', 'train': 'train-00000-of-00001.parquet'}
+    """
+    kinds = [kind for end in ("tsv", "jsonl", "parquet") for kind in (f".{end}", f".{end}.gz")]
+    files: dict[str, str] = {}
+    for kind, name in ((kind, name) for kind in kinds for name in names if name.endswith(kind)):
+        files.setdefault(re.sub(r"-0+-of-0*1$", "", name.removesuffix(kind)), name)
+    return dict(sorted(files.items(), key=lambda item: item[1]))
+
+
+def _records(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    return records_of(path, bad_rows) if format_of(path) == "parquet" else read_json_lines(path, bad_rows, lines)
+
+
+def _passage(record: Mapping[str, Any], line: int) -> Iterator[Row]:
     yield Row.passage(id_field(record, "_id"), *passage_field(record), line)
 
 
@@ -149,6 +183,12 @@ def _read_qrels(path: str, split: str, bad_rows: BadRows) -> Iterator[Row]:
         query_id, passage_id = id_of(fields[0], "query-id"), id_of(fields[1], "corpus-id")
         yield Row.judgment(split, query_id, passage_id, line, relevance_of(fields[2]))
 
+    def recorded(record: Mapping[str, Any], line: int) -> Iterator[Row]:
+        query_id, passage_id = id_field(record, "query-id"), id_field(record, "corpus-id")
+        yield Row.judgment(split, query_id, passage_id, line, relevance_of(record.get("score", 1)))
+
+    if format_of(path) != "tsv":
+        return read_rows(_records(path, bad_rows), bad_rows, recorded)
     return read_rows(read_lines(path, bad_rows), bad_rows, judgment)
 
 

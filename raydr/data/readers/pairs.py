@@ -12,7 +12,7 @@ from pydantic import Field
 
 from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
-from raydr.data.lines import read_csv, read_json_lines
+from raydr.data.lines import read_csv, read_json_lines, refuse_pointer
 from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.data.rows import BadRows
@@ -88,6 +88,7 @@ def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str,
 def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     row = 0
     with open_file(path) as file:
+        refuse_pointer(path, file)
         try:
             table = pq.ParquetFile(file)
             names = table.schema_arrow.names

@@ -16,7 +16,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from raydr.artefacts import Context, Node, artefact
 from raydr.artefacts.audit_verdicts import (
@@ -31,12 +31,11 @@ from raydr.artefacts.audit_verdicts import (
     worst_first,
 )
 from raydr.artefacts.dataset import declare_data
-from raydr.component import Neutral
 from raydr.console import prose, show_summary, show_table, warn
 from raydr.data import Corpus, Dataset
 from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.inspection import SplitInspection, count_leaks
-from raydr.data.tables import of_queries
+from raydr.data.tables import of_queries, places_of
 from raydr.distributed.parts import as_json, write_contents
 from raydr.distributed.pool import Pool
 from raydr.errors import ConfigError
@@ -62,8 +61,7 @@ if TYPE_CHECKING:
 SUMMARY, REPORT, FLAGGED = "summary.json", "report.html", "flagged.csv"
 #: Folder of the plots.
 PLOTS = "plots"
-#: Columns of flagged pairs: source file and line of the passage (no line if several pairs share it), texts,
-#: P(mismatched), and the basis of the verdict.
+#: Columns of flagged pairs: source file and line of the pair, texts, P(mismatched), and the basis of the verdict.
 FLAGGED_COLUMNS = ("source", "line", "query_id", "query", "passage_id", "title", "passage", "p", "why")
 #: Flagged pairs whose texts are held at once.
 _BLOCK = 10_000
@@ -92,11 +90,10 @@ def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: 
         train_split=config.data.train_split,
         seed=config.seed,
         answers=config.evaluate.of_answers(),
-        rows_are_pairs=config.data.reader.passages_repeat,
     )
 
 
-@artefact("audit", version=7, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), moves=True)
+@artefact("audit", version=8, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), moves=True)
 def report_verdicts(
     making: Building,
     pool: Pool,
@@ -112,7 +109,6 @@ def report_verdicts(
     train_split: str,
     seed: int,
     answers: EvaluateConfig,
-    rows_are_pairs: Annotated[bool, Neutral],
 ) -> dict[str, Any]:
     """Report on the verdicts of judges.
 
@@ -129,7 +125,6 @@ def report_verdicts(
         train_split: training split, whose queries should not be in other splits.
         seed: seed of the sample of queries that are searched for answers.
         answers: settings of answer matching.
-        rows_are_pairs: whether a source line is a pair, so that a passage of several queries is on several lines.
 
     Raises:
         ConfigError: there are no verdicts.
@@ -139,7 +134,7 @@ def report_verdicts(
     audited = Audited(split, Dataset(dataset), Corpus(corpus), negatives, dict(verdicts))
     names = {"split": split, "model": model_name, "train_split": train_split}
     provenance = list(making.identity.inputs.items())
-    parts, numbers = pool.run(_write, making.folder, audited, names, seed, answers, rows_are_pairs, provenance)
+    parts, numbers = pool.run(_write, making.folder, audited, names, seed, answers, provenance)
     making.done.update(parts)
     return {**names, "judges": list(verdicts), **numbers}
 
@@ -173,7 +168,6 @@ def _write(
     names: Mapping[str, str],
     seed: int,
     answers: EvaluateConfig,
-    rows_are_pairs: Annotated[bool, Neutral],
     provenance: Sequence[tuple[str, str]],
 ) -> tuple[dict[str, Part], dict[str, float]]:
     """Count, plot and write; return the parts and the main figures."""
@@ -188,7 +182,7 @@ def _write(
         flagged = worst_first(settled[settled["flagged"]], others)
         suspected = set(flagged["query_id"])
         suspicious = flagged if len(flagged) else worst_first(settled.nlargest(_BLOCK, "score"), others)
-        write = partial(_write_flagged, audited, flagged, rows_are_pairs)
+        write = partial(_write_flagged, audited, flagged)
         parts[FLAGGED] = write_and_record(output, FLAGGED, len(flagged), write)
         shown["pairs"] = _show_pairs(audited, suspicious.drop_duplicates("query_id").head(NUM_SHOWN))
     negatives, best = audit_negatives(audited, suspected)
@@ -219,11 +213,9 @@ def _write(
     return parts | write_contents(output, contents), result.numbers
 
 
-def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool, path: str) -> None:
+def _write_flagged(audited: Audited, flagged: pd.DataFrame, path: str) -> None:
     qrels = audited.data.qrels(audited.split)
-    owners = qrels["passage_id"].value_counts()
-    shared = {row["values"] for row in owners.to_pylist() if row["counts"] > 1} if rows_are_pairs else set[str]()
-    columns = ("source", "line", "title", "text")
+    place_of = places_of(qrels, set(zip(flagged["query_id"], flagged["passage_id"], strict=True)))
     with open(path, "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(FLAGGED_COLUMNS)
@@ -231,9 +223,10 @@ def _write_flagged(audited: Audited, flagged: pd.DataFrame, rows_are_pairs: bool
             block = flagged.iloc[start : start + _BLOCK]
             queries = query_texts(audited.data, audited.split, block["query_id"].tolist())
             places = audited.corpus.rows_of(block["passage_id"].tolist())
-            values = (audited.corpus.passages.column(name, places) for name in columns)
-            for row, query, source, line, title, text in zip(rows_in(block), queries, *values, strict=True):
-                place = [source, line if source and row.passage_id not in shared else ""]
+            values = (audited.corpus.passages.column(name, places) for name in ("title", "text"))
+            of_qrels = qrels.take([place_of[pair] for pair in zip(block["query_id"], block["passage_id"], strict=True)])
+            lines = (of_qrels[name].to_pylist() for name in ("source", "line"))
+            for row, query, title, text, *place in zip(rows_in(block), queries, *values, *lines, strict=True):
                 p = "" if math.isnan(row.p) else f"{row.p:.4f}"
                 why = "; ".join(_why(audited, row))
                 rows.writerow([*place, row.query_id, query, row.passage_id, title, text, p, why])

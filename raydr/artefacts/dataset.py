@@ -169,7 +169,7 @@ def _content_of_dataset(of: Any) -> dict[str, Any]:
     return content
 
 
-@artefact("dataset", version=6, rows=lambda of: of.sources.num_rows(), content=_content_of_dataset)
+@artefact("dataset", version=7, rows=lambda of: of.sources.num_rows(), content=_content_of_dataset)
 def prepare_dataset(
     making: Building,
     pool: Pool,

@@ -4,7 +4,7 @@ Artefact ``dataset``::
 
     queries/SPLIT/part-*.arrow    queries(query_id, text, answers, partition, category); queries/SPLIT/PARTITION/... for
                                   queries with a partition
-    qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id)
+    qrels/SPLIT/part-*.arrow      qrels(query_id, passage_id, relevance, noise, original_passage_id, source, line)
     absent/SPLIT/part-*.arrow     judgments of passages that are not in the corpus
     negatives/SPLIT/part-*.arrow  negatives(...) that came with the data
     dropped/SPLIT/part-*.arrow    negatives(...): pairs that are never negatives: dropped by judges, a query and the

@@ -241,15 +241,14 @@ class _Writer:
         rows = self._rows[table, group]
         part = f"part-{self.staged.index:04d}-{self._chunks[table, group]:05d}.arrow"
         places = [self.staged.name] * len(rows), [row.line for row in rows]
-        if table == "passages":
-            name = "/".join(filter(None, ("passages", group, part)))
-            # A reader of many files in a source sets the place of a passage itself.
-            written = to_table(table, ({"source": self.staged.name, "line": row.line, **row.values} for row in rows))
-        else:
+        # A reader of many files in a source sets the place of a passage itself.
+        written = to_table(table, ({"source": self.staged.name, "line": row.line, **row.values} for row in rows))
+        name = "/".join(filter(None, ("passages", group, part)))
+        if table != "passages":
             name = f"{STAGING}/{table}/{group}/{part}"
-            written = to_table(table, (row.values for row in rows))
             for field, values in zip(PLACE, places, strict=True):
-                written = written.append_column(field, pa.array(values, field.type))
+                if field.name not in written.column_names:
+                    written = written.append_column(field, pa.array(values, field.type))
         self.parts[name] = write_and_record(self.staged.folder, name, len(rows), partial(write_arrow, written))
         self._rows[table, group] = []
         self._chunks[table, group] += 1

@@ -58,6 +58,9 @@ QRELS = _schema(
     pa.field("noise", pa.string()),
     #: Passage before noise was injected.
     pa.field("original_passage_id", pa.string()),
+    #: Place of the pair: a short name of the file, and the line or record number in it; null if it is not from a file.
+    pa.field("source", pa.string()),
+    pa.field("line", pa.int64()),
 )
 
 NEGATIVES = _schema(

@@ -97,7 +97,6 @@ def audited(
         train_split="train",
         seed=0,
         answers=EvaluateConfig(),
-        rows_are_pairs=True,
     )
 
 
@@ -228,16 +227,17 @@ def test_all_flagged_pairs_are_a_table_the_surest_first(verdicts: dict[str, Arti
 
 
 def test_a_pair_is_found_again_in_the_file_that_it_came_from(tmp_path: Path) -> None:
-    """The line of a passage that several queries share is that of the first of these."""
+    """The line is the pair's, where a passage is that of several pairs, or a negative of an earlier pair."""
     data = tmp_path / "pairs.csv"
     texts = [
-        ("a query", "its passage"),
-        ("another", "quoted\nover lines"),
-        ("third", "the same"),
-        ("fourth", "the same"),
+        ("a query", "its passage", "the same"),
+        ("another", "quoted\nover lines", "its passage"),
+        ("third", "the same", "another"),
+        ("fourth", "the same", "last"),
+        ("fifth", "last", "its passage"),
     ]
     with open(data, "w", newline="") as file:
-        csv.writer(file).writerows([("query", "positive"), *texts])
+        csv.writer(file).writerows([("query", "positive", "negative"), *texts])
     config = RunConfig.parse(
         {
             "name": "t",
@@ -245,7 +245,12 @@ def test_a_pair_is_found_again_in_the_file_that_it_came_from(tmp_path: Path) -> 
             "tracking": {"enabled": False},
             "data": {
                 "dev_split": "",
-                "reader": {"name": "pairs", "path": str(tmp_path), "files": {"train": data.name}},
+                "reader": {
+                    "name": "pairs",
+                    "path": str(tmp_path),
+                    "files": {"train": data.name},
+                    "columns": {"negatives": ["negative"]},
+                },
             },
         }
     )
@@ -259,13 +264,13 @@ def test_a_pair_is_found_again_in_the_file_that_it_came_from(tmp_path: Path) -> 
         npc = making.finish(facts)
     made = make(
         tmp_path / "audit", "audit", report_verdicts, dataset, corpus, {"npc": npc}, None, model_name="m",
-        split="train", train_split="train", seed=0, answers=EvaluateConfig(), rows_are_pairs=True,
+        split="train", train_split="train", seed=0, answers=EvaluateConfig(),
     )  # fmt: skip
     with open(made.local("flagged.csv"), encoding="utf-8", newline="") as file:
         places = {row["query"]: (row["source"], row["line"], row["passage"]) for row in csv.DictReader(file)}
     assert places["a query"] == ("pairs.csv", "2", "its passage")
     assert places["another"] == ("pairs.csv", "3", "quoted\nover lines")
-    assert [places[query][1] for query in ("third", "fourth")] == ["", ""]
+    assert [places[query][1] for query in ("third", "fourth", "fifth")] == ["5", "6", "7"]
 
 
 def test_the_figures_can_be_read_back_and_shown(made: Artifact, capsys: pytest.CaptureFixture[str]) -> None:

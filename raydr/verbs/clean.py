@@ -113,7 +113,8 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
     kept: _Rows = []
     dropped: _Rows = []
     columns: dict[str, None] = {}
-    for _, record in records_of(path, BadRows(path)):
+    bad_rows = BadRows(path)
+    for _, record in records_of(path, bad_rows):
         columns |= dict.fromkeys(record)
         left = without_flagged(record, flagged, reader.layout, reader.columns)
         if left is not None:
@@ -138,6 +139,8 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
                 shutil.copyfile(begun, target)
     for word, place, rows in zip((KEPT, DROPPED), tables, tables.values(), strict=True):
         say(f"{word}: {counted(len(rows), 'row')} -> {place}")
+    if bad_rows.count:
+        say(f"in neither: {counted(bad_rows.count, 'row')} that cannot be read, the first is {bad_rows.kept[0]}")
 
 
 def _beside(path: str, word: str) -> str:

@@ -145,6 +145,17 @@ def test_what_is_no_file_of_pairs_is_refused(beir_folder: Path, tmp_path: Path) 
     assert CliRunner().invoke(app, ["clean", str(tmp_path / "run.yaml")]).exit_code == 2
 
 
+def test_rows_that_cannot_be_read_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("query,positive\nq,a\nbroken\nr,b\n")
+    noise = SimpleNamespace(pair_ids=[("q", "a")], table={P_WRONG: [0.875], "flagged": [True]})
+    columns = PairColumns(query_id="query", passage_id="positive")
+    _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns))
+    said = "".join(capsys.readouterr())
+    assert "in neither: 1 row that cannot be read, the first is" in said
+    assert "mine.csv:3: expected 2 columns" in said.replace("\n", "")
+
+
 @pytest.mark.parametrize("end", ["csv", "parquet"])
 def test_dropped_rows_that_are_cleaned_again_have_each_column_once(end: str, tmp_path: Path) -> None:
     rows = [{"Question": "q", "Answer": "a", P_WRONG: 0.75}]

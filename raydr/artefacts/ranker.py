@@ -185,7 +185,13 @@ def save_cross_encoder(
     """
     from raydr.artefacts.ranker_worker import save_checkpoint
 
-    pool.run(save_checkpoint, settings, making.folder)
+    own_length, model = pool.run(save_checkpoint, settings, making.folder), settings.model
+    # Without a length a tokenizer has a huge number.
+    if model.prompt is None and model.max_length != own_length < 1e9:
+        warn(
+            f"{model.checkpoint} cuts a pair at {own_length} tokens by its tokenizer, as in sentence-transformers, and "
+            f"{settings.section}.model.max_length at {model.max_length}: scores of longer pairs differ"
+        )
     making.record_files()
     return {"trained": False, "history": []}
 

@@ -28,14 +28,15 @@ from raydr.training.ranker_dev import RankerDev
 _EASY, _LEAST_SHARE = (["capital of France"], [""], ["The capital of France is Paris."]), 0.01
 
 
-def save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
-    """Save the model of a checkpoint as a cross-encoder.
+def save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> int:
+    """Save the model of a checkpoint as a cross-encoder; return the length at which its own tokenizer cuts a pair.
 
     Raises:
         ModelError: the checkpoint cannot be loaded, or is no cross-encoder.
     """
     model = CrossEncoder.from_config(settings.model, must_be_trained=True, section=settings.section)
     tokenizer = PairTokenizer(settings.model)
+    own_length = int(tokenizer.tokenizer.model_max_length)
     if isinstance(model.classifier, YesOrNo):
         share = model.classifier.share_of_words(tokenizer(*_EASY))
         if share < _LEAST_SHARE:
@@ -45,6 +46,7 @@ def save_checkpoint(settings: CrossEncoderTraining, output: Folder) -> None:
                 "see the prompt's template and words"
             )
     publish_files(output, lambda path: model.save(path, tokenizer, settings.predicts))
+    return own_length
 
 
 def train_worker(job: CrossEncoderJob, process: WorkerProcess) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.data.dataset import Dataset
 from raydr.errors import ArtifactError, ConfigError, ModelError
-from raydr.models.config import ModelConfig, SideConfig
+from raydr.models.config import CrossEncoderConfig, ModelConfig, SideConfig
+from raydr.models.cross_encoder import CrossEncoder, PairTokenizer
 from raydr.models.dual_encoder import DualEncoder
 from raydr.store.artifact import Artifact
 from raydr.verbs.app import app
@@ -110,6 +111,19 @@ def test_a_miners_run_over_dev_must_be_there_too(configure: Any, tmp_path: Path)
         raydr.train(config, name="ranker")
     raydr.import_run(config, str(file), system="lucene", split="dev")
     assert raydr.train(config, name="ranker", dry_run=True) is None
+
+
+@pytest.mark.parametrize(("length", "warns"), [(48, False), (32, True)])
+def test_a_ranker_that_cuts_elsewhere_than_its_tokenizer_warns(
+    length: int, warns: bool, configure: Any, tiny_checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = CrossEncoderConfig(checkpoint=tiny_checkpoint, max_length=48)
+    CrossEncoder.from_config(made).save(tmp_path / "cross", PairTokenizer(made))
+    model = {"checkpoint": str(tmp_path / "cross"), "max_length": length}
+    raydr.train(configure({"num_epochs": 0, "model": model}), name="ranker")
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert ("cuts a pair at 48 tokens by its tokenizer" in shown) is warns
+    assert ("ranker.model.max_length at 32: scores of longer pairs differ" in shown) is warns
 
 
 def test_what_cannot_be_a_ranker_is_refused(configure: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,9 @@ from raydr.models.config import SIDES, ModelConfig, Side, read_config, tower_fol
 from raydr.models.saved_tower import load_heads, require_whole, save_tower
 from raydr.models.tokens import TextTokenizer
 from raydr.models.tower import Tower
+
+#: Tokens of a short text, and the share of a vector that padding may change; rounding changes a millionth.
+_SHORT, _NOTICEABLE = 8, 1e-3
 
 
 class DualEncoder(nn.Module):
@@ -43,6 +47,9 @@ class DualEncoder(nn.Module):
         for side in SIDES:
             name = (config.passage_checkpoint if side == "passage" else "") or config.checkpoint
             check_length(model.tower(side), config.side(side).max_length, f"model.{side}.max_length", name)
+            # Code of a checkpoint may need another device.
+            if not config.trust_remote_code and (config.towers == "two" or side == "query"):
+                _check_padding(model.tower(side), side, name)
         return model
 
     @classmethod
@@ -117,6 +124,28 @@ class DualEncoder(nn.Module):
         """
         config = read_config(folder)
         return cls(config, _load_towers(folder, config))
+
+
+@torch.no_grad()
+def _check_padding(tower: Tower, side: Side, name: str) -> None:
+    """Refuse an encoder whose vectors depend on the padding of a batch, as those of FNet and ConvBERT do.
+
+    Raises:
+        ModelError: a short text gets another vector with padding.
+    """
+    shape: Any = tower.backbone.config
+    ids = torch.arange(_SHORT, 2 * _SHORT).unsqueeze(0) % shape.vocab_size
+    padded = nn.functional.pad(ids, (0, 4 * _SHORT), value=int(getattr(shape, "pad_token_id", 0) or 0))
+    alone, beside = (
+        tower(of, nn.functional.pad(torch.ones_like(ids), (0, of.shape[1] - _SHORT)), torch.zeros_like(of), side)
+        for of in (ids, padded)
+    )
+    difference = (alone - (beside[:, : alone.shape[1]] if alone.dim() == 3 else beside)).abs().max()
+    if difference > _NOTICEABLE * alone.abs().max():
+        raise ModelError(
+            f"{name} ({shape.model_type}) gives a text other vectors beside longer texts, since it reads the padding: "
+            "scores would depend on the batch. Use another checkpoint"
+        )
 
 
 def _load_towers(folder: str | Path, config: ModelConfig) -> dict[str, Tower]:

@@ -16,6 +16,7 @@ from models.test_checkpoint_settings import TEXTS, sentence_transformer, vectors
 from raydr.errors import ModelError
 from raydr.models.config import CrossEncoderConfig, ModelConfig
 from raydr.models.cross_encoder import CrossEncoder, PairTokenizer, log_odds
+from raydr.models.dual_encoder import DualEncoder
 from raydr.models.tokens import Tokenizer
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -47,6 +48,18 @@ def _qwen3(common: dict[str, Any]) -> torch.nn.Module:
     from transformers import Qwen3Config, Qwen3Model
 
     return Qwen3Model(Qwen3Config(**common, num_key_value_heads=1, head_dim=16))
+
+
+def _fnet(common: dict[str, Any]) -> torch.nn.Module:
+    from transformers import FNetConfig, FNetModel
+
+    return FNetModel(FNetConfig(**common, max_position_embeddings=130))
+
+
+def _convbert(common: dict[str, Any]) -> torch.nn.Module:
+    from transformers import ConvBertConfig, ConvBertModel
+
+    return ConvBertModel(ConvBertConfig(**common, embedding_size=32, max_position_embeddings=130))
 
 
 INSTRUCTION = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
@@ -89,6 +102,18 @@ def test_vectors_are_those_of_sentence_transformers(name: str, tmp_path: Path, t
         np.testing.assert_allclose(vectors_ND, expected[side], atol=2e-5)
     # Texts differ by what they say.
     assert np.abs(mine["query"][0] - mine["query"][1]).max() > 1e-3
+
+
+@pytest.mark.invariant
+@pytest.mark.parametrize("build", [_fnet, _convbert])
+def test_an_encoder_whose_vectors_depend_on_padding_is_refused(
+    build: Callable[[dict[str, Any]], torch.nn.Module], tmp_path: Path, tiny_checkpoint: str
+) -> None:
+    config = ModelConfig.model_validate(
+        {"checkpoint": checkpoint(tmp_path / "plain", tiny_checkpoint, build), "passage": {"max_length": 64}}
+    )
+    with pytest.raises(ModelError, match=r"\((fnet|convbert)\) gives a text other vectors beside longer texts"):
+        DualEncoder.from_config(config)
 
 
 @pytest.mark.invariant

@@ -23,6 +23,8 @@ from raydr.store.identity import COMMANDS, MANIFEST
 #: Names of systems, beside those that users choose.
 TRAINED, UNTRAINED, BM25 = "trained", "untrained", "bm25"
 STORE, NAMES = "store", "names"
+#: Name of the data set with injected noise.
+NOISY = "dataset-noisy"
 #: Digits of a key in the name of a folder.
 _KEY_DIGITS = 16
 

@@ -12,7 +12,7 @@ from raydr.artefacts.dataset import declare_corpus, declare_dataset, declare_pre
 from raydr.artefacts.evaluation import evaluation
 from raydr.artefacts.model import untrained
 from raydr.artefacts.negatives import SOURCE, mined
-from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, vectors_name
+from raydr.artefacts.places import BM25, NOISY, TRAINED, UNTRAINED, vectors_name
 from raydr.artefacts.ranker import cross_encoder
 from raydr.artefacts.ranker_scores import reranked
 from raydr.config.run import RANKER, RunConfig, check_name, check_retriever, is_ranker
@@ -80,7 +80,7 @@ class Recipe:
         self.corpus()
         if self.config.inject_noise is None:
             return self.names["dataset"]
-        return self.named("dataset-noisy", declare_dataset(self.context))
+        return self.named(NOISY, declare_dataset(self.context))
 
     # -- candidates and verdicts
 

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.text import Text
 
-from raydr.artefacts.places import Places
+from raydr.artefacts.places import NOISY, Places
+from raydr.config.run import RunConfig
 from raydr.console import counted, print_indented, shown
 from raydr.data import Corpus, Dataset
 from raydr.data.tables import read_arrow
@@ -22,20 +23,20 @@ from raydr.noise.judges.base import judge_class
 from raydr.store import Artifact
 
 
-def explain_query(places: Places, query_id: str, split: str = "train") -> QueryRecord:
+def explain_query(config: RunConfig, query_id: str) -> QueryRecord:
     """Collect the data on a query from the artefacts of a working folder.
 
     Args:
-        places: places of the working folder, whose named candidates and verdicts are read.
-        query_id: id of the query.
-        split: preferred split if several have the query.
+        config: config of the run, whose named candidates and verdicts are read.
+        query_id: id of the query; if several splits have it, that of the training split.
 
     Raises:
         DataError: no split has the query.
     """
-    data = dataset_of(places)
+    places = Places.of(config.workdir)
+    data = dataset_of(config, places)
     passages = Corpus(places.open("corpus", "corpus"))
-    split, query = _find(data, query_id, split)
+    split, query = _find(data, query_id, config.data.train_split)
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
     provenance: dict[str, list[dict[str, Any]]] = defaultdict(list)
     artifacts, others = artifacts_of(places, data)
@@ -74,10 +75,10 @@ def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
     return rows
 
 
-def dataset_of(places: Places) -> Dataset:
-    """Return the training data set: the noisy one if noise was injected."""
-    noisy = places.pointer("dataset-noisy") is not None
-    return Dataset(places.open("dataset-noisy" if noisy else "dataset", "dataset"))
+def dataset_of(config: RunConfig, places: Places) -> Dataset:
+    """Return the config's data set: the noisy data set if noise is injected."""
+    # The working folder keeps the noisy data set's name when a config no longer injects noise.
+    return Dataset(places.open("dataset" if config.inject_noise is None else NOISY, "dataset"))
 
 
 def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[str, Artifact]]], list[str]]:
@@ -96,8 +97,8 @@ def artifacts_of(places: Places, data: Dataset) -> tuple[dict[str, list[tuple[st
     ours = {data.fingerprint}
     ours |= {
         artifact.fingerprint
-        for _, artifact in by_kind.pop("dataset")
-        if artifact.manifest.identity.inputs.get("dataset") in ours
+        for name, artifact in by_kind.pop("dataset")
+        if name != NOISY and artifact.manifest.identity.inputs.get("dataset") in ours
     }
     matches = {
         kind: [(name, artifact) for name, artifact in those if artifact.manifest.identity.inputs["dataset"] in ours]

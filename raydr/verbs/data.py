@@ -27,6 +27,7 @@ from raydr.ops.export import export as write
 from raydr.ops.export import export_model
 from raydr.pipeline import systems as foreign
 from raydr.pipeline.session import Session, open_session
+from raydr.pipeline.why import dataset_of
 from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin
 from raydr.store.folder import Folder
@@ -251,10 +252,8 @@ def export(
         if negatives or dataset or shape or num_negatives or fold_whitespace:
             raise ConfigError("export --model writes a model: leave out the options of data sets")
         return export_model(places, model, Folder(output).absolute(), again)
-    noisy = config.inject_noise is not None
     corpus = places.open("corpus", "corpus")
-    own = "dataset-noisy" if noisy else "dataset"
-    data = _open(places, dataset or own, "dataset")
+    data = _open(places, dataset, "dataset") if dataset else dataset_of(config, places).artifact
     mined = _open(places, negatives, "negatives") if negatives else None
     options = {"fold_whitespace": fold_whitespace or None, "shape": shape, "num_negatives": num_negatives}
     options = {key: value for key, value in options.items() if value is not None}

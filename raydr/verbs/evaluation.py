@@ -11,7 +11,7 @@ import typer
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.evaluation import PICTURE, REPORT, evaluation, load_result
 from raydr.artefacts.evaluation import show as show_evaluation
-from raydr.artefacts.places import TRAINED, UNTRAINED, Places
+from raydr.artefacts.places import NOISY, TRAINED, UNTRAINED, Places
 from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import say, show_summary, show_table, warn
 from raydr.data.dataset import Dataset
@@ -81,7 +81,7 @@ def evaluate_in(session: Session, splits: list[str], systems: list[str] | None =
     if (train := session.config.data.train_split) in splits:
         warn(f"{train} is the training split: trained models have seen its queries, and their figures are too good")
     targets = [recipe.evaluation(split, systems or recipe.systems(split)) for split in splits]
-    data = {"corpus", "dataset", "dataset-noisy"}
+    data = {"corpus", "dataset", NOISY}
     try:
         made = session.make(*targets, anew=[node for name, node in recipe.names.items() if name not in data])
     except RaydrError as error:

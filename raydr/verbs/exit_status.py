@@ -94,10 +94,10 @@ def exit_status(what: str) -> Iterator[None]:
         )
         sys.exit(1)
     except KeyboardInterrupt:
-        # --again would remove finished parts.
-        without = " without --again" if "--again" in sys.argv else ""
+        # --again makes finished artefacts again, but names move to other settings only with it.
+        without = ", without --again if no setting has changed" if "--again" in sys.argv else ""
         how, status = ("ended by SIGTERM", 143) if signals else ("interrupted", 130)
-        prose(f"{how}: finished parts are kept; run the same {what}{without} to resume", "yellow")
+        prose(f"{how}: finished parts are kept; run the same {what} to resume{without}", "yellow")
         if step_threads():
             # Threads cannot be stopped, and exit would wait for them; Ray's processes end with this process.
             sys.stdout.flush()

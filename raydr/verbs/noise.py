@@ -33,7 +33,7 @@ from raydr.pipeline.judging import active_judges
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import time_of
 from raydr.pipeline.session import Session, open_session
-from raydr.pipeline.why import QueryRecord, explain_query, print_query
+from raydr.pipeline.why import QueryRecord, dataset_of, explain_query, print_query
 from raydr.store.artifact import Artifact
 from raydr.verbs.command import Again, DryRun, TrainSplit, set_options, settings_to_draw_from, takes_config
 
@@ -244,7 +244,7 @@ def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUER
     Args:
         query_id: id of the query.
     """
-    return explain_query(Places.of(config.workdir), query_id, config.data.train_split)
+    return explain_query(config, query_id)
 
 
 def show_why(record: QueryRecord) -> None:
@@ -288,7 +288,7 @@ def review(
     if "://" in file:
         raise ConfigError(f"decisions need a local file, got {file}: set judge.judges=[{{name: people, file: FILE}}]")
     named = [name.strip() for name in judges.split(",") if name.strip()]
-    verdicts = find_verdicts(places, split, config.judge, named)
+    verdicts = find_verdicts(places, dataset_of(config, places), split, config.judge, named)
     state = Review(Path(file), split, verdicts, partial(queue, places, verdicts, split, order, limit))
     before = state.decisions()
     if before.is_torn:

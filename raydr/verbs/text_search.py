@@ -11,7 +11,7 @@ from raydr.artefacts.places import BM25, Places, vectors_name
 from raydr.config.run import RunConfig, check_retriever, is_ranker
 from raydr.console import output, print_indented, shown
 from raydr.data.corpus import Corpus
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.evaluation.config import FUSED, FuseConfig
 from raydr.indexing.searcher import Hit, Searcher, bm25_hits, fuse_hits, rerank_hits
 from raydr.models.cross_encoder import CrossEncoderScorer
@@ -63,9 +63,14 @@ def _find(config: RunConfig, places: Places, text: str, model: str, top_k: int, 
         lists = [_find(config, places, text, system, config.search.top_k, partition) for system in weights]
         return fuse_hits(lists, list(weights.values()), settings, top_k)
     if model == BM25:
-        index = places.open(BM25, "bm25")
-        opened = open_bm25(index.folder, index.fingerprint)
-        return bm25_hits(opened, Corpus(places.open("corpus", "corpus")), text, top_k, partition)
+        index, corpus = places.open(BM25, "bm25"), places.open("corpus", "corpus")
+        # The index refers to passages by their rows in its own corpus.
+        if index.manifest.identity.inputs["corpus"] != corpus.fingerprint:
+            raise FingerprintError(
+                f"the BM25 index at {index.folder} was made from another corpus than {corpus.folder}: make it again "
+                "with raydr search CONFIG --model bm25 --again"
+            )
+        return bm25_hits(open_bm25(index.folder, index.fingerprint), Corpus(corpus), text, top_k, partition)
     check_retriever(model)
     if places.pointer(f"models/{model}") is None and places.pointer(vectors_name(model)) is not None:
         raise ConfigError(f"{model} exists only as imported vectors, so it cannot encode a text: pass --split")

@@ -101,7 +101,8 @@ def test_the_version_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"), [([], "run the same command to resume"), (["--again"], "without --again to resume")]
+    ("asked", "message"),
+    [([], "run the same command to resume"), (["--again"], "to resume, without --again if no setting has changed")],
 )
 @pytest.mark.parametrize(
     ("sent", "status", "how"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 import raydr
 from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
-from raydr.errors import ArtifactError, ConfigError
+from raydr.errors import ArtifactError, ConfigError, FingerprintError
 from raydr.store.building import Building, begin
 from raydr.store.identity import Identity
 from raydr.verbs.app import app
@@ -78,6 +79,26 @@ def test_what_was_changed_behind_the_manifest_is_not_searched(config: RunConfig)
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ArtifactError, match=r"model\.safetensors has 1000 bytes, but its manifest has \d+"):
         raydr.search_text(config, "a river", "untrained")
+
+
+def test_bm25_of_an_earlier_corpus_is_not_read_by_rows_of_another(
+    config: RunConfig, beir_folder: Path, tmp_path: Path
+) -> None:
+    raydr.search(config, model="bm25")
+    hits = raydr.search_text(config, "a river", "bm25", 3)
+    data = Path(shutil.copytree(beir_folder, tmp_path / "data"))
+    rows = (data / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (data / "corpus.jsonl").write_text("".join(reversed(rows)))
+    changed = RunConfig.of(
+        config.model_dump() | {"data": config.data.model_dump() | {"reader": {"name": "beir", "path": str(data)}}}
+    )
+    raydr.prepare(changed, again=True)
+    with pytest.raises(FingerprintError, match=r"made from another corpus .*: make it again with raydr search CONFIG"):
+        raydr.search_text(changed, "a river", "bm25", 3)
+    raydr.search(changed, model="bm25", again=True)
+    assert {hit.passage_id for hit in hits} == {
+        hit.passage_id for hit in raydr.search_text(changed, "a river", "bm25", 3)
+    }
 
 
 def test_a_training_under_a_name_that_is_no_variants_says_whose_it_is(config: RunConfig, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from raydr.noise.judges.base import BoolArray, FloatArray, IntArray, Judge, judg
 from raydr.noise.judges.calibrated import CalibratedJudge
 from raydr.noise.judges.people import DecisionsReader
 from raydr.noise.warranty import SuspectSets, Warranty, lots_of
-from raydr.pipeline.why import artifacts_of, dataset_of
+from raydr.pipeline.why import artifacts_of
 from raydr.store.artifact import Artifact
 
 Order = Literal["sample", "worst", "informative"]
@@ -136,11 +136,14 @@ class ShownLabel:
     texts: tuple[tuple[str, str, str, str], ...]
 
 
-def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequence[str] = ()) -> list[JudgeVerdicts]:
+def find_verdicts(
+    places: Places, data: Dataset, split: str, judges: JudgeConfig, only: Sequence[str] = ()
+) -> list[JudgeVerdicts]:
     """Find the verdicts for a review: of one judge of pairs and one judge of candidates, or of the named judges.
 
     Args:
         places: places of the working folder.
+        data: the judged data set.
         split: the judged split.
         judges: judges in the order of preference, and the bounds of warranties. Other judges that return
             probabilities come next; judges that read decisions are left out.
@@ -152,7 +155,7 @@ def find_verdicts(places: Places, split: str, judges: JudgeConfig, only: Sequenc
     candidates, preferred = [], [judge.name for judge in judges.judges]
     rules = [judges.judge(name) for name in ("calibrated", "calibrated_negatives")]
     warrants = {rule.subject: rule for rule in rules if isinstance(rule, CalibratedJudge)}
-    data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
+    corpus = Corpus(places.open("corpus", "corpus"))
     for name, artifact in artifacts_of(places, data)[0]["verdicts"]:
         settings = artifact.manifest.identity.config["judge"]
         judge, rests_on_decisions = settings["name"], issubclass(judge_class(settings), DecisionsReader)
@@ -191,9 +194,9 @@ def queue(
                 [pair] = pairs_of(judge_verdicts.table.slice(row, 1))
                 chosen.setdefault((judge_verdicts.subject, *pair), judge_verdicts.says(row))
     ids = list(dict.fromkeys(query_id for _, query_id, _ in chosen))
-    data, corpus = dataset_of(places), Corpus(places.open("corpus", "corpus"))
+    data, corpus = verdicts[0].data, verdicts[0].corpus
     queries = dict(zip(ids, query_texts(data, split, ids), strict=True))
-    positives, others = positives_of(data, split, ids), _others(places, split, ids)
+    positives, others = positives_of(data, split, ids), _others(places, data, split, ids)
     shown = []
     for (subject, query_id, passage_id), facts in chosen.items():
         answers, query = positives.get(query_id, []), queries[query_id]
@@ -211,9 +214,9 @@ def queue(
     return shown
 
 
-def _others(places: Places, split: str, query_ids: list[str]) -> dict[str, list[tuple[str, str]]]:
+def _others(places: Places, data: Dataset, split: str, query_ids: list[str]) -> dict[str, list[tuple[str, str]]]:
     """Return role and id of other passages that may be right: the mined negatives, best first."""
-    artifacts, _ = artifacts_of(places, dataset_of(places))
+    artifacts, _ = artifacts_of(places, data)
     others: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, artifact in artifacts["negatives"]:
         mined = of_queries(read_split(artifact, "negatives", split), query_ids).sort_by("rank")

@@ -17,6 +17,7 @@ from raydr.config.run import RunConfig
 from raydr.noise.judges.people import People
 from raydr.ops.review.review import Review
 from raydr.ops.review.verdicts import find_verdicts, queue
+from raydr.pipeline.why import dataset_of
 
 #: In the title and the text of every passage, and in every query.
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
@@ -55,7 +56,7 @@ def judged(judged_workdir: RunConfig, tmp_path: Path) -> RunConfig:
 def review(judged: RunConfig, tmp_path: Path) -> Review:
     """What ``raydr review`` makes of it."""
     places = Places.of(judged.workdir)
-    verdicts = find_verdicts(places, "train", judged.judge)
+    verdicts = find_verdicts(places, dataset_of(judged, places), "train", judged.judge)
     return Review(
         tmp_path / "decisions.jsonl", "train", verdicts, partial(queue, places, verdicts, "train", "sample", 500)
     )

@@ -22,6 +22,7 @@ from raydr.noise.decisions import Decisions
 from raydr.noise.judges.calibrated import CalibratedNegatives
 from raydr.ops.review.review import Review
 from raydr.ops.review.verdicts import Order, find_verdicts, queue
+from raydr.pipeline.why import dataset_of
 
 
 def judges(*names: Any) -> JudgeConfig:
@@ -31,21 +32,26 @@ def judges(*names: Any) -> JudgeConfig:
 
 def test_one_judge_of_each_kind_is_looked_at_unless_others_are_named(judged: RunConfig) -> None:
     places = Places.of(judged.workdir)
-    assert [verdicts.name for verdicts in find_verdicts(places, "train", judges("npc", "margin"))] == [
+    assert [
+        verdicts.name
+        for verdicts in find_verdicts(places, dataset_of(judged, places), "train", judges("npc", "margin"))
+    ] == [
         "npc-train",
         "margin-bm25-train",
     ]
     # Of judges that nobody lists, one that gives probabilities.
-    assert {verdicts.name for verdicts in find_verdicts(places, "train", JudgeConfig())} == {
+    assert {
+        verdicts.name for verdicts in find_verdicts(places, dataset_of(judged, places), "train", JudgeConfig())
+    } == {
         "npc-train",
         "margin-bm25-train",
     }
-    named = find_verdicts(places, "train", JudgeConfig(), ["consistency", "margin"])
+    named = find_verdicts(places, dataset_of(judged, places), "train", JudgeConfig(), ["consistency", "margin"])
     assert {verdicts.name for verdicts in named} == {"consistency-train", "margin-bm25-train"}
     with pytest.raises(ArtifactError, match="no verdicts of sieve on split 'train'; raydr judge CONFIG --judge npc"):
-        find_verdicts(places, "train", JudgeConfig(), ["sieve"])
+        find_verdicts(places, dataset_of(judged, places), "train", JudgeConfig(), ["sieve"])
     with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'dev'"):
-        find_verdicts(places, "dev", JudgeConfig())
+        find_verdicts(places, dataset_of(judged, places), "dev", JudgeConfig())
 
 
 def test_verdicts_that_rest_on_decisions_are_not_looked_at(judged: RunConfig, tmp_path: Path) -> None:
@@ -54,7 +60,9 @@ def test_verdicts_that_rest_on_decisions_are_not_looked_at(judged: RunConfig, tm
     made = raydr.judge(judged.model_copy(update={"workdir": workdir, "judge": rules}), judge=["calibrated_negatives"])
     places = Places.of(workdir)
     assert "verdicts/calibrated_negatives" in "".join(made[0].manifest.identity.inputs)
-    assert {verdicts.name for verdicts in find_verdicts(places, "train", JudgeConfig())} == {
+    assert {
+        verdicts.name for verdicts in find_verdicts(places, dataset_of(judged, places), "train", JudgeConfig())
+    } == {
         "npc-train",
         "margin-bm25-train",
     }
@@ -62,7 +70,9 @@ def test_verdicts_that_rest_on_decisions_are_not_looked_at(judged: RunConfig, tm
 
 @pytest.mark.parametrize("order", ["worst", "informative"])
 def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunConfig, order: Order) -> None:
-    for verdicts in find_verdicts(Places.of(judged.workdir), "train", JudgeConfig(), ["npc", "consistency", "margin"]):
+    places = Places.of(judged.workdir)
+    names = ["npc", "consistency", "margin"]
+    for verdicts in find_verdicts(places, dataset_of(judged, places), "train", JudgeConfig(), names):
         rows = verdicts.ordered(order, 0)
         assert sorted(rows.tolist()) == list(range(len(verdicts.table)))
         evidence_N = verdicts.evidence_N[rows]
@@ -79,7 +89,7 @@ def test_the_list_begins_with_the_worst_or_with_the_nearest_to_even(judged: RunC
 def test_the_list_goes_on_to_the_next_set_as_soon_as_one_is_warranted(judged: RunConfig, tmp_path: Path) -> None:
     """Of a bound of .2: the first set is the 25 most suspicious, and after it come labels of the next."""
     places, config = Places.of(judged.workdir), judges({"name": "calibrated", "after": "npc", "max_right_dropped": 0.2})
-    [npc] = verdicts = find_verdicts(places, "train", config, ["npc"])
+    [npc] = verdicts = find_verdicts(places, dataset_of(judged, places), "train", config, ["npc"])
     listing = partial(queue, places, verdicts, "train", "sample", 500)
     review = Review(tmp_path / "decisions.jsonl", "train", verdicts, listing)
     by_pair = {pair: row for row, pair in enumerate(pairs_of(npc.table))}
@@ -141,11 +151,31 @@ def test_texts_are_those_that_are_decided_on(judged: RunConfig, review: Review) 
 
 def test_the_list_is_as_long_as_asked_and_takes_judges_in_turn(judged: RunConfig) -> None:
     places = Places.of(judged.workdir)
-    verdicts = find_verdicts(places, "train", judges("npc", "margin"))
+    verdicts = find_verdicts(places, dataset_of(judged, places), "train", judges("npc", "margin"))
     shown = queue(places, verdicts, "train", "worst", 6, [0, 0])
     assert [item.label.subject for item in shown] == ["pairs", "negatives"] * 3
     # A pair that two judges doubt is there once.
     both = queue(
-        places, find_verdicts(places, "train", JudgeConfig(), ["npc", "consistency"]), "train", "sample", 500, [0, 0]
+        places,
+        find_verdicts(places, dataset_of(judged, places), "train", JudgeConfig(), ["npc", "consistency"]),
+        "train",
+        "sample",
+        500,
+        [0, 0],
     )
     assert len({item.label for item in both}) == len(both) == 40
+
+
+def test_verdicts_on_a_noisy_data_set_are_not_those_of_a_config_without_noise(
+    judged: RunConfig, tmp_path: Path
+) -> None:
+    workdir = str(shutil.copytree(judged.workdir, tmp_path / "copy", symlinks=True))
+    clean = judged.model_copy(update={"workdir": workdir, "inject_noise": None})
+    places = Places.of(workdir)
+    wrong = next(row["query_id"] for row in dataset_of(judged, places).qrels("train").to_pylist() if row["noise"])
+    assert raydr.why(judged, wrong).positives[0].judgment["noise"]  # type: ignore[index]
+    record = raydr.why(clean, wrong)
+    assert record.positives[0].judgment["noise"] is None  # type: ignore[index]
+    assert {"verdicts/npc-train", "verdicts/margin-bm25-train"} <= set(record.of_other_data)
+    with pytest.raises(ArtifactError, match="no verdicts of a judge on split 'train'"):
+        find_verdicts(places, dataset_of(clean, places), "train", JudgeConfig())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import io
 import os
 import signal
 import sys
@@ -76,6 +77,9 @@ def exit_status(what: str) -> Iterator[None]:
     # Ray's progress bars and the tokenizers' fork warnings would hide the command's output.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As on standard error: a character that the encoding lacks must not end a command.
+        sys.stdout.reconfigure(errors="backslashreplace")
     signals = list[int]()
     try:
         with _repeat_ignored_interrupts(), _handle_sigterm() as signals:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -64,3 +65,15 @@ def test_memory_that_runs_out_ends_the_command_with_a_line(
     assert "train.batch_size" in shown
     with pytest.raises(RuntimeError, match="a bug"), exit_status("command"):
         raise RuntimeError("a bug")
+
+
+def test_a_character_that_the_encoding_of_the_output_lacks_does_not_end_a_command() -> None:
+    code = "from raydr.verbs.exit_status import exit_status\nwith exit_status('command'): print('t\\u00f8pic')"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "t\\xf8pic\n"), ended.stderr

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ def write_report(config: RunConfig, places: Places) -> str:
 
     evaluations, audits = named("evaluation", "evaluation"), named("audits", "audit")
     browsers = {name: browser for name, artifact in evaluations if (browser := _browse(places, artifact)) is not None}
+    outdated = list(_outdated(evaluations, complete))
+    for sentence in outdated:
+        warn(sentence)
     record = RunRecord(
         name=config.name,
         models=[_model_record(name, model) for name, model in named("models", "model")],
@@ -63,6 +67,7 @@ def write_report(config: RunConfig, places: Places) -> str:
         pages=_other_pages(places),
         browsers=browsers,
         made=_made(places, complete),
+        outdated=outdated,
     )
     with root.publish(PAGE) as path:
         Path(path).write_text(run_page(record), encoding="utf-8")
@@ -84,6 +89,19 @@ def _complete(places: Places) -> dict[str, Artifact]:
     if missing:
         warn(f"not on the page: {', '.join(missing)}: removed, or another command is making it")
     return opened
+
+
+def _outdated(evaluations: Sequence[tuple[str, Artifact]], complete: Mapping[str, Artifact]) -> Iterator[str]:
+    """Yield a sentence for each evaluation of models that names have left."""
+    for split, evaluation in evaluations:
+        manifest = evaluation.manifest
+        models = {part for system in manifest.identity.config["systems"] for part in re.split("[@+]", system)}
+        named = {model: complete[name] for model in sorted(models) if (name := f"models/{model}") in complete}
+        if other := [model for model, artifact in named.items() if artifact.fingerprint not in manifest.made_from]:
+            yield (
+                f"The figures on {split} are those of an earlier {' and '.join(other)}: raydr evaluate CONFIG measures "
+                "the present model."
+            )
 
 
 def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:

@@ -72,6 +72,7 @@ class RunRecord:
         pages: titles and addresses of other pages of the working folder.
         browsers: queries with their passages, by split.
         made: name, time, seconds, folder and command of each artefact.
+        outdated: sentences on evaluations of earlier models.
     """
 
     name: str
@@ -84,12 +85,13 @@ class RunRecord:
     pages: Sequence[tuple[str, str]] = ()
     browsers: Mapping[str, QueryBrowser] = field(default_factory=dict)
     made: Sequence[Sequence[str]] = ()
+    outdated: Sequence[str] = ()
 
 
 def run_page(record: RunRecord) -> str:
     """Return the self-contained HTML page; its links lead to the pages of single artefacts."""
     results = [result for result, _ in record.evaluations]
-    answer = [*map(headline, results), *(audit.headline for audit, _ in record.audits)]
+    answer = [*map(headline, results), *record.outdated, *(audit.headline for audit, _ in record.audits)]
     if not (record.models or record.rankers or answer or record.verdicts or record.pages):
         answer = ["There is no finished model, evaluation, audit or verdict in the working folder yet."]
     elif not results:

@@ -77,3 +77,16 @@ def test_a_run_of_strangers_leaves_the_others_theirs(
     with pytest.raises(RaydrError, match="it was made for another split"):
         raydr.evaluate(config, ["bm25", "lucene"])
     assert "evaluated without lucene" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_report_names_models_that_were_trained_again_after_their_evaluation(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 1})
+    config = RunConfig.parse(raw)
+    raydr.evaluate(config, ["trained", "untrained", "bm25"])
+    assert "of an earlier" not in Path(raydr.report(config)).read_text()
+    raw["train"]["num_epochs"] = 2
+    changed = RunConfig.parse(raw)
+    raydr.train(changed, again=True)
+    assert "The figures on test are those of an earlier trained:" in Path(raydr.report(changed)).read_text()

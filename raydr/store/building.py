@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from raydr.errors import ArtifactError, BusyError, DamagedError, FingerprintError
@@ -201,6 +202,8 @@ def _remove_remains(made: Artifact) -> None:
 
 
 def _refuse_files_of_others(folder: Folder, kind: str) -> None:
+    if folder.is_local and Path(folder.root).is_file():
+        raise ArtifactError(f"{folder} is a file: choose an output folder")
     ours: set[str] = set()
     with suppress(FileNotFoundError, ValueError):
         manifest = Manifest.model_validate(folder.read_sealed(MANIFEST))

@@ -101,6 +101,8 @@ def test_what_was_exported_is_known_and_replaced_only_when_asked(
     (tmp_path / "mine" / "README.md").write_text("own words")
     with pytest.raises(ArtifactError, match="holds files that raydr did not write"):
         raydr.export(config, str(tmp_path / "mine"), model="trained")
+    with pytest.raises(ArtifactError, match=r"README\.md is a file: choose an output folder"):
+        raydr.export(config, str(tmp_path / "mine" / "README.md"), model="trained", again=True)
 
 
 def facts_of(model: dict[str, Any], **changes: Any) -> CardFacts:

@@ -156,10 +156,11 @@ class Session:
         say(f"{counted(num_gpus, 'GPU')} here, but no model runs on {pronoun}: {options}")
 
     def _anew(self, nodes: Sequence[Node], names: dict[str, Node]) -> set[str]:
-        """Return keys of existing artefacts that are made again."""
-        pointers = {name: self.places.pointer(name) for name in names} if self.again else {}
-        current = {pointer.key for name, pointer in pointers.items() if pointer and pointer.key == names[name].key}
-        return {node.key for node in nodes if node.key in current}
+        """Return keys of existing artefacts that are made again: none if names move to other settings."""
+        existing = {name: pointer for name in names if self.again and (pointer := self.places.pointer(name))}
+        if any(pointer.key != names[name].key for name, pointer in existing.items()):
+            return set()
+        return {node.key for node in nodes} & {pointer.key for pointer in existing.values()}
 
     def _announce(self, todo: Sequence[Node], names: dict[str, Node], again: set[str]) -> None:
         if todo:

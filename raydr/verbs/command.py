@@ -36,7 +36,7 @@ Overrides = Annotated[
 ]
 Again = Annotated[
     bool,
-    typer.Option("--again", help="Make it again; if settings changed, names move and the old artefacts stay."),
+    typer.Option("--again", help="Make it again; after a change of settings, make what is missing and move names."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Run even if the forecast of raydr plan exceeds plan.confirm_above.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be made, and why; make nothing.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,19 @@ def test_the_report_names_models_that_were_trained_again_after_their_evaluation(
     changed = RunConfig.parse(raw)
     raydr.train(changed, again=True)
     assert "The figures on test are those of an earlier trained:" in Path(raydr.report(changed)).read_text()
+
+
+def test_again_with_changed_settings_trains_the_changed_variant_alone(
+    beir_folder: Path, tiny_checkpoint: str, tmp_path: Path, capsys: Any
+) -> None:
+    raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 1}, variants={"two": {}})
+    raydr.evaluate(RunConfig.parse(raw), ["trained", "two"])
+    raw["variants"] = {"two": {"num_epochs": 2}}
+    changed = RunConfig.parse(raw)
+    raydr.train(changed, name="two", again=True)
+    capsys.readouterr()
+    raydr.evaluate(changed, ["trained", "two"], again=True)
+    assert not re.search(r"train-(trained|two): ", capsys.readouterr().err)
+    # Without a change all is made again.
+    raydr.evaluate(changed, ["trained", "two"], again=True, dry_run=True)
+    assert "made again on request" in capsys.readouterr().err

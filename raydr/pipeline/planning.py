@@ -172,15 +172,20 @@ def changes(node: Node, before: Identity) -> list[str]:
 def check_names(places: Places, names: Mapping[str, Node]) -> None:
     """Check that each name points to the node that the config requests, or to nothing.
 
+    A name follows its inputs: it moves if these alone have changed, and their names point to them.
+
     Raises:
         FingerprintError: a name points to another artefact; the message lists differing settings.
     """
     wrong: list[str] = []
-    for name, node in names.items():
-        pointer = places.pointer(name)
-        if pointer is None or pointer.key == node.key or node.moves:
+    agreed: set[str] = set()
+    for name, node in sorted(names.items(), key=lambda item: len(item[1].ancestors())):
+        if (pointer := places.pointer(name)) is None or node.moves:
             continue
-        before = _before(places, name)
+        before = None if pointer.key == node.key else _before(places, name)
+        if pointer.key == node.key or (before is not None and _follows(node, before, agreed)):
+            agreed.add(node.key)
+            continue
         differing = changes(node, before) if before is not None else ["it was removed"]
         wrong += [f"{name}: {change}" for change in differing]
     own = [line for line in wrong if not line.endswith(" changes")]
@@ -191,6 +196,15 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
             + "\nrestore these settings, use another name or workdir, or pass --again to move the names; the old "
             "artefacts stay until raydr gc"
         )
+
+
+def _follows(node: Node, before: Identity, agreed: Collection[str]) -> bool:
+    """Return whether a node differs from an existing artefact in inputs alone, whose keys are agreed."""
+    inputs = node.identity.inputs
+    own = (before.kind, before.version, before.inputs.keys(), differences(before.config, node.settings))
+    return own == (node.kind, node.version, inputs.keys(), []) and all(
+        key == before.inputs[role] or key in agreed for role, key in inputs.items()
+    )
 
 
 #: Limit of concurrent nodes; each has a thread.

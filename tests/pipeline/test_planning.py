@@ -115,3 +115,17 @@ def test_only_what_differs_by_itself_is_named_as_the_cause(inventory, tmp_path):
         check_names(inventory.places, {"a": changed, "b": thing("b", changed)})
     assert "a: x was 0, is 4" in str(error.value)
     assert "b:" not in str(error.value)
+
+
+def test_a_name_follows_inputs_whose_names_have_moved(inventory, tmp_path):
+    a, b, c = chain()
+    make_all(tmp_path, a, b, c, names={"a": a, "b": b, "c": c})
+    changed = thing("a", x=4, text="a")
+    make_all(tmp_path, changed, names={"a": changed})
+    after = thing("b", changed)
+    check_names(inventory.places, {"a": changed, "b": after, "c": thing("c", after)})
+    with pytest.raises(FingerprintError, match="b: x was 0, is 9"):
+        check_names(inventory.places, {"a": changed, "b": thing("b", changed, x=9)})
+    # Without a name of its own nobody has agreed to the input.
+    with pytest.raises(FingerprintError, match="b: a changes"):
+        check_names(inventory.places, {"b": after})

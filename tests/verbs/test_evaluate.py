@@ -100,9 +100,13 @@ def test_again_with_changed_settings_trains_the_changed_variant_alone(
     raydr.evaluate(RunConfig.parse(raw), ["trained", "two"])
     raw["variants"] = {"two": {"num_epochs": 2}}
     changed = RunConfig.parse(raw)
+    capsys.readouterr()
+    raydr.evaluate(changed, ["trained", "two"], again=True, dry_run=True)
+    assert re.findall(r"train-(trained|two): ", capsys.readouterr().err) == ["two"]
     raydr.train(changed, name="two", again=True)
     capsys.readouterr()
-    raydr.evaluate(changed, ["trained", "two"], again=True)
+    # Vectors, index and run follow their model.
+    raydr.evaluate(changed, ["trained", "two"])
     assert not re.search(r"train-(trained|two): ", capsys.readouterr().err)
     # Without a change all is made again.
     raydr.evaluate(changed, ["trained", "two"], again=True, dry_run=True)

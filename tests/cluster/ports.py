@@ -18,12 +18,6 @@ def is_free(port: int, host: str = "") -> bool:
     return True
 
 
-def listens(port: int) -> bool:
-    """Whether something on this machine does."""
-    with socket.socket() as knocking:
-        return knocking.connect_ex(("127.0.0.1", port)) == 0
-
-
 def free_ports(num: int) -> list[int]:
     """Ports that nothing listens on now."""
     ports: list[int] = []

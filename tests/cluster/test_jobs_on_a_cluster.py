@@ -18,7 +18,7 @@ import pytest
 import yaml
 from patience import PATIENCE_S, wait_until
 
-from cluster.ports import free_ports, listens
+from cluster.ports import free_ports
 from cluster.ray_process import environment, ray_head, wait_for
 from raydr.store.artifact import Artifact
 
@@ -49,6 +49,20 @@ class Cluster:
         )
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.load(answer)
+
+
+def takes_jobs(address: str, env: dict[str, str]) -> bool:
+    """Whether a job can start: an agent comes up after the dashboard, and Ray waits ten seconds for it."""
+    token = Path(env["RAY_AUTH_TOKEN_PATH"]).read_text()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}/api/jobs/", b'{"entrypoint": "true"}', headers)
+    try:
+        urllib.request.urlopen(request, timeout=PATIENCE_S)
+    except urllib.error.HTTPError as error:
+        if "No available agent" in error.read().decode():
+            return False
+        raise
+    return True
 
 
 def answers(address: str) -> bool:
@@ -92,8 +106,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, beir_folder: Path, tiny_ch
     with ray_head(arguments, env, log) as head:
         try:
             wait_for("the dashboard answers", lambda: answers(address), head, log)
-            # It starts jobs, and comes up later; Ray waits ten seconds for it.
-            wait_for("the agent is there", lambda: listens(agent), head, log)
+            wait_for("a job can start", lambda: takes_jobs(address, env), head, log)
             yield Cluster(address, env, project)
         finally:
             temp_dir = arguments[-1].partition("=")[2]

@@ -123,7 +123,7 @@ def read_sources(
 ) -> list[SourceRecord]:
     """Read the sources of an artefact that were not yet read to their end, large files in ranges of lines.
 
-    A source that cannot be read is told at once, and ends the command when the others are read: they are kept, and
+    A source that cannot be read is reported at once, and ends the command when the others are read: they are kept, and
     nothing writes any more when it has ended.
 
     Returns:

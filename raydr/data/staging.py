@@ -240,12 +240,13 @@ class _Writer:
     def _write(self, table: TableName, group: str) -> None:
         rows = self._rows[table, group]
         part = f"part-{self.staged.index:04d}-{self._chunks[table, group]:05d}.arrow"
-        places = [self.staged.name] * len(rows), [row.line for row in rows]
         # A reader of many files in a source sets the place of a passage itself.
         written = to_table(table, ({"source": self.staged.name, "line": row.line, **row.values} for row in rows))
-        name = "/".join(filter(None, ("passages", group, part)))
-        if table != "passages":
+        if table == "passages":
+            name = "/".join(filter(None, ("passages", group, part)))
+        else:
             name = f"{STAGING}/{table}/{group}/{part}"
+            places = [self.staged.name] * len(rows), [row.line for row in rows]
             for field, values in zip(PLACE, places, strict=True):
                 if field.name not in written.column_names:
                     written = written.append_column(field, pa.array(values, field.type))

@@ -101,7 +101,7 @@ class Noise:
         )
 
     def drop_from(self, pairs: PairTable) -> Any:
-        """Return the pairs without the flagged ones, in the given type: DataFrame, ``datasets.Dataset`` or list.
+        """Return the pairs that are not flagged, in the type of the input: DataFrame, ``datasets.Dataset`` or list.
 
         From a row with several positives, only the flagged positives are removed.
 

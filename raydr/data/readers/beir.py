@@ -36,12 +36,11 @@ class BeirReader(Reader):
 
     ``corpus.jsonl`` has ``_id``, ``title`` (may be absent) and ``text``; ``queries.jsonl`` has ``_id`` and ``text``,
     and may have answer strings in ``metadata.answers``. Either may be a folder of .parquet or .jsonl files with these
-    columns, as on the hub. ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with
-    or without a header, or lines as trec_eval reads them (query, iteration, passage, relevance); SPLIT.jsonl
-    or SPLIT.parquet has the same columns, and score 1 without a score. A query belongs to the
-    splits whose qrels name it; a query without qrels is counted and left out. A passage with a score of 0 or less is
-    judged not relevant, and is a negative of its query. ``negatives/SPLIT.tsv`` of ``raydr export`` (query-id,
-    corpus-id, score, miner; best first) has further negatives.
+    columns, as on the hub. ``qrels/SPLIT.tsv`` has query-id, corpus-id and score, with or without a header, or lines as
+    trec_eval reads them (query, iteration, passage, relevance). SPLIT.jsonl and SPLIT.parquet have the same columns; a
+    missing score is 1. A query belongs to the splits whose qrels name it; a query without qrels is counted and left
+    out. A passage with a score of 0 or less is judged not relevant, and is a negative of its query.
+    ``negatives/SPLIT.tsv`` of ``raydr export`` (query-id, corpus-id, score, miner; best first) has further negatives.
     """
 
     identifying: ClassVar[frozenset[str]] = frozenset({"name"})

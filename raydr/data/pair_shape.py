@@ -250,9 +250,10 @@ def _may_be_text(name: str, values: Sequence[Any]) -> bool:
     """Return whether a column of unknown role may hold texts of queries or passages, not ids, numbers or classes."""
     if _bare(name) in (*_QUERY_ID, *_PASSAGE_ID, *_LABEL, "split"):
         return False
+    numbers: list[float] = []
     with suppress(RowError):
-        return not [number_of(value, name) for value in values]
-    return True
+        numbers = [number_of(value, name) for value in values]
+    return not numbers
 
 
 def _is_text(value: Any) -> bool:

@@ -62,5 +62,8 @@ def next_after_diagnose(made: list[Artifact], config: RunConfig) -> tuple[str, l
     faults = load_result(made[0]).faults
     if not faults or not faults[0].settings:
         return "report", [], ""
+    remedy = {setting.removeprefix("train.") for setting in faults[0].settings}
+    variants = ({f"{key}={value}" for key, value in changes.items()} for changes in config.variants.values())
     workdir = str(made[0].folder).rpartition("/store/")[0]
-    return "evaluate", set_options(trial_settings(faults[0], workdir)), "to test the first remedy"
+    trial = [] if remedy in variants else set_options(trial_settings(faults[0], workdir))
+    return "evaluate", trial, "to test the first remedy"

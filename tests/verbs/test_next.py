@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from raydr.config.run import RunConfig
+from raydr.diagnosis.diagnosis import Finding
+from raydr.verbs import diagnosis
 from raydr.verbs.command import next_by_options, suggest_next
 
 HARD = {"negatives": {"miner": "bm25"}, "train": {"num_hard_negatives": 2}, "variants": {"mine": {"loss": "npc"}}}
@@ -48,3 +51,22 @@ def test_a_suggested_setting_overrides_those_of_the_command(capsys: pytest.Captu
     suggest_next("train", "my.yaml", ["negatives=null"], options=FROM_BM25)
     shown = " ".join("".join(capsys.readouterr()).split())
     assert shown.endswith(f"train my.yaml --set negatives=null {' '.join(FROM_BM25)}")
+
+
+@pytest.mark.parametrize(
+    ("variants", "options"),
+    [
+        # The variant that `raydr prepare` writes is the remedy already.
+        ({"npc": {"loss": "npc"}}, []),
+        ({"npc": {"loss": "npc-paper"}}, ["--set", "variants.remedy.loss=npc"]),
+        ({}, ["--set", "variants.remedy.loss=npc"]),
+    ],
+)
+def test_diagnose_suggests_no_second_variant_with_the_same_settings(
+    variants: dict[str, Any], options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = Finding("mismatched_pairs", 0.4, "", ("train.loss=npc",), "")
+    monkeypatch.setattr(diagnosis, "load_result", lambda artifact: SimpleNamespace(faults=[fault]))
+    config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "data"}}, "variants": variants})
+    made: Any = [SimpleNamespace(folder="work/store/diagnosis/1")]
+    assert diagnosis.next_after_diagnose(made, config) == ("evaluate", options, "to test the first remedy")

@@ -63,8 +63,10 @@ from raydr.store import Artifact, Building, Folder, Part
 MIN_SUBSET = 30
 FLAGGED = (
     "{flagged:,} of {all:,} queries have a label that judge {judge} takes for wrong: the split is held out of noisy "
-    "training pairs. The judge flags what its models score low, so these means are biased upward."
+    "training pairs. "
 )
+BIASED = "The judge flags what its models score low, so these means are biased upward."
+TOO_FEW = f"Means over the others need {MIN_SUBSET} queries."
 NEW = "No positive of these queries is a positive of a query of {split}: means without memorised passages."
 SUMMARY, COMPARISONS, PICTURE, REPORT = "summary.json", "comparisons.json", "metrics.png", "report.html"
 PER_QUERY = "per_query.parquet"
@@ -99,7 +101,7 @@ def evaluation(
     )
 
 
-@artefact("evaluation", version=6, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
+@artefact("evaluation", version=7, rows=lambda of: of.dataset.rows(f"queries/{of.split}") * len(of.systems), moves=True)
 def evaluate(
     making: Building,
     pool: Pool,
@@ -144,8 +146,6 @@ def evaluate(
     wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
     for system, run in runs.items():
         _warn_if_shallow(wanted, system, run)
-    if suspects is not None:
-        _warn_of_suspects(suspects)
     # The name of a system need not be valid as a file name.
     names = {
         system: {f"{number}-{part}": part for part in Run(run).part_names}
@@ -191,6 +191,9 @@ def show(artifact: Artifact) -> None:
     if result.comparisons:
         prose(marks(result))
     for subset in result.subsets:
+        if not subset.summaries:
+            warn(subset.meaning)
+            continue
         show_table(f"{result.split}, {subset.name}: means over {subset.num_queries:,} queries", *subset_rows(subset))
         prose(subset.meaning)
     for system in result.systems if result.groups else ():
@@ -219,16 +222,6 @@ def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
         )
 
 
-def _warn_of_suspects(suspects: Artifact) -> None:
-    """Warn if labels are flagged, and too few queries are left for means without them."""
-    num_queries, num_flagged = suspects.info["queries"], suspects.info["queries_flagged"]
-    if num_flagged and num_queries - num_flagged < MIN_SUBSET:
-        warn(
-            f"{num_flagged:,} of {num_queries:,} queries of {suspects.info['split']} have a label that judge "
-            f"{suspects.info['judge']} takes for wrong; means over the others need {MIN_SUBSET} queries"
-        )
-
-
 def _subsets(
     data: Dataset, corpus: Corpus, split: str, train_split: str, suspects: Artifact | None, judged: Sequence[str]
 ) -> dict[tuple[str, str], Collection[str]]:
@@ -236,11 +229,13 @@ def _subsets(
     subsets: dict[tuple[str, str], Collection[str]] = {}
     if suspects is not None:
         kept = not_flagged(suspects, split, judged)
-        num_flagged, judge = len(judged) - len(kept), suspects.info["judge"]
-        subsets[NOT_FLAGGED, FLAGGED.format(flagged=num_flagged, all=len(judged), judge=judge)] = kept
+        if num_flagged := len(judged) - len(kept):
+            flagged = FLAGGED.format(flagged=num_flagged, all=len(judged), judge=suspects.info["judge"])
+            subsets[NOT_FLAGGED, flagged + (BIASED if len(kept) >= MIN_SUBSET else TOO_FEW)] = kept
     new = not_trained_on(data, corpus, split, train_split)
-    subsets["positives that are new", NEW.format(split=train_split)] = new
-    return {key: queries for key, queries in subsets.items() if MIN_SUBSET <= len(queries) < len(judged)}
+    if MIN_SUBSET <= len(new) < len(judged):
+        subsets["positives that are new", NEW.format(split=train_split)] = new
+    return subsets
 
 
 def _finish(
@@ -300,7 +295,12 @@ def _finish(
     summaries, comparisons = summarize(per_query, settings, seed), compare(per_query, settings, seed, every_pair=True)
     of_world = worlds.get("partition", {})
     subsets = [
-        Subset(name, meaning, len(queries), summarize(restrict(per_query, queries, of_world), settings, seed))
+        Subset(
+            name,
+            meaning,
+            len(queries),
+            summarize(restrict(per_query, queries, of_world), settings, seed) if len(queries) >= MIN_SUBSET else [],
+        )
         for (name, meaning), queries in subsets_of(judged).items()
     ]
     result = EvaluationResult(split, settings.confidence, summaries, comparisons, counts, groups, subsets)

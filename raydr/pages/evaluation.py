@@ -137,15 +137,16 @@ def headline(result: EvaluationResult) -> str:
 
 
 def _without_flagged(result: EvaluationResult, measure: str) -> str:
-    """Return a sentence on the best system of the queries whose labels are not flagged; empty if none are."""
+    """Return a sentence on flagged labels and the best system without them; empty if none are flagged."""
     for subset in result.subsets:
-        means = [summary for summary in subset.summaries if summary.measure == measure]
-        if subset.name == NOT_FLAGGED and means:
+        if subset.name == NOT_FLAGGED:
+            num_all = next(iter(result.counts.values()))["judged"]
+            flagged = f" {num_all - subset.num_queries:,} of {num_all:,} queries have a label that is probably wrong"
+            means = [summary for summary in subset.summaries if summary.measure == measure]
+            if not means:
+                return f"{flagged}."
             best = max(means, key=lambda summary: summary.mean)
-            num_all = result.counts[best.system]["judged"]
-            flagged = f"{num_all - subset.num_queries:,} of {num_all:,} queries"
-            figure = f"{best.system} has {measure} {mean_with_interval(best)}"
-            return f" {flagged} have a label that is probably wrong; without them {figure}."
+            return f"{flagged}; without them {best.system} has {measure} {mean_with_interval(best)}."
     return ""
 
 
@@ -226,6 +227,8 @@ def tables(result: EvaluationResult) -> Iterator[tuple[str, str, Table]]:
     caption, table = measure_table(result)
     yield "Measures", caption, narrow(table)
     for subset in result.subsets:
+        if not subset.summaries:
+            continue
         heading = f"{subset.name}: {subset.num_queries:,} queries".capitalize()
         yield heading, subset.meaning, narrow(subset_rows(subset, intervals=True))
     if result.comparisons:

@@ -254,11 +254,13 @@ def test_flagged_labels_and_new_positives_are_told_apart(tmp_path: Path, capsys:
     suspects = make_verdicts(tmp_path / "most", "pairs", dataset, "npc", {"00000-00000": most}, split="dev")
     arguments = (dataset, corpus.artifact, {"s": run}, suspects)
     made = make(tmp_path / "few", "evaluation", evaluate, *arguments, settings=settings, split="dev", seed=0)
-    assert [subset.name for subset in load_result(made).subsets] == [new.name]
-    printed = " ".join(capsys.readouterr().err.split())
-    assert (
-        "80 of 100 queries of dev have a label that judge npc takes for wrong; means over the others need 30" in printed
-    )
+    few = load_result(made).subsets[0]
+    assert (few.num_queries, few.summaries) == (20, [])
+    show(made)
+    printed, page = " ".join(capsys.readouterr().err.split()), made.folder.localize("report.html")
+    assert "80 of 100 queries have a label that judge npc takes for wrong" in printed
+    assert "Means over the others need 30 queries" in printed
+    assert "80 of 100 queries have a label that is probably wrong." in Path(page).read_text()
 
 
 def test_the_macro_mean_of_a_subset_is_that_of_its_worlds() -> None:

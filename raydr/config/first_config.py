@@ -14,6 +14,7 @@ from raydr.config.files import read_mapping
 from raydr.console import warn
 from raydr.data.recognition import recognise, split_in
 from raydr.errors import ConfigError
+from raydr.store import Folder
 
 #: Share of the training queries that become a missing split.
 _HELD_OUT = 0.1
@@ -47,10 +48,13 @@ class FirstConfig:
 
         Raises:
             ConfigError: a file of this name holds another config.
+            ArtifactError: the disk is full or the folder is not writable.
         """
         path = Path(f"{self.name}.yaml")
         if not path.exists():
-            path.write_text(self.text, encoding="utf-8")
+            # Whole or not at all: an empty file of this name would be refused ever after.
+            with Folder(".").publish(path.name) as begun:
+                Path(begun).write_text(self.text, encoding="utf-8")
         elif read_mapping(path, "config file", "of sections") != self.raw:
             raise ConfigError(
                 f"{path} exists already and has other settings: raydr prepare {path} uses it; for a new config move it "

@@ -15,11 +15,12 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from raydr.component import Config
 from raydr.errors import ArtifactError, BusyError
+from raydr.store.filesystems import writing
 from raydr.store.folder import Folder
 
 #: Duration of a lease, and its renewal interval, in seconds.
@@ -147,12 +148,11 @@ def only_writer(folder: Folder) -> Iterator[None]:
         with hold_lease(folder):
             yield
         return
-    root = Path(folder.root)
-    try:
-        root.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot make the folder {root.parent}: {error.strerror}") from error
-    with open(_lock_of(folder), "a+") as file:
+    lock = _lock_of(folder)
+    with ExitStack() as stack:
+        with writing(str(lock)):
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(open(lock, "a+"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -161,9 +161,10 @@ def only_writer(folder: Folder) -> Iterator[None]:
                 f"another raydr process ({file.read().strip() or 'unknown'}) "
                 f"is writing {folder}: wait for it, or stop it"
             ) from None
-        file.truncate(0)
-        file.write(f"pid {os.getpid()}")
-        file.flush()
+        with writing(str(lock)):
+            file.truncate(0)
+            file.write(f"pid {os.getpid()}")
+            file.flush()
         try:
             yield
         finally:
@@ -174,15 +175,14 @@ def is_being_written(folder: Folder) -> bool:
     """Return whether another process holds the lock or lease of a folder."""
     if not folder.is_local:
         return is_leased(folder)
-    lock = _lock_of(folder)
-    if not lock.exists():
+    try:
+        # A shared lock needs no right to write: anyone may look.
+        with open(_lock_of(folder), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
         return False
-    with open(lock, "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        fcntl.flock(file, fcntl.LOCK_UN)
     return False
 
 

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from raydr.errors import ConfigError, DiskFullError
+from raydr.errors import ArtifactError, ConfigError, DiskFullError, first_line
 from raydr.store.filesystems import is_full
 
 #: Seconds after the last use in which an entry is not evicted.
@@ -70,6 +70,7 @@ def fetched(key: str, fetch: Callable[[Path], None]) -> str:
 
     Raises:
         DiskFullError: the disk of the cache is full.
+        ArtifactError: the cache is not writable.
     """
     root, target = node_cache(), node_cache() / key
     entry = root / Path(key).parts[0]
@@ -96,12 +97,19 @@ def fetched(key: str, fetch: Callable[[Path], None]) -> str:
 
 def _fetch_alone(root: Path, target: Path, fetch: Callable[[Path], None]) -> None:
     """Fetch a missing entry in one process of the node; the others wait."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         lock = open(target.with_name(f"{target.name}.lock"), "w")  # noqa: SIM115
     except FileNotFoundError:
         # The folder was removed before the lock was created: try again.
         return
+    except OSError as error:
+        if is_full(error):
+            raise
+        # The default folder may belong to another user of this machine.
+        raise ArtifactError(
+            f"cannot fetch to {root}: {first_line(error)}. Set RAYDR_CACHE to a folder that this user can write"
+        ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from small_runs import recipe_of, small_run
 
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
-from raydr.errors import ConfigError
+from raydr.errors import ArtifactError, ConfigError
 from raydr.training.config import TrainConfig
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -70,6 +72,24 @@ def test_a_wrong_detection_is_told_by_its_own_name(beir_folder: Path) -> None:
     with pytest.raises(ConfigError) as error:
         RunConfig.parse(reader | {"train": {"pair_detection": {"num_randon": 3}}})
     assert "1 wrong setting:\n  train.pair_detection.num_randon: unknown key (value 3)" in str(error.value)
+
+
+def test_a_first_config_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk left an empty file, which the next command refused as another config."""
+    (tmp_path / "pairs.csv").write_text("query,passage\n" + "".join(f"q {at},p {at}\n" for at in range(30)))
+    monkeypatch.chdir(tmp_path)
+    first = first_config("pairs.csv")
+
+    def fill(path: Path, *_: Any, **__: Any) -> None:
+        path.write_bytes(b"")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_text", fill)
+        with pytest.raises(ArtifactError, match=r"cannot write .*pairs\.yaml: No space left on device"):
+            first.write()
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.csv"]
+    assert first.write().read_text() == first.text
 
 
 def test_a_first_config_has_npc_beside_nce(tmp_path: Path) -> None:

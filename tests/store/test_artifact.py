@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import PATIENCE_S
@@ -15,6 +17,7 @@ from raydr.store.artifact import Artifact
 from raydr.store.building import Building, begin, finished_parts, record_part, remove_remains
 from raydr.store.folder import Folder, write_part
 from raydr.store.identity import MANIFEST, Identity
+from raydr.store.lock import is_being_written
 
 IDENTITY = Identity(kind="run", config={"top_k": 10, "model": {"scale": 20}}, inputs={"index": "abc"})
 
@@ -163,8 +166,24 @@ def test_a_second_writer_is_refused(folder):
 
 def test_unwritable_places_are_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(ArtifactError, match=r"cannot make the folder .*file"):
+    with pytest.raises(ArtifactError, match=r"cannot write .*file/\.run\.lock: .*Check free space and permissions"):
         make(Folder(str(tmp_path / "file" / "run")))
+
+
+def test_a_place_without_the_right_to_write_is_named_and_may_be_looked_at(folder, monkeypatch):
+    """A finished working folder on a read-only mount ended seven verbs in a traceback, and a mere list of gc."""
+    make(folder)
+    open_ = open
+
+    def read_only(path: str | Path, mode: str = "r", **options: Any) -> Any:
+        if set(mode) & set("wax+"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return open_(path, mode, **options)
+
+    monkeypatch.setattr("builtins.open", read_only)
+    assert not is_being_written(folder)
+    with pytest.raises(ArtifactError, match=r"cannot write .*run\.lock: Read-only file system\. Check free space"):
+        make(folder)
 
 
 @pytest.mark.parametrize(("kind", "command"), [("model", "raydr train"), ("dataset", "raydr inject-noise")])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raydr.errors import ConfigError, DiskFullError
+from raydr.errors import ArtifactError, ConfigError, DiskFullError
 from raydr.store import node_cache
 from raydr.store.folder import Folder
 from raydr.store.node_cache import GRACE_S, cache_limit, empty_cache, fetched
@@ -78,6 +78,13 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(root: Path, number: int) 
     with pytest.raises(DiskFullError, match=message):
         fetched(f"{1:032x}/part.arrow", fill)
     assert not list(root.rglob("part.arrow.tmp-*"))
+
+
+def test_a_cache_of_another_user_is_named_with_the_remedy(root: Path) -> None:
+    """The default folder belongs to the first user of a machine: the second one's command ended in a traceback."""
+    root.write_text("no folder")
+    with pytest.raises(ArtifactError, match=rf"cannot fetch to {root}: .*Set RAYDR_CACHE to a folder"):
+        fetched(f"{1:032x}/part.arrow", lambda path: pytest.fail("there is no place for it"))
 
 
 def test_another_fault_of_a_fetch_is_raised_as_it_is(root: Path) -> None:

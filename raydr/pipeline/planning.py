@@ -139,8 +139,14 @@ def reason(inventory: Inventory, node: Node, names: Mapping[str, Node], again: C
 
 def _before(places: Places, name: str) -> Identity | None:
     """Return the identity of the artefact that a name points to, if it exists."""
-    folder = places.resolve(name)
-    if folder is None or not folder.exists(MANIFEST):
+    pointer = places.pointer(name)
+    return None if pointer is None else _existing(places, pointer.kind, pointer.key)
+
+
+def _existing(places: Places, kind: str, key: str) -> Identity | None:
+    """Return the identity of the artefact under a key, if it exists."""
+    folder = places.folder(kind, key)
+    if not folder.exists(MANIFEST):
         return None
     try:
         return Manifest.model_validate(folder.read_sealed(MANIFEST)).identity
@@ -172,7 +178,8 @@ def changes(node: Node, before: Identity) -> list[str]:
 def check_names(places: Places, names: Mapping[str, Node]) -> None:
     """Check that each name points to the node that the config requests, or to nothing.
 
-    A name follows its inputs: it moves if these alone have changed, and their names point to them.
+    A name follows its inputs: it moves if these alone have changed, and their names point to them. Inputs without a
+    name follow their own inputs.
 
     Raises:
         FingerprintError: a name points to another artefact; the message lists differing settings.
@@ -183,7 +190,7 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
         if (pointer := places.pointer(name)) is None or node.moves:
             continue
         before = None if pointer.key == node.key else _before(places, name)
-        if pointer.key == node.key or (before is not None and _follows(node, before, agreed)):
+        if pointer.key == node.key or (before is not None and _follows(places, node, before, agreed)):
             agreed.add(node.key)
             continue
         differing = changes(node, before) if before is not None else ["it was removed"]
@@ -198,13 +205,18 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
         )
 
 
-def _follows(node: Node, before: Identity, agreed: Collection[str]) -> bool:
-    """Return whether a node differs from an existing artefact in inputs alone, whose keys are agreed."""
-    inputs = node.identity.inputs
+def _follows(places: Places, node: Node, before: Identity, agreed: Collection[str]) -> bool:
+    """Return whether a node differs from an existing artefact in inputs alone, whose keys are agreed or follow."""
+
+    def follows(role: str) -> bool:
+        source, key = node.inputs[role], before.inputs[role]
+        if source.key == key or source.key in agreed:
+            return True
+        earlier = _existing(places, source.kind, key)
+        return earlier is not None and _follows(places, source, earlier, agreed)
+
     own = (before.kind, before.version, before.inputs.keys(), differences(before.config, node.settings))
-    return own == (node.kind, node.version, inputs.keys(), []) and all(
-        key == before.inputs[role] or key in agreed for role, key in inputs.items()
-    )
+    return own == (node.kind, node.version, node.inputs.keys(), []) and all(map(follows, node.inputs))
 
 
 #: Limit of concurrent nodes; each has a thread.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def write_report(config: RunConfig, places: Places) -> str:
 
     evaluations, audits = named("evaluation", "evaluation"), named("audits", "audit")
     browsers = {name: browser for name, artifact in evaluations if (browser := _browse(places, artifact)) is not None}
-    outdated = list(_outdated(evaluations, complete))
+    outdated = list(_outdated(evaluations, audits, complete))
     for sentence in outdated:
         warn(sentence)
     record = RunRecord(
@@ -91,17 +91,22 @@ def _complete(places: Places) -> dict[str, Artifact]:
     return opened
 
 
-def _outdated(evaluations: Sequence[tuple[str, Artifact]], complete: Mapping[str, Artifact]) -> Iterator[str]:
-    """Yield a sentence for each evaluation of models that names have left."""
-    for split, evaluation in evaluations:
-        manifest = evaluation.manifest
-        models = {part for system in manifest.identity.config["systems"] for part in re.split("[@+]", system)}
-        named = {model: complete[name] for model in sorted(models) if (name := f"models/{model}") in complete}
-        if other := [model for model, artifact in named.items() if artifact.fingerprint not in manifest.made_from]:
-            yield (
-                f"The figures on {split} are those of an earlier {' and '.join(other)}: raydr evaluate CONFIG measures "
-                "the present model."
-            )
+def _outdated(
+    evaluations: Iterable[tuple[str, Artifact]],
+    audits: Iterable[tuple[str, Artifact]],
+    complete: Mapping[str, Artifact],
+) -> Iterator[str]:
+    """Yield a sentence for each evaluation and audit of data or models that names have left."""
+    shown = [(f"The figures on {split} are", "evaluate", evaluation) for split, evaluation in evaluations]
+    shown += [(f"The figures of audit {name} are", "audit", audit) for name, audit in audits]
+    for figures, verb, artifact in shown:
+        manifest = artifact.manifest
+        systems = manifest.identity.config.get("systems", ())
+        models = sorted({f"models/{part}" for system in systems for part in re.split("[@+]", system)})
+        named = [name for name in ("corpus", "dataset", *models) if name in complete]
+        if other := [name for name in named if complete[name].fingerprint not in manifest.made_from]:
+            earlier = " and ".join(name.removeprefix("models/") for name in other)
+            yield f"{figures} those of an earlier {earlier}: raydr {verb} CONFIG measures the present state."
 
 
 def _made(places: Places, complete: Mapping[str, Artifact]) -> list[list[str]]:

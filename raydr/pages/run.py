@@ -72,7 +72,7 @@ class RunRecord:
         pages: titles and addresses of other pages of the working folder.
         browsers: queries with their passages, by split.
         made: name, time, seconds, folder and command of each artefact.
-        outdated: sentences on evaluations of earlier models.
+        outdated: sentences on evaluations and audits of earlier data or models.
     """
 
     name: str

@@ -80,10 +80,11 @@ def test_a_run_of_strangers_leaves_the_others_theirs(
     assert "evaluated without lucene" in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_report_names_models_that_were_trained_again_after_their_evaluation(
+def test_the_report_names_data_and_models_that_were_made_again_after_their_figures(
     beir_folder: Path, tiny_checkpoint: str, tmp_path: Path
 ) -> None:
-    raw = small_run(beir_folder, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 1})
+    data = Path(shutil.copytree(beir_folder, tmp_path / "data"))
+    raw = small_run(data, tiny_checkpoint, tmp_path / "work", train={"num_epochs": 1})
     config = RunConfig.parse(raw)
     raydr.evaluate(config, ["trained", "untrained", "bm25"])
     assert "of an earlier" not in Path(raydr.report(config)).read_text()
@@ -91,6 +92,16 @@ def test_the_report_names_models_that_were_trained_again_after_their_evaluation(
     changed = RunConfig.parse(raw)
     raydr.train(changed, again=True)
     assert "The figures on test are those of an earlier trained:" in Path(raydr.report(changed)).read_text()
+    # Siblings: data that were prepared again since, and an audit of them.
+    raydr.evaluate(changed, ["bm25"], again=True)
+    raydr.audit(changed, judges="npc", quick=True)
+    assert "of an earlier" not in Path(raydr.report(changed)).read_text()
+    with open(data / "corpus.jsonl", "a", encoding="utf-8") as corpus:
+        corpus.write('{"_id": "later", "text": "a later passage"}\n')
+    raydr.prepare(changed, again=True)
+    page = Path(raydr.report(changed)).read_text()
+    assert "The figures on test are those of an earlier corpus and dataset: raydr evaluate CONFIG" in page
+    assert "The figures of audit quick-train are those of an earlier corpus and dataset: raydr audit CONFIG" in page
 
 
 def test_again_with_changed_settings_trains_the_changed_variant_alone(

@@ -131,7 +131,7 @@ class TuneOutcome:
         line = f"The best is trial {best.number} with {self.measure} {best.score:.4f}"
         if best is default:
             return f"{line}, the default itself: no other trial is better."
-        if not default.rows:
+        if default.status == "failed":
             return f"{line}; the default failed: {default.error}"
         return f"{line}, {best.score - default.score:+.4f} against the default's {default.score:.4f}."
 
@@ -224,7 +224,7 @@ def score_by_setting(outcome: TuneOutcome) -> bytes:
                 scores = [trial.score for trial in trials]
                 look: Any = {"s": 22, "facecolors": color, "edgecolors": COLORS[0]}
                 axes.scatter(list(map(place, trials)), scores, label=label, **look)
-            if outcome.default.rows:
+            if outcome.default.status != "failed":
                 ring: Any = {"s": 120, "facecolors": "none", "edgecolors": COLORS[1], "linewidths": 1.5}
                 axes.scatter([place(outcome.default)], [outcome.default.score], label="default", **ring)
             if not numeric:

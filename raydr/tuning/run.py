@@ -186,7 +186,8 @@ def report(outcome: TuneOutcome, place: Folder, model: Artifact, tracker: Tracke
         tracker.log_artifact(folder.localize(part))
     for part in model.parts():
         tracker.log_artifact(model.local(part), f"best-model/{part.rpartition('/')[0]}".rstrip("/"))
-    numbers = {f"{name}/dev": trial.score for name, trial in (("best", outcome.best), ("default", outcome.default))}
+    ends = {"best": outcome.best, "default": outcome.default}
+    numbers = {f"{name}/dev": trial.score for name, trial in ends.items() if trial.status == "finished"}
     for compared in outcome.confirmations:
         numbers |= {f"gain/{compared.split}/{row.measure}": row.difference for row in compared.comparisons}
     tracker.log_metrics({name: value for name, value in numbers.items() if math.isfinite(value)})

@@ -95,6 +95,8 @@ def search(
     trials = reporter.trials
     best = best_trial(trials)
     if best is None:
+        # The same command would otherwise repeat these failures, of a full disk for example, and train nothing.
+        states.remove()
         reason = next((trial.error for trial in trials if trial.error), "no error was recorded")
         raise TuningError(
             f"none of the {len(trials)} trials was trained to its end; the first reason: {reason}. Correct the config "
@@ -317,5 +319,5 @@ def best_config(plan: TunePlan, best: Trial, default: Trial) -> str:
     config = with_values(plan.space.config, best.values)
     verb = "refresh" if plan.refreshes else "train"
     line = f"Trial {best.number} of the search {plan.space.name}, for raydr {verb}: dev {plan.measure} {best.score:.4f}"
-    compared = f"the default {default.score:.4f}" if default.rows else "the default failed"
+    compared = "the default failed" if default.status == "failed" else f"the default {default.score:.4f}"
     return f"# {line}; {compared}\n{config.to_yaml()}"

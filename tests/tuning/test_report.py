@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from raydr.pages.figure import Draw
 from raydr.tuning import report
 from raydr.tuning.plan import TunePlan
 from raydr.tuning.report import TuneOutcome, score_by_setting, tuning_page
+from raydr.tuning.search import best_config
 from tuning.made_space import make_space, make_trial
 
 SAMPLERS = {"train.sampler": "top", "train.optimizer.learning_rate": 9e-05}
@@ -36,6 +38,13 @@ def test_the_result_and_its_uncertainty_come_first(outcome: TuneOutcome) -> None
     assert "since it was chosen there. Next: confirm.num_seeds" in sure
     # The whole config is folded away.
     assert re.search("<details><summary>best.yaml.*?</summary>.*seed: 0", page)
+
+
+def test_a_default_that_failed_half_way_is_not_compared_by_its_first_epochs(outcome: TuneOutcome) -> None:
+    half = make_trial(0, [0.1], "failed", **SAMPLERS).model_copy(update={"error": "the loss is not finite"})
+    failed = replace(outcome, trials=[half, outcome.trials[1]])
+    assert failed.summary().endswith("; the default failed: the loss is not finite")
+    assert best_config(failed.plan, failed.best, half).splitlines()[0].endswith("; the default failed")
 
 
 @pytest.fixture

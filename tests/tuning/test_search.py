@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import ray
 from patience import wait_until
 from small_runs import small_run
 
 import raydr
 from raydr.config.run import RunConfig
+from raydr.errors import TuningError
 from raydr.store.artifact import Artifact
 
 #: The second trial learns next to nothing.
@@ -34,6 +36,19 @@ def test_a_group_that_is_stopped_leaves_nothing_behind(ray_local, beir_folder, t
     kept = (tmp_path / "work/models/mine-best").resolve()
     assert [path for path in (tmp_path / "work/store/model").iterdir() if path.is_dir()] == [kept]
     wait_until(lambda: ray.available_resources().get("CPU") == 2, "the CPUs are free")
+
+
+def test_a_search_whose_trials_all_failed_begins_anew(ray_local, beir_folder, tiny_checkpoint, tmp_path, capsys):
+    """The same command restored the failed trials: it repeated their first reason, whatever was mended since."""
+    train = {"num_epochs": 2, "optimizer": {"learning_rate": 1e25}}
+    config = make_config(beir_folder, tiny_checkpoint, tmp_path / "work", train=train)
+    space = GRID | {"space": {"train.optimizer.learning_rate": {"grid": [2e25]}}, "scheduler": {"name": "none"}}
+    for _ in range(2):
+        with pytest.raises(TuningError, match="none of the 2 trials .* the first reason: .*finite"):
+            raydr.tune(config, space | {"trials": {"max_failures": 0}}, name="mine")
+        shown = capsys.readouterr().err
+        assert "trial 0 (the default): learning_rate 1e+25" in shown
+        assert "resuming" not in shown
 
 
 def test_rounds_of_refreshes_are_compared(ray_local, beir_folder, tiny_checkpoint, tmp_path):

@@ -194,7 +194,7 @@ def show(artifact: Artifact) -> None:
         if not subset.summaries:
             warn(subset.meaning)
             continue
-        show_table(f"{result.split}, {subset.name}: means over {subset.num_queries:,} queries", *subset_rows(subset))
+        show_table(f"{result.split}, {subset.name}: {subset.num_queries:,} queries", *subset_rows(subset))
         prose(subset.meaning)
     for system in result.systems if result.groups else ():
         show_table(f"{system} by category", *transposed(group_rows(result, system, of_partitions=False)))

@@ -80,19 +80,14 @@ def measure_table(result: EvaluationResult, intervals: bool = True) -> tuple[str
     columns, rows = measure_rows(result, intervals)
     caption = "mean" + f" [{percent(result.confidence)} bootstrap interval]" * intervals
     if len({row[1] for row in rows}) == 1:
-        return f"{caption} over {rows[0][1]} queries", without_queries((columns, rows))
+        shared = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+        return f"{caption} over {rows[0][1]} queries", shared
     return caption, (columns, rows)
 
 
-def without_queries(table: Table) -> Table:
-    """Return :func:`measure_rows` without the numbers of queries."""
-    columns, rows = table
-    return [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
-
-
 def subset_rows(subset: Subset, intervals: bool = False) -> Table:
-    """Return a row for each measure, a column for each system, over some of the queries."""
-    return without_queries(measure_rows(EvaluationResult("", 0, subset.summaries), intervals))
+    """Return the table of :func:`measure_table` over some of the queries."""
+    return measure_table(EvaluationResult("", 0, subset.summaries), intervals)[1]
 
 
 def mean_with_interval(summary: MeasureSummary, interval: bool = True) -> str:

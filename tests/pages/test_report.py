@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from raydr.evaluation.comparison import Comparison, MeasureSummary
+from raydr.evaluation.comparison import Comparison, MeasureSummary, Subset
 from raydr.pages.evaluation import (
     EvaluationResult,
     bar_plot,
@@ -18,6 +18,7 @@ from raydr.pages.evaluation import (
     marks,
     measure_rows,
     measure_table,
+    subset_rows,
 )
 from raydr.pages.figure import curves, metric_bars
 from raydr.pages.html import Page
@@ -84,6 +85,16 @@ def test_page_is_self_contained_and_escaped() -> None:
     assert not re.search(r'(?:src|href)="(?!data:)', page)
     assert page.count("<table>") == page.count("</table>") == 4
     assert "it is another measure than recall@k" in page
+
+
+def test_a_subset_names_the_queries_of_each_measure_where_they_differ() -> None:
+    """Some of its queries have no answers."""
+    means = [MeasureSummary("bm25", name, 0.4, 0.3, 0.5, num) for name, num in (("R@1", 34), ("accuracy", 11))]
+    assert subset_rows(Subset("new", "", 34, means)) == (
+        ["measure", "queries", "bm25"],
+        [["R@1", "34", "0.400"], ["accuracy", "11", "0.400"]],
+    )
+    assert subset_rows(Subset("new", "", 34, means[:1])) == (["measure", "bm25"], [["R@1", "0.400"]])
 
 
 def test_numbers_are_right_aligned_and_words_are_not() -> None:

@@ -134,9 +134,15 @@ def checkpoint_settings_of(name: str) -> CheckpointSettings:
         score = settings.pop("score", None)
         return CheckpointSettings(flatten(settings) | ({} if score is None else {"score": score}))
     modules = files.read("modules.json")
-    if modules is None:
-        return CheckpointSettings(unknown=files.unknown)
     result = CheckpointSettings(unknown=files.unknown)
+    if modules is None:
+        shape = files.read("config.json")
+        if isinstance(shape, dict) and "ColBERT" in str(shape.get("architectures")):
+            result.refused["projection"] = (
+                "is a ColBERT, whose linear layer and marks of queries and passages raydr does not read: set "
+                "model.projection to take its encoder alone, null or the width of a new layer"
+            )
+        return result
     try:
         read_modules(files.read, modules, result)
     except (ValueError, TypeError, AttributeError, KeyError) as error:

@@ -268,6 +268,17 @@ def test_keys_of_other_models_are_refused(
     assert ModelConfig(checkpoint=str(folder), pooling="mean").pooling == "mean"
 
 
+def test_the_linear_layer_of_a_colbert_is_not_left_out_without_a_word(tmp_path: Path, tiny_checkpoint: str) -> None:
+    """ColBERT's own files have no modules.json: their linear layer is a weight beside those of BERT."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "colbert")
+    shape = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(shape | {"architectures": ["HF_ColBERT"]}))
+    with pytest.raises(ValidationError, match=r"is a ColBERT, whose linear layer .* set model\.projection"):
+        ModelConfig.model_validate({"checkpoint": str(folder), "score": "sum_of_max", "passage": {"max_length": 32}})
+    config = ModelConfig.model_validate({"checkpoint": str(folder), "projection": None, "passage": {"max_length": 32}})
+    assert "model.projection, since" in replaced(config.model_dump())
+
+
 DENSE_FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "integers": ({"linear.weight": torch.ones(8, 32, dtype=torch.int8)}, r"weight is stored as int8"),
     "NaN": ({"linear.weight": torch.full((8, 32), torch.nan)}, r"weight has values that are NaN"),

@@ -27,7 +27,7 @@ Layout = Literal["columns", "sentence-transformers", "tevatron"]
 #: Ids of a query and of its passage.
 PairIds = tuple[str, str]
 
-_TRUTHS = {True: 1, False: 0, "true": 1, "false": 0}
+_TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _NEGATIVE = re.compile(r"negative(_\d+)?")
 
 
@@ -44,7 +44,7 @@ class PairColumns(Config):
     """Columns of a negative or a list of negatives each, hardest first."""
 
     label: str = ""
-    """Judgment of the pair: a number, or true or false; without this column every pair is relevant."""
+    """Judgment of the pair: a number, true or false, or yes or no; without this column every pair is relevant."""
 
     relevant_from: float = 1
     """Smallest label of a positive; pairs below it are judged not relevant, and are negatives. Where all labels of a
@@ -177,14 +177,14 @@ def _passages_of(record: Mapping[str, Any], column: str, id_column: str, title: 
 
 
 def label_of(record: Mapping[str, Any], key: str) -> float:
-    """Return the judgment of a record: a number, or true (1) or false (0), also in words, as in CSV.
+    """Return the judgment of a record: a number, or true or yes (1), or false or no (0), also in words, as in CSV.
 
-    >>> label_of({"label": "0.5"}, "label"), label_of({"label": True}, "label"), label_of({"label": "False"}, "label")
-    (0.5, 1.0, 0.0)
+    >>> [label_of({"label": value}, "label") for value in ("0.5", True, " FALSE ", "Yes")]
+    [0.5, 1.0, 0.0, 1.0]
     """
     value = record.get(key)
-    word = value.lower() if isinstance(value, str) else value
-    return float(_TRUTHS[word]) if isinstance(word, str | bool) and word in _TRUTHS else number_of(value, key)
+    truth = _TRUTHS.get(str(value).strip().lower()) if isinstance(value, str | bool) else None
+    return number_of(value, key) if truth is None else truth
 
 
 def relevance_of(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:

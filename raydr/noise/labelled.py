@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from raydr.data.pairs import label_of
 from raydr.data.readers.pairs import format_of, records_of
 from raydr.data.rows import BadRows, RowError, number_of
 from raydr.errors import DataError
@@ -25,8 +26,6 @@ from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 Subject = Literal["pairs", "candidates"]
 #: Formats of files of labelled rows.
 FORMATS = ("csv", "tsv", "jsonl", "parquet")
-#: Labels that are words.
-_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class _Row(NamedTuple):
@@ -243,17 +242,14 @@ def _records(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mappin
 
 def _is_right(record: Mapping[str, Any], column: str, where: str) -> bool:
     """Read a label: a word or a boolean, or a grade above 0."""
-    word = _WORDS.get(str(record[column]).strip().lower())
-    if word is not None:
-        return word
-    grade = _number(record, column, where)
+    grade = _number(record, column, where, words=True)
     if grade < 0:
         raise DataError(f"{where}: {column!r} is {grade:g}; expected 0 or 1, or a grade above 0")
     return grade > 0
 
 
-def _number(record: Mapping[str, Any], column: str, where: str) -> float:
+def _number(record: Mapping[str, Any], column: str, where: str, words: bool = False) -> float:
     try:
-        return number_of(record[column], column)
+        return label_of(record, column) if words else number_of(record[column], column)
     except RowError as error:
         raise DataError(f"{where}: {error}") from None

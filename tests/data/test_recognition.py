@@ -267,7 +267,7 @@ def test_somebodys_config_is_not_written_over(tmp_path, monkeypatch):
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("value", [None, "", "NaN", float("nan"), float("inf"), "1,5", "yes", [1]])
+@pytest.mark.parametrize("value", [None, "", "NaN", float("nan"), float("inf"), "1,5", "maybe", [1]])
 def test_a_label_that_is_no_number_does_not_make_all_pairs_relevant(value: Any, tmp_path: Path) -> None:
     records = [{"query": f"q{at}", "passage": f"p{at}", "label": at % 2} for at in range(4)]
     path = lines(tmp_path / "pairs.jsonl", [*records, {"query": "q", "passage": "p", "label": value}])
@@ -277,6 +277,18 @@ def test_a_label_that_is_no_number_does_not_make_all_pairs_relevant(value: Any, 
     rows = list(reader.read(source, bad))
     assert [row.values["relevance"] for row in rows if row.table == "qrels"] == [0, 1, 0, 1]
     assert [str(row) for row in bad.kept] == [f"{path}:5: 'label' must be a number, found {value!r}"]
+
+
+def test_words_of_a_spreadsheet_are_labels(tmp_path: Path) -> None:
+    """Each pair would else count as relevant, those that say no too."""
+    path = tmp_path / "pairs.csv"
+    path.write_text(
+        "query,passage,label\r\nq1,p1,Yes\r\nq2,p2,no\r\nq3,p3, TRUE \r\n", encoding="utf-8-sig", newline=""
+    )
+    reader = build(Reader, recognise(str(path)).reader)
+    [source] = reader.sources()
+    rows = list(reader.read(source, BadRows(source.path)))
+    assert [row.values["relevance"] for row in rows if row.table == "qrels"] == [1, 0, 1]
 
 
 def test_labels_that_are_no_numbers_at_all_are_remarked_on(tmp_path: Path, capsys: Any) -> None:

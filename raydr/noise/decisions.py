@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from codecs import BOM_UTF8
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -84,14 +85,16 @@ class Decisions:
 
     @classmethod
     def parse(cls, content: bytes, where: str) -> Decisions:
-        """Parse the content of a file.
+        """Parse the content of a file; an editor may add a byte order mark, ``\\r`` and blank lines.
 
         Raises:
             DataError: a line is malformed; the message names it.
         """
-        *whole, rest = content.split(b"\n")
+        *whole, rest = content.removeprefix(BOM_UTF8).split(b"\n")
         lines = []
         for number, line in enumerate(whole, start=1):
+            if not line.strip():
+                continue
             try:
                 lines.append(Decision.model_validate_json(line))
             except ValidationError as error:

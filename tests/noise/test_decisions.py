@@ -50,6 +50,14 @@ def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
         Decisions.read(str(file))
 
 
+def test_what_an_editor_adds_is_no_decision(tmp_path: Path) -> None:
+    file = tmp_path / "decisions.jsonl"
+    append_decision(file, decision("ada", "p1", "wrong"))
+    whole = Decisions.read(str(file))
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n\r\n"))
+    assert Decisions.read(str(file)) == whole
+
+
 def test_many_writers_leave_whole_lines(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
     lines = [decision(f"r{at % 8}", f"p{at}" * 50, "right") for at in range(200)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Literal
@@ -186,6 +186,7 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
     """
     wrong: list[str] = []
     agreed: set[str] = set()
+    named = {node.key for node in names.values()}
     for name, node in sorted(names.items(), key=lambda item: len(item[1].ancestors())):
         if (pointer := places.pointer(name)) is None or node.moves:
             continue
@@ -193,8 +194,8 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
         if pointer.key == node.key or (before is not None and _follows(places, node, before, agreed)):
             agreed.add(node.key)
             continue
-        differing = changes(node, before) if before is not None else ["it was removed"]
-        wrong += [f"{name}: {change}" for change in differing]
+        differing = _causes(places, node, before, named) if before is not None else ["it was removed"]
+        wrong += [f"{name}: {change}" for change in dict.fromkeys(differing)]
     own = [line for line in wrong if not line.endswith(" changes")]
     if wrong:
         raise FingerprintError(
@@ -203,6 +204,15 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
             + "\nrestore these settings, use another name or workdir, or pass --again to move the names; the old "
             "artefacts stay until raydr gc"
         )
+
+
+def _causes(places: Places, node: Node, before: Identity, named: Collection[str]) -> Iterator[str]:
+    """Yield the differences between a node and an existing artefact, and those between their inputs without a name."""
+    yield from changes(node, before)
+    for role, source in node.inputs.items():
+        key = before.inputs.get(role, source.key)
+        if key != source.key and source.key not in named and (earlier := _existing(places, source.kind, key)):
+            yield from _causes(places, source, earlier, named)
 
 
 def _follows(places: Places, node: Node, before: Identity, agreed: Collection[str]) -> bool:

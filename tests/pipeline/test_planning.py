@@ -128,8 +128,9 @@ def test_a_name_follows_inputs_whose_names_have_moved(inventory, tmp_path):
         check_names(inventory.places, {"a": changed, "b": thing("b", changed, x=9)})
     # An input without a name follows as well: the margins of a model refused it after prepare --again.
     check_names(inventory.places, {"a": changed, "c": thing("c", after)})
-    with pytest.raises(FingerprintError, match="c: b changes"):
+    # Its setting is the cause that is named, and not "b changes".
+    with pytest.raises(FingerprintError, match="c: x was 0, is 9"):
         check_names(inventory.places, {"a": changed, "c": thing("c", thing("b", changed, x=9))})
     # Without a name of its own nobody has agreed to the input.
-    with pytest.raises(FingerprintError, match="b: a changes"):
+    with pytest.raises(FingerprintError, match="b: x was 0, is 4"):
         check_names(inventory.places, {"b": after})

@@ -22,7 +22,7 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9_.]+)+)")
 
 #: Suffixes of files that hold data and never a config.
-_DATA = (".csv", ".tsv", ".jsonl", ".parquet", ".arrow", ".gz")
+_DATA = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".gz")
 
 
 def is_data(argument: str) -> bool:

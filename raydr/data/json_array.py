@@ -97,7 +97,12 @@ def _texts(path: str) -> Iterator[str]:
             text = decoder.decode(chunk)
             start = start or text.lstrip()[:1]
             if start and start != "[":
-                lines = " Let its name end in .jsonl if each line holds an object." if start == "{" else ""
+                lines = (
+                    " Let its name end in .jsonl if each line holds an object. A single object, such as a file of "
+                    "SQuAD or LlamaIndex, becomes pairs first: an array of objects with query and positive."
+                    if start == "{"
+                    else ""
+                )
                 raise DataError(f"{path}: expected a JSON array, found {start!r}.{lines or ' Mend or fetch the file.'}")
             if text:
                 yield text

@@ -43,13 +43,20 @@ _PASSAGE_ID = _names("passageid pid positiveid positiveids posid posids docid do
 _TITLE = _names("title passagetitle positivetitle doctitle")
 #: Judgments, then counts of clicks in logs, where a pair without clicks is no positive.
 _LABEL = _names(
-    "label labels score relevance rel similarity similarityscore rating relevant isrelevant isduplicate isselected "
-    "ismatch goldlabel judgment judgement clicks numclicks clickcount nclicks click purchases"
+    "label labels score scores relevance rel similarity similarityscore rating relevant isrelevant isduplicate "
+    "isselected ismatch goldlabel judgment judgement clicks numclicks clickcount nclicks click purchases"
 )
 #: Names of the class of relevant pairs.
 RELEVANT = frozenset(("relevant", "positive", "yes", "true", "match", "entailment", "duplicate"))
 #: Values of columns of two classes, in lower case.
 _TWO_CLASSES = ({"0", "1"}, {"0.0", "1.0"}, {"false", "true"})
+#: Values of judgments and of events in logs, in lower case, and the highest number of such classes.
+_JUDGING = RELEVANT.union(
+    _names("irrelevant negative no mismatch contradiction correct incorrect right wrong good bad click clicked")
+)
+_MOST_CLASSES = 10
+#: Numbers as some countries and spreadsheets write them: 0,9 and 1,234 and 90%.
+_OTHER_NUMBER = re.compile(r"[-+]?\d[\d.,'\s]*[%/\d]")
 #: Descriptions of settings whose names are not plain.
 _WORDS = {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
 
@@ -96,8 +103,9 @@ def pair_shape(
         return PairShape({"layout": "tevatron"}, "tevatron's records, passages with ids of their own")
     # A column with wrong values in some rows still counts: the reader reports these rows.
     some = {name: [record[name] for record in records if record.get(name) is not None] for name in names}
-    texts = [name for name in names if any(map(_is_text, some[name])) and not any(map(_is_list, some[name]))]
-    lists = [name for name in names if name not in texts and some[name] and all(map(_is_text_or_texts, some[name]))]
+    filled = [name for name in names if some[name] and not _are_numbers(some[name])]
+    texts = [name for name in filled if any(map(_is_text, some[name])) and not any(map(_is_list, some[name]))]
+    lists = [name for name in filled if name not in texts and all(map(_is_text_or_texts, some[name]))]
     query = _first(texts, _QUERY)
     positive = _first([name for name in (*texts, *lists) if name != query], _POSITIVE)
     free = [name for name in texts if name not in (query, positive) and _may_be_text(name, some[name])]
@@ -108,21 +116,30 @@ def pair_shape(
             f"passages from {free[1]!r:.60}. Name them 'query' and 'positive', in the first line of a file"
         )
     misses_query = query is None and _first(names, _QUERY) is not None
+    if query is None and free and _first(free, _TITLE) and ("_id" in names or _first(names, _PASSAGE_ID)):
+        raise DataError(
+            f"{where} holds passages with titles ({', '.join(map(repr, names))}) and no queries. Prepare the folder "
+            "that also holds queries and judgments, or name the columns of pairs 'query' and 'positive'"
+        )
     is_clear = len(free) == [query, positive].count(None) and not lists
     if is_clear and not misses_query and not _numbered(texts, _NEGATIVE):
         # A known column leaves the other column for the other text.
         query = free.pop(0) if query is None else query
         positive = free.pop(0) if positive is None else positive
     if query is None or positive is None:
+        objects = [name for name in names if any(isinstance(value, dict) for value in some[name])]
+        nested = f"Write the values in the objects of {objects[0]!r} as columns of their own" if objects else ""
         lacking, known = ("queries", _QUERY) if query is None else ("positives", _POSITIVE)
         named = _first([name for name in names if name not in (query, positive)], known)
         if (
             named is not None
-            and (wrong := next((value for value in some[named] if not _is_text(value)), None)) is not None
+            and (wrong := next((value for value in some[named] if not _is_text(value) or _are_numbers([value])), None))
+            is not None
         ):
+            rename = f"Rename this column, or the column of the {lacking}"
             raise DataError(
                 f"{where}: the column {named!r} holds {wrong!r:.60}, where the {lacking} are expected: a text"
-                f"{'' if query is None else ', or a list of texts'}. Rename this column, or the column of the {lacking}"
+                f"{'' if query is None else ', or a list of texts'}. {nested or rename}"
             )
         config = (
             ", or write a config with reader: {name: pairs, files: {train: FILE}, columns: {query: ..., positive: "
@@ -130,9 +147,9 @@ def pair_shape(
         )
         raise DataError(
             f"{where} has the columns {', '.join(map(repr, names))}, and none whose name says that it holds the "
-            f"{lacking}. Rename them to 'query' and 'positive'{'' if in_memory else config}"
+            f"{lacking}. {nested and f'{nested}. '}Rename them to 'query' and 'positive'{'' if in_memory else config}"
         )
-    filled = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
+    in_all = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
     everything = [*records, *others]
     names = list(dict.fromkeys(name for record in everything for name in record))
     some_text = [name for name in names if any(_is_text(record.get(name)) for record in everything)]
@@ -146,8 +163,8 @@ def pair_shape(
         "negatives": negatives,
         "title": title,
         "answers": _first([name for name in some_list if name != positive], ["answers"]),
-        "query_id": _ids_of(records, _first(filled, _QUERY_ID), [query]),
-        "passage_id": _ids_of(records, _first(filled, _PASSAGE_ID), [positive, *([title] if title else [])]),
+        "query_id": _ids_of(records, _first(in_all, _QUERY_ID), [query]),
+        "passage_id": _ids_of(records, _first(in_all, _PASSAGE_ID), [positive, *([title] if title else [])]),
         "negative_ids": negative_ids if len(negative_ids) == len(negatives) else [],
         "split": _first(some_text, ["split"]),
     }
@@ -190,6 +207,11 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: s
                 f"{where}: the column {label!r} holds lists such as {other!r:.40}, and a row has one judgment. Write a "
                 "row for each passage with its judgment, or drop the column"
             )
+        if isinstance(other, str) and _OTHER_NUMBER.fullmatch(other.strip()):
+            raise DataError(
+                f"{where}: the column {label!r} holds {other!r:.40}, and a number has a point and no other sign, such "
+                "as 0.5. Write its numbers anew, or drop the column"
+            )
         remark = f"{where}: the column {label!r} is not read: {other!r:.40} is no number. Each pair counts as relevant"
         return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
@@ -207,8 +229,9 @@ def _unread_judgments(records: Sequence[Mapping[str, Any]], columns: Mapping[str
         return ""
     read = [name for value in columns.values() for name in (value if isinstance(value, list) else [value])]
     for name in dict.fromkeys(name for record in records for name in record if name not in read):
-        values = {str(record[name]).lower() for record in records if record.get(name) is not None}
-        if values in _TWO_CLASSES or (_bare(name).endswith(("label", "labels")) and len(values) > 1):
+        values = {_class_of(record[name]) for record in records if record.get(name) is not None}
+        has_words = not values.isdisjoint(_JUDGING) and 1 < len(values) <= _MOST_CLASSES
+        if values in _TWO_CLASSES or has_words or (_bare(name).endswith(("label", "labels")) and len(values) > 1):
             return (
                 f"{where}: the column {name!r} is not read, and each pair counts as relevant. If it judges the pairs, "
                 "name it 'label', with 1 for relevant and 0 for not relevant"
@@ -248,12 +271,20 @@ def _description(columns: Mapping[str, Any], has_lists: bool) -> str:
 
 def _may_be_text(name: str, values: Sequence[Any]) -> bool:
     """Return whether a column of unknown role may hold texts of queries or passages, not ids, numbers or classes."""
-    if _bare(name) in (*_QUERY_ID, *_PASSAGE_ID, *_LABEL, "split"):
-        return False
+    return _bare(name) not in (*_QUERY_ID, *_PASSAGE_ID, *_LABEL, "split") and not _are_numbers(values)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Return whether there are values and all are numbers, such as ids, also in texts and lists of these."""
     numbers: list[float] = []
     with suppress(RowError):
-        numbers = [number_of(value, name) for value in values]
-    return not numbers
+        numbers = [number_of(entry, "") for value in values for entry in (value if _is_list(value) else [value])]
+    return bool(numbers)
+
+
+def _class_of(value: Any) -> str:
+    """Return a value in lower case; that of a list of a single value, as tools of annotation write it."""
+    return str(value[0] if isinstance(value, list) and len(value) == 1 else value).strip().lower()
 
 
 def _is_text(value: Any) -> bool:

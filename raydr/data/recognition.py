@@ -81,8 +81,7 @@ def recognise(path: str) -> Recognised:
         return Recognised({"name": "zeshel", "path": place}, what, splits, num_queries)
     if plain & {"dataset_dict.json", "state.json"}:
         return _saved(place)
-    if "collection.tsv" in plain:
-        splits = _matching(plain, r"queries\.([^/]+)\.tsv")
+    if "collection.tsv" in plain and (splits := _matching(plain, r"queries\.([^/]+)\.tsv")):
         # Queries of a leader board, such as queries.eval.tsv, have no judgments.
         splits = [split for split in splits if f"qrels.{split}.tsv" in plain] or splits
         # Files triples.train.small.tsv and the like hold texts in place of ids.
@@ -124,6 +123,14 @@ def _beir(place: str, names: Sequence[str], texts: Mapping[str, str]) -> Recogni
 def _folder(folder: str, names: Sequence[str]) -> Recognised:
     """Recognise files of pairs, or of DPR, in a folder."""
     tables = [name for name in names if format_of(name) in FORMATS and not name.endswith(_DESCRIPTIONS)]
+    top = [name for name in tables if "/" not in name]
+    judgments = next((name for name in names if re.search(r"(^|/)qrels[^/]*(/|$)", name)), "")
+    if judgments and not any(map(split_in, top)):
+        raise DataError(
+            f"{folder} holds judgments ({judgments}), and passages or queries under names that raydr does not know. "
+            "BEIR's are corpus.jsonl (_id, title, text), queries.jsonl (_id, text) and qrels/SPLIT.tsv; MS MARCO's are "
+            "collection.tsv, queries.SPLIT.tsv and qrels.SPLIT.tsv. Write the files so"
+        )
     inner = sorted({name.partition("/")[0] for name in tables})
     if all("/" in name for name in tables) and not all(map(split_in, inner)):
         # The hub has files in a folder, or in a folder for each configuration.
@@ -132,7 +139,7 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
         raise DataError(
             f"{folder} holds several folders of data: {', '.join(inner[:10])}. Prepare one, such as {folder}/{inner[0]}"
         )
-    tables = [name for name in tables if "/" not in name] or tables
+    tables = top or tables
     passages = [name for name in tables if format_of(name) == "tsv" and _is_passages(f"{folder}/{name}")]
     tables = [name for name in tables if name not in passages]
     files: dict[str, list[str]] = {}
@@ -143,7 +150,10 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
     if "train" not in files:
         listed = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise DataError(f"{folder} holds {listed}, none of which has a known format and split. {_KNOWN}")
-    return _pairs(folder, files, passages)
+    recognised = _pairs(folder, files, passages)
+    unread = ", ".join(sorted(set(tables) - set(chain.from_iterable(files.values()))))
+    remark = f"{folder} also holds {unread}, without a split in the name, which is not read" if unread else ""
+    return replace(recognised, remark=". ".join(filter(None, (recognised.remark, remark))))
 
 
 def _test_splits(names: Sequence[str]) -> dict[str, list[str]]:

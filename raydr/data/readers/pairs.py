@@ -70,7 +70,7 @@ def format_of(path: str) -> str:
     >>> format_of("a/train.jsonl.gz"), format_of("train.CSV")
     ('jsonl', 'csv')
     """
-    return path.removesuffix(".gz").rpartition(".")[2].lower()
+    return path.removesuffix(".gz").rpartition(".")[2].lower().replace("ndjson", "jsonl")
 
 
 def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str, Any]]]:

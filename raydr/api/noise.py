@@ -192,7 +192,7 @@ def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]
     by_query: dict[str, list[str]] = {}
     texts = candidate_table[own.query].to_pylist()
     for text, passage in zip(texts, candidate_table[own.positive].to_pylist(), strict=True):
-        by_query.setdefault(text, []).append(passage)
+        by_query.setdefault(text, []).extend(passage if isinstance(passage, list) else [passage])
     records = _positives(table, columns)
     if strangers := by_query.keys() - {record["query"] for record in records}:
         at = next(at for at, text in enumerate(texts) if text in strangers)

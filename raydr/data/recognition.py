@@ -140,6 +140,14 @@ def _folder(folder: str, names: Sequence[str]) -> Recognised:
             f"{folder} holds several folders of data: {', '.join(inner[:10])}. Prepare one, such as {folder}/{inner[0]}"
         )
     tables = top or tables
+    # Files that raydr clean wrote: dropped pairs stay out, and kept pairs do not count twice.
+    tables = [name for name in tables if ".dropped." not in name]
+    for kept, whole in ((name, name.replace(".kept.", ".")) for name in tables if ".kept." in name):
+        if whole in tables:
+            raise DataError(
+                f"{folder} holds {whole} and the pairs of it that raydr clean kept, {kept}. Move {whole} away to use "
+                "the kept pairs, or the kept pairs to use all"
+            )
     passages = [name for name in tables if format_of(name) == "tsv" and _is_passages(f"{folder}/{name}")]
     tables = [name for name in tables if name not in passages]
     files: dict[str, list[str]] = {}

@@ -238,6 +238,11 @@ def test_candidates_that_are_the_positive_but_for_a_word_are_false_negatives(
     assert list(negatives.table.columns) == ["query", "passage", "positive", "score", "flagged", "why"]
     assert set(zip(negatives.table["query"], negatives.table["passage"], strict=True)) == set(candidates)
     assert negatives.table["score"].is_monotonic_decreasing
+    in_lists = [{"query": query, "passage": [passage]} for query, passage in candidates]
+    others = raydr.find_false_negatives(
+        pairs, in_lists, judge="margin", model=tiny_checkpoint, workdir=tmp_path, settings=SMALL
+    )
+    pd.testing.assert_frame_equal(others.table, negatives.table)
     assert f"flags {negatives.flagged.shape[0]} of 2 candidates" in negatives.summary()
     assert "Next: raydr.mine_hard_negatives(pairs, judge='margin') mines" in negatives.summary()
     with pytest.raises(DataError, match="candidates, row 1: the query is not among the pairs: 'who'"):

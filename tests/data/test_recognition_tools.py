@@ -85,3 +85,13 @@ def test_files_without_a_split_in_the_name_are_not_left_out_silently(tmp_path: P
     for name in ("train.jsonl", "hard.jsonl"):
         lines(tmp_path / name, [{"query": "q", "positive": name}])
     assert "also holds hard.jsonl, without a split in the name, which is not read" in recognise(str(tmp_path)).remark
+
+
+def test_pairs_that_clean_dropped_do_not_come_back_with_their_folder(tmp_path: Path) -> None:
+    for name in ("train.kept.jsonl", "train.dropped.jsonl", "test.jsonl"):
+        lines(tmp_path / name, [{"query": "q", "positive": name}])
+    recognised = recognise(str(tmp_path))
+    assert recognised.reader["files"] == {"train": ["train.kept.jsonl"], "test": ["test.jsonl"]}
+    lines(tmp_path / "train.jsonl", [{"query": "q", "positive": "p"}])
+    with pytest.raises(DataError, match=r"holds train.jsonl and the pairs of it that raydr clean kept"):
+        recognise(str(tmp_path))

@@ -20,7 +20,7 @@ from raydr.config.files import merged
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import only_warnings
-from raydr.data.pairs_in_memory import check_rows, place_pairs
+from raydr.data.pairs_in_memory import check_rows, in_rows, place_pairs
 from raydr.data.readers.pairs import PairsReader
 from raydr.errors import ConfigError, DataError
 from raydr.pipeline.session import Session, open_session
@@ -95,10 +95,11 @@ def call_session(config: RunConfig, verbose: bool, pairs: Pairs = "") -> Iterato
     try:
         with nullcontext() if verbose else only_warnings(), open_session(config) as session:
             yield session
-    except DataError:
-        if not isinstance(pairs, str | Path) and isinstance(config.data.reader, PairsReader):
-            check_rows(config.data.reader, config.data.max_bad_rows)
-        raise
+    except DataError as error:
+        if isinstance(pairs, str | Path) or not isinstance(config.data.reader, PairsReader):
+            raise
+        check_rows(config.data.reader, config.data.max_bad_rows)
+        raise DataError(in_rows(str(error), config.data.reader)) from None
 
 
 def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:

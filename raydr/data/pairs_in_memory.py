@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from raydr.data.inputs import absolute
 from raydr.data.pair_shape import LOOKED_AT, check_classes, pair_shape
 from raydr.data.pairs import label_of
+from raydr.data.readers.base import Source
 from raydr.data.readers.pairs import PairsReader
 from raydr.data.recognition import split_in
 from raydr.data.rows import BadRows, RowError
@@ -94,8 +96,7 @@ def check_rows(reader: PairsReader, max_bad_rows: int) -> None:
     """
     bad: list[tuple[str, BadRows]] = []
     for source in reader.sources():
-        where = "pairs" if len(reader.files) == 1 else f"pairs[{source.split!r}]"
-        bad.append((where, BadRows(source.path, keep=1)))
+        bad.append((_argument(reader, source), BadRows(source.path, keep=1)))
         for _ in reader.read(source, bad[-1][1]):
             pass
     count = sum(rows.count for _, rows in bad)
@@ -106,6 +107,19 @@ def check_rows(reader: PairsReader, max_bad_rows: int) -> None:
             f"{where}, row {first.line - 1}: {first.reason}{others}. Change or leave out the row, or allow bad rows: "
             f"settings={{'data': {{'max_bad_rows': {count}}}}}"
         )
+
+
+def in_rows(message: str, reader: PairsReader) -> str:
+    """Return a message on lines of placed pairs as a message on rows of the argument; rows count from 0."""
+    for source in reader.sources():
+        first, *others = re.split(rf"{re.escape(source.path)}:(\d+)", message)
+        rows = [f"{_argument(reader, source)}, row {int(line) - 1}" for line in others[::2]]
+        message = first + "".join(map("".join, zip(rows, others[1::2], strict=True)))
+    return re.sub(r"--set data\.max_bad_rows=(\d+)", r"settings={'data': {'max_bad_rows': \1}}", message)
+
+
+def _argument(reader: PairsReader, source: Source) -> str:
+    return "pairs" if len(reader.files) == 1 else f"pairs[{source.split!r}]"
 
 
 def pair_table(pairs: PairTable, where: str) -> pa.Table:

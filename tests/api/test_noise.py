@@ -217,6 +217,15 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
             {"train": [("a", "b")] * 3, "dev": [{"question": "a", "answer": "b"}]},
             r"^pairs\['dev'\], row 0: no 'query' \(it has question, answer\)",
         ),
+        # What only the data set as a whole refuses.
+        (
+            [{"query": "a", "positive": "b", "label": at} for at in range(2)],
+            r"pairs, row 1: judgment 1 of query .* differs from 0 at pairs, row 0\n(.|\n)*'max_bad_rows': 1",
+        ),
+        (
+            [{"query": f"q{at}", "positive": f"p{at}", "docid": min(at, 1000)} for at in range(1002)],
+            "pairs, row 1001: passage '1000' has another text than at pairs, row 1000",
+        ),
         ([{"query": "a", "positive": "b", "split": ["train", ""][at]} for at in range(2)], "row 1, column .split.: "),
         ([{"query": "a", "positive": "b", "split": "foo"}], "pairs has no training split: name a split train"),
     ],

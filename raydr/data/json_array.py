@@ -98,8 +98,8 @@ def _texts(path: str) -> Iterator[str]:
             start = start or text.lstrip()[:1]
             if start and start != "[":
                 lines = (
-                    " Let its name end in .jsonl if each line holds an object. A single object, such as a file of "
-                    "SQuAD or LlamaIndex, becomes pairs first: an array of objects with query and positive."
+                    " Let its name end in .jsonl if each line holds an object. A single object, as SQuAD, LlamaIndex "
+                    "and pandas write it, becomes pairs first: an array of objects with query and positive."
                     if start == "{"
                     else ""
                 )

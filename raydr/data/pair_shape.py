@@ -46,6 +46,8 @@ _LABEL = _names(
     "label labels score scores relevance rel similarity similarityscore rating relevant isrelevant isduplicate "
     "isselected ismatch goldlabel judgment judgement clicks numclicks clickcount nclicks click purchases"
 )
+#: In a log a row is written after a click, so that none of its pairs may lack one.
+_CLICKS = re.compile("click|purchase")
 #: Names of the class of relevant pairs.
 RELEVANT = frozenset(("relevant", "positive", "yes", "true", "match", "entailment", "duplicate"))
 #: Values of columns of two classes, in lower case.
@@ -57,6 +59,8 @@ _JUDGING = RELEVANT.union(
 _MOST_CLASSES = 10
 #: Numbers as some countries and spreadsheets write them: 0,9 and 1,234 and 90%.
 _OTHER_NUMBER = re.compile(r"[-+]?\d[\d.,'\s]*[%/\d]")
+#: List of texts in a text, as pandas writes it into CSV.
+_WRITTEN_LIST = re.compile(r"\[\s*(['\"]).*\1\s*\]", re.DOTALL)
 #: Descriptions of settings whose names are not plain.
 _WORDS = {"query_id": "ids of queries", "passage_id": "ids of positives", "negative_ids": "ids of negatives"}
 
@@ -122,6 +126,7 @@ def pair_shape(
             "that also holds queries and judgments, or name the columns of pairs 'query' and 'positive'"
         )
     is_clear = len(free) == [query, positive].count(None) and not lists
+    is_known = query is not None and (_bare(query) != "source" or _bare(positive or "") == "target")
     if is_clear and not misses_query and not _numbered(texts, _NEGATIVE):
         # A known column leaves the other column for the other text.
         query = free.pop(0) if query is None else query
@@ -149,6 +154,12 @@ def pair_shape(
             f"{where} has the columns {', '.join(map(repr, names))}, and none whose name says that it holds the "
             f"{lacking}. {nested and f'{nested}. '}Rename them to 'query' and 'positive'{'' if in_memory else config}"
         )
+    is_same = len(records) > 1 and len({str(record.get(query)) for record in records}) == 1
+    if not guess and (not is_known or (is_same and _bare(query) != "query")):
+        guess = (
+            f"{where}: the queries are taken from {query!r:.60}, {'always' if is_same else 'such as'} "
+            f"{records[0].get(query)!r:.60}. If they are in another column, name it 'query'"
+        )
     in_all = [name for name in names if all(record.get(name) not in (None, "", []) for record in records)]
     everything = [*records, *others]
     names = list(dict.fromkeys(name for record in everything for name in record))
@@ -156,6 +167,13 @@ def pair_shape(
     some_list = [name for name in names if any(isinstance(record.get(name), list) for record in everything)]
     title = _first([name for name in some_text if name not in (query, positive)], _TITLE)
     negatives = _numbered([name for name in names if name in some_text or name in some_list], _NEGATIVE)
+    for name in (positive, *negatives):
+        values = [record[name] for record in everything if record.get(name) not in (None, "", "[]", [])]
+        if values and all(_is_text(value) and _WRITTEN_LIST.fullmatch(value) for value in values):
+            raise DataError(
+                f"{where}: the column {name!r} holds lists written as texts, such as {values[0]:.40}. Write JSONL or "
+                "Parquet, which have lists"
+            )
     negative_ids = _numbered(names, _NEGATIVE_ID)
     columns: dict[str, Any] = {
         "query": query,
@@ -216,11 +234,16 @@ def _threshold(records: Sequence[Mapping[str, Any]], label: str | None, where: s
         return {}, "" if other is None else remark
     whole = all(value.is_integer() for value in values)
     relevant_from = 1 if whole else 0.5 if max(values) <= 1 else round(max(values)) / 2
-    warning = (
-        f"{where}: pairs are relevant from {label} {relevant_from:g} on, and no label of the first pairs is above "
-        f"{max(values):g}: set data.reader.columns.relevant_from"
+    doubt = ""
+    if max(values) < relevant_from:
+        doubt = f"no label of the first pairs is above {max(values):g}"
+    elif relevant_from <= min(values) < max(values) and not _CLICKS.search(label.lower()):
+        doubt = f"no label of the first pairs is below: those of the lowest, {min(values):g}, are relevant too"
+    remark = (
+        f"{where}: pairs are relevant from {label} {relevant_from:g} on, and {doubt}: set "
+        "data.reader.columns.relevant_from"
     )
-    return {"label": label, "relevant_from": relevant_from}, warning if max(values) < relevant_from else ""
+    return {"label": label, "relevant_from": relevant_from}, remark if doubt else ""
 
 
 def _unread_judgments(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Any], where: str) -> str:

@@ -42,6 +42,8 @@ def test_judgments_in_words_are_not_left_out_silently(column: str, values: list[
             "'document' holds '4711', where the positives are expected",
         ),
         ({"query": "q", "pos": ["4711"], "neg": ["4712"]}, r"'pos' holds \['4711'\], where the positives are expected"),
+        ({"query": "q", "pos": "p", "neg": "['n', 'm']"}, r"'neg' holds lists written as texts, such as \['n', 'm'\]"),
+        ({"query": "q", "pos": '["p"]'}, "'pos' holds lists written as texts"),
         ({"_id": "d1", "title": "t", "text": "p"}, "holds passages with titles .* and no queries"),
         ({"docid": "d1", "title": "t", "text": "p"}, "holds passages with titles .* and no queries"),
         ({"_id": "1", "_source": {"query": "q", "document": "p"}}, "Write the values in the objects of '_source' as"),
@@ -53,11 +55,33 @@ def test_files_of_other_tools_are_refused_by_their_shape(record: Any, message: s
         recognise(str(lines(tmp_path / "a.ndjson", [record])))
 
 
+@pytest.mark.parametrize(("column", "is_doubtful"), [("rating", True), ("clicks", False)])
+def test_ratings_that_make_every_pair_relevant_are_named(column: str, is_doubtful: bool, tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"query": f"q{at}", "passage": f"p{at}", column: 1 + at} for at in range(5)])
+    remark = recognise(str(path)).remark
+    assert ("no label of the first pairs is below: those of the lowest, 1, are relevant too" in remark) == is_doubtful
+
+
+@pytest.mark.parametrize(
+    ("more", "query"),
+    [
+        ({"source": "wikipedia"}, "'source', always 'wikipedia'"),
+        ({"prompt": "Represent this", "about": "x"}, "'prompt', always 'Represent this'"),
+        ({"url": "https://a.example"}, "'url', always 'https://a.example'"),
+    ],
+)
+def test_a_doubtful_column_of_queries_is_named(more: dict[str, str], query: str, tmp_path: Path) -> None:
+    path = lines(tmp_path / "a.jsonl", [{"passage": f"p{at}", **more} for at in range(3)])
+    assert f"the queries are taken from {query}. If they are in another column" in recognise(str(path)).remark
+
+
 def test_a_file_of_squad_is_refused_as_a_single_object(tmp_path: Path) -> None:
     lines(
         tmp_path / "dev.json", [{"queries": {"q": "query"}, "corpus": {"p": "passage"}, "relevant_docs": {"q": ["p"]}}]
     )
-    with pytest.raises(DataError, match="A single object, such as a file of SQuAD or LlamaIndex, becomes pairs first"):
+    with pytest.raises(
+        DataError, match="A single object, as SQuAD, LlamaIndex and pandas write it, becomes pairs first"
+    ):
         recognise(str(tmp_path / "dev.json"))
 
 

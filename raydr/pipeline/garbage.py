@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from raydr.artefacts.places import STORE, Places
 from raydr.component import Config
+from raydr.errors import BusyError
 from raydr.store import Folder, Manifest
 from raydr.store.folder import ASIDE
 from raydr.store.identity import MANIFEST
@@ -24,6 +25,9 @@ _COLLECTION = "gc"
 _LOOK_S = 0.1
 #: Minimum age of garbage: a command may be about to name younger artefacts.
 MIN_AGE_MINUTES = 60.0
+
+#: Names of this process's running sessions.
+_own: set[str] = set()
 
 #: Kinds that are kept only by their own name: large, and quickly made again.
 _VECTORS = ("embeddings", "index")
@@ -90,10 +94,12 @@ class Claims:
 def open_claims(places: Places) -> Iterator[Claims]:
     """Open claims that hold until the block ends or the process dies."""
     sessions, name = _sessions(places), uuid.uuid4().hex[:16]
+    _own.add(name)
     try:
         with only_writer(sessions / name):
             yield Claims(places, name)
     finally:
+        _own.discard(name)
         _forget_session(sessions, name)
 
 
@@ -107,13 +113,13 @@ def _forget_session(sessions: Folder, name: str) -> None:
     sessions.remove(f".{name}.lock")
 
 
-def _claimed(places: Places) -> set[str]:
-    """Return the claims of running sessions; remove files of dead sessions."""
+def _claimed(places: Places, own: Collection[str] = ()) -> set[str]:
+    """Return the claims of running sessions, except ``own``; remove files of dead sessions."""
     sessions = _sessions(places)
     claimed: set[str] = set()
     for file in sessions.files():
         name = file.removesuffix(".json")
-        if "/" in file or file == name:
+        if "/" in file or file == name or name in own:
             continue
         if not is_being_written(sessions / name):
             _forget_session(sessions, name)
@@ -141,8 +147,7 @@ def find_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> li
     garbage = []
     for folder in _folders(places):
         kind, name = folder.root.rstrip("/").split("/")[-2:]
-        # States of a training belong to the artefact beside them.
-        owner = f"{kind}/{name.removesuffix(STATES)}"
+        owner = _owner(folder)
         if owner in claimed or is_being_written(places.root / STORE / owner):
             continue
         try:
@@ -176,6 +181,29 @@ def remove_garbage(places: Places, min_age_minutes: float = MIN_AGE_MINUTES) -> 
         for entry in garbage:
             entry.folder.remove()
     return garbage
+
+
+def remove_unclaimed(places: Places, folders: Iterable[Folder]) -> list[Folder]:
+    """Remove folders of the store, except those that sessions of other processes claim; new sessions wait meanwhile.
+
+    Returns:
+        The removed folders.
+    """
+    while True:
+        try:
+            with only_writer(_sessions(places) / _COLLECTION):
+                claimed = _claimed(places, _own)
+                removed = [folder for folder in folders if _owner(folder) not in claimed]
+                for folder in removed:
+                    folder.remove()
+                return removed
+        except BusyError:
+            time.sleep(_LOOK_S)
+
+
+def _owner(folder: Folder) -> str:
+    """Return the artefact to which a folder belongs, as KIND/KEY: states of a training lie beside their model."""
+    return "/".join(folder.root.rstrip("/").removesuffix(STATES).split("/")[-2:])
 
 
 def _manifest(folder: Folder) -> Manifest | None:

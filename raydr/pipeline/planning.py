@@ -83,6 +83,10 @@ class Inventory:
                 return None
         return self._manifests[node.key]
 
+    def existed(self, node: Node) -> bool:
+        """Return whether the artefact existed, whole or damaged, when it was looked up."""
+        return node.key in self._manifests or node.key in self._damaged
+
     def forget(self, node: Node) -> None:
         """Drop cached knowledge of a node that is made again or removed."""
         self._manifests.pop(node.key, None)

@@ -62,7 +62,9 @@ class Runner:
         return self.inventory.places
 
     def make(self, nodes: Sequence[Node]) -> None:
-        """Make the nodes; existing artefacts of them are set aside.
+        """Make the nodes; artefacts of them that the plan knew are set aside.
+
+        Those that another process has completed since are taken.
 
         Args:
             nodes: nodes in a valid order; their other inputs exist.
@@ -71,7 +73,7 @@ class Runner:
         for node in nodes:
             node.check()
         for node in nodes:
-            if self.inventory.folder(node).exists(MANIFEST):
+            if self.inventory.existed(node) and self.inventory.folder(node).exists(MANIFEST):
                 self.inventory.folder(node).set_aside()
                 self.inventory.forget(node)
 
@@ -105,11 +107,12 @@ class Runner:
                     self._log_for_comparison(node, made, inputs, tracker)
             if pool.here:
                 give_back_memory()
-        seconds = time.monotonic() - started
-        taken = StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key)
-        self.places.root.write_sealed(_name(node.label, node.key), taken.model_dump())
-        if seconds >= _WORTH_TELLING_S:
-            say(f"{node.label} took {duration(seconds)}")
+        if isinstance(making, Building):
+            seconds = time.monotonic() - started
+            taken = StageTime(stage=node.label, seconds=seconds, num_parts_before=num_parts, key=node.key)
+            self.places.root.write_sealed(_name(node.label, node.key), taken.model_dump())
+            if seconds >= _WORTH_TELLING_S:
+                say(f"{node.label} took {duration(seconds)}")
         self.point(node)
 
     def _log_for_comparison(self, node: Node, made: Artifact, inputs: Mapping[str, Artifact], tracker: Tracker) -> None:

@@ -17,7 +17,7 @@ from raydr.distributed.arithmetic import check_encoders
 from raydr.distributed.cluster import local_session, ray_session
 from raydr.distributed.resources import cluster_capacity
 from raydr.pipeline.forecast import check_confirmed, read_forecast
-from raydr.pipeline.garbage import Claims, open_claims
+from raydr.pipeline.garbage import Claims, open_claims, remove_unclaimed
 from raydr.pipeline.planning import Inventory, check_names, reason, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.running import Runner, check_splits, read_by, repair
@@ -134,13 +134,16 @@ class Session:
                 self.inventory.forget(node)
 
     def prune(self, nodes: Iterable[Node]) -> None:
-        """Remove artefacts that only other nodes needed and that have no name."""
+        """Remove artefacts that only other nodes needed, that have no name, and that no other process uses."""
         named = self.places.named_keys()
-        for node in nodes:
-            if node.temporary and node.key not in named and self.inventory.manifest(node) is not None:
-                self.inventory.folder(node).remove()
-                self.inventory.forget(node)
-                say(f"removed {node.label} ({self.inventory.folder(node)})")
+        old = {
+            self.inventory.folder(node): node
+            for node in nodes
+            if node.temporary and node.key not in named and self.inventory.manifest(node) is not None
+        }
+        for folder in remove_unclaimed(self.places, old):
+            self.inventory.forget(old[folder])
+            say(f"removed {old[folder].label} ({folder})")
 
     def _report_idle_gpus(self, num_gpus: int) -> None:
         config = self.config

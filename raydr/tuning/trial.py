@@ -26,7 +26,7 @@ from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.distributed.resources import cluster_capacity
 from raydr.errors import NodeLostError, RaydrError
-from raydr.pipeline.garbage import open_claims
+from raydr.pipeline.garbage import open_claims, remove_unclaimed
 from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.rounds import FinishedRounds, lay_out, next_rounds
@@ -86,7 +86,9 @@ class Objective:
     def forget(
         self, ended: Iterable[Mapping[str, Any]], kinds: Collection[str] = (), kept: Collection[str] = ()
     ) -> None:
-        """Remove vectors and indexes of trials, and checkpoints of stopped trainings; keep named artefacts.
+        """Remove vectors and indexes of trials, and checkpoints of stopped trainings.
+
+        Named artefacts and those that another process uses are kept.
 
         Args:
             ended: values of ended trials; no running trial has the same values.
@@ -95,12 +97,14 @@ class Objective:
         """
         places = Places.of(self.config.workdir)
         needed = places.named_keys() | set(kept)
+        old = []
         for node in (node for values in ended for node in self.nodes(values)):
             folder = places.folder(node.kind, node.key)
             if node.kind == "model":
-                checkpoint_folder(folder).remove()
+                old.append(checkpoint_folder(folder))
             if (node.temporary or node.kind in kinds) and node.key not in needed:
-                folder.remove()
+                old.append(folder)
+        remove_unclaimed(places, old)
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed

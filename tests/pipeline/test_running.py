@@ -22,9 +22,9 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, ray_session
 from raydr.errors import DataError
-from raydr.pipeline.garbage import SESSIONS, find_garbage, open_claims, remove_garbage
-from raydr.pipeline.planning import Inventory, run_nodes
-from raydr.pipeline.running import Runner, read_by, repair
+from raydr.pipeline.garbage import SESSIONS, find_garbage, open_claims, remove_garbage, remove_unclaimed
+from raydr.pipeline.planning import Inventory, required, run_nodes
+from raydr.pipeline.running import Runner, read_by, read_times, repair
 from raydr.store.building import DONE, begin
 from raydr.store.folder import Folder
 from raydr.tracking.tracker import NullTracker, Tracker
@@ -76,8 +76,21 @@ def test_what_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
     threading.Timer(1.0, done.set).start()
     make_all(tmp_path, node)
     other.join(PATIENCE_S)
-    # The other one was first.
+    # The other one was first, and its time is not that of the wait.
+    assert read_times(inventory.places.root) == []
     assert Inventory(inventory.places).open(node).info == {"by": "the other"}
+
+
+def test_what_another_process_has_completed_since_the_plan_is_taken(tmp_path: Path) -> None:
+    """It may be an input of that process's next stage: set aside, it would be gone under it."""
+    node = thing("a", text="mine")
+    inventory = Inventory(Places(Folder(str(tmp_path))))
+    todo = required(inventory, [node])
+    make_all(tmp_path, replace(node, make=lambda _: {"by": "the other"}))
+    with ray_session(RayConfig()):
+        Runner(inventory, NullTracker(), {}, {"CPU": 2.0}, {}).make(todo)
+    assert inventory.open(node).info == {"by": "the other"}
+    assert {entry.why for entry in find_garbage(inventory.places, 0)} == {"no name reaches it"}
 
 
 def _hold(url: str, identity: str, ready: Any, done: Any) -> None:
@@ -190,18 +203,24 @@ def test_a_verb_claims_all_that_its_plan_reads_and_makes(
 
 
 def test_claims_of_a_session_that_died_hold_no_more(tmp_path: Path) -> None:
-    a = thing("a", text="1")
-    inventory = make_all(tmp_path, a)
+    a, b = thing("a", text="1"), thing("b", text="2")
+    inventory = make_all(tmp_path, a, b)
+    states, folders = checkpoint_folder(inventory.folder(a)), [inventory.folder(node) for node in (a, b)]
+    states.write_json("step-000000010/progress.json", {})
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     other = context.Process(target=_claim, args=(inventory.places.root.url, inventory.folder(a).url, ready))
     other.start()
     assert ready.wait(PATIENCE_S)
+    with open_claims(inventory.places) as own:
+        own.add(folders)
+        assert remove_unclaimed(inventory.places, [*folders, states]) == [inventory.folder(b)]
     assert find_garbage(inventory.places, 0) == []
     other.kill()
     other.join(PATIENCE_S)
-    assert [entry.folder for entry in find_garbage(inventory.places, 0)] == [inventory.folder(a)]
-    assert inventory.places.root.files(SESSIONS) == []
+    assert {entry.folder for entry in find_garbage(inventory.places, 0)} == {inventory.folder(a), states}
+    assert [name for name in inventory.places.root.files(SESSIONS) if "gc" not in name] == []
+    assert remove_unclaimed(inventory.places, folders) == folders
 
 
 def _claim(root: str, folder: str, ready: Any) -> None:

@@ -42,8 +42,10 @@ def _write(content: str, path: str) -> None:
 
 
 def make_all(root: Path | str, *nodes: Node, names: dict[str, Node] | None = None) -> Inventory:
-    """Make nodes in the order given, in this process."""
+    """Make nodes in the order given, in this process, also those that are there."""
     inventory = Inventory(Places(Folder(str(root))))
+    for node in nodes:
+        inventory.manifest(node)
     with ray_session(RayConfig()):
         Runner(inventory, NullTracker(), {}, {"CPU": 2.0}, names or {}).make(nodes)
     return inventory

@@ -12,6 +12,7 @@ from raydr.artefacts.places import Places
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import ray_session
 from raydr.pipeline.compare import compare_models
+from raydr.pipeline.garbage import open_claims
 from raydr.pipeline.rounds import lay_out
 from raydr.pipeline.session import open_session
 from raydr.tuning.plan import plan_search
@@ -42,7 +43,9 @@ def there(config: RunConfig, kind: str) -> set[str]:
     return {node.key for node in nodes if node.kind == kind and places.folder(kind, node.key).exists("manifest.json")}
 
 
-def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunConfig) -> None:
+def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objective = Objective(config, True)
     longer = with_values(config, LONGER)
     with ray_session(config.ray):
@@ -64,6 +67,13 @@ def test_trials_share_rounds_leave_nothing_large_and_are_confirmed(config: RunCo
         assert not there(longer, "index") | there(longer, "embeddings")
         # A trial to come may go on from them.
         assert there(longer, "model") == both
+        places = Places.of(config.workdir)
+        with monkeypatch.context() as patch, open_claims(places) as other:
+            other.add([places.folder("model", key) for key in both])
+            # As if another process had them.
+            patch.setattr("raydr.pipeline.garbage._own", set())
+            objective.forget([{}, LONGER], ("model",))
+            assert there(longer, "model") == both
         objective.forget([{}, LONGER], ("model",), kept=shared)
         assert there(longer, "model") == shared
         # What is small stays, and a trial to come finds it.

@@ -10,11 +10,13 @@
 from __future__ import annotations
 
 import os
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from raydr.component import Config
-from raydr.errors import ArtifactError
+from raydr.errors import ArtifactError, FingerprintError
 from raydr.evaluation.config import FUSED
 from raydr.store import Artifact, Folder
 from raydr.store.filesystems import require_reachable
@@ -113,10 +115,25 @@ class Places:
         """Return the keys of all named artefacts."""
         return {pointer.key for name in self.names() if (pointer := self.pointer(name)) is not None}
 
-    def point(self, name: str, kind: str, key: str) -> None:
-        """Let a name point to a complete artefact."""
-        target = Pointer(kind=kind, key=key)
-        if self.pointer(name) != target:
+    def point(self, name: str, kind: str, key: str, planned: Mapping[str, Pointer | None] | None = None) -> None:
+        """Let a name point to a complete artefact.
+
+        Args:
+            name: the name.
+            kind, key: kind and key of the artefact.
+            planned: targets of names when the artefact was planned; a name that is not in it may have moved since.
+
+        Raises:
+            FingerprintError: another process has moved the name since.
+        """
+        target, current = Pointer(kind=kind, key=key), self.pointer(name)
+        if current != target:
+            if current != (planned or {}).get(name, current):
+                raise FingerprintError(
+                    f"another raydr process has meanwhile let {name} in {self.root} point to an artefact with other "
+                    f"settings. Yours is complete at {self.folder(kind, key)}: use another name or workdir, or pass "
+                    "--again to move the name"
+                )
             self.root.write_sealed(f"{NAMES}/{name}.json", target.model_dump())
         if self.root.is_local:
             self._link(name, self.folder(kind, key))
@@ -127,8 +144,8 @@ class Places:
         if link.is_symlink() and os.readlink(link) == relative:
             return
         link.parent.mkdir(parents=True, exist_ok=True)
-        temporary = link.with_name(f".{link.name}.link")
-        temporary.unlink(missing_ok=True)
+        # Another process may point the same name.
+        temporary = link.with_name(f".{link.name}.{uuid.uuid4().hex[:8]}.link")
         temporary.symlink_to(relative)
         os.replace(temporary, link)
 

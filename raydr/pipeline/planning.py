@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raydr.artefacts.declaration import Existing, Node, Resources
-from raydr.artefacts.places import Places
+from raydr.artefacts.places import Places, Pointer
 from raydr.console import counted, warn
 from raydr.distributed.cluster import STEP_THREAD
 from raydr.errors import DamagedError, FingerprintError
@@ -179,20 +179,24 @@ def changes(node: Node, before: Identity) -> list[str]:
     return descriptions
 
 
-def check_names(places: Places, names: Mapping[str, Node]) -> None:
+def check_names(places: Places, names: Mapping[str, Node]) -> dict[str, Pointer | None]:
     """Check that each name points to the node that the config requests, or to nothing.
 
     A name follows its inputs: it moves if these alone have changed, and their names point to them. Inputs without a
     name follow their own inputs.
+
+    Returns:
+        The targets of the checked names.
 
     Raises:
         FingerprintError: a name points to another artefact; the message lists differing settings.
     """
     wrong: list[str] = []
     agreed: set[str] = set()
+    targets = {name: places.pointer(name) for name, node in names.items() if not node.moves}
     named = {node.key for node in names.values()}
     for name, node in sorted(names.items(), key=lambda item: len(item[1].ancestors())):
-        if (pointer := places.pointer(name)) is None or node.moves:
+        if (pointer := targets.get(name)) is None:
             continue
         before = None if pointer.key == node.key else _before(places, name)
         if pointer.key == node.key or (before is not None and _follows(places, node, before, agreed)):
@@ -208,6 +212,7 @@ def check_names(places: Places, names: Mapping[str, Node]) -> None:
             + "\nrestore these settings, use another name or workdir, or pass --again to move the names; the old "
             "artefacts stay until raydr gc"
         )
+    return targets
 
 
 def _causes(places: Places, node: Node, before: Identity, named: Collection[str]) -> Iterator[str]:

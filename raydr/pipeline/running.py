@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from raydr.artefacts.declaration import Node, NodeWork, Resources
-from raydr.artefacts.places import Places
+from raydr.artefacts.places import Places, Pointer
 from raydr.component import Config
 from raydr.config.run import RunConfig
 from raydr.console import duration, say, warn
@@ -47,6 +47,7 @@ class Runner:
         run_config: stored in manifests for information.
         capacity: resources shared by the nodes.
         names: names that point to nodes as soon as they are complete.
+        planned: targets of names when the nodes were planned; these names must not have moved since.
         pool: pool for all nodes; None: chosen for each node by its size.
     """
 
@@ -55,6 +56,7 @@ class Runner:
     run_config: Mapping[str, Any]
     capacity: Resources
     names: Mapping[str, Node]
+    planned: Mapping[str, Pointer | None] = field(default_factory=dict)
     pool: Pool | None = None
 
     @property
@@ -157,7 +159,7 @@ class Runner:
         """Point the names of a complete node to it."""
         for name, named in self.names.items():
             if named.key == node.key:
-                self.places.point(name, node.kind, node.key)
+                self.places.point(name, node.kind, node.key, self.planned)
 
 
 def check_splits(inventory: Inventory, nodes: Sequence[Node]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from raydr.artefacts import Context, Node
 from raydr.artefacts.context import Facts
-from raydr.artefacts.places import Places
+from raydr.artefacts.places import Places, Pointer
 from raydr.config.run import RunConfig
 from raydr.console import counted, say
 from raydr.distributed.arithmetic import check_encoders
@@ -98,8 +98,9 @@ class Session:
         names = {name: node for name, node in self.recipe.names.items() if node.key in wanted}
         if not self.dry_run:
             self._claim(list(wanted.values()))
+        planned: dict[str, Pointer | None] = {}
         if not (self.again or self.dry_run or moving):
-            check_names(self.places, names)
+            planned = check_names(self.places, names)
         again = self._anew(targets if anew is None else anew, names) - self._made_now
         todo = required(self.inventory, targets, again)
         if verified and todo and not self.dry_run:
@@ -118,11 +119,12 @@ class Session:
             capacity = cluster_capacity()
             if capacity["GPU"] and local_session() is not None and any(node.asks_model for node in todo):
                 self._report_idle_gpus(int(capacity["GPU"]))
-            Runner(self.inventory, self.tracker, self.config.model_dump(mode="json"), capacity, names).make(todo)
+            settings = self.config.model_dump(mode="json")
+            Runner(self.inventory, self.tracker, settings, capacity, names, planned).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
             if self.inventory.manifest(node) is not None:
-                self.places.point(name, node.kind, node.key)
+                self.places.point(name, node.kind, node.key, planned)
         return [self.inventory.open(target) for target in targets]
 
     def _claim(self, nodes: Sequence[Node]) -> None:

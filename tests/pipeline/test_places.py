@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pipeline.things import make_all, thing
-from raydr.artefacts.places import Places
-from raydr.errors import ArtifactError
+from raydr.artefacts.places import Places, Pointer
+from raydr.errors import ArtifactError, FingerprintError
 from raydr.store.folder import Folder
 
 
@@ -45,6 +46,31 @@ def test_a_missing_name_says_what_there_is_and_what_to_do(tmp_path: Path) -> Non
         places.open("models/a", "model")
     with pytest.raises(ArtifactError, match="expected a model"):
         places.open("models/other", "model")
+
+
+def test_a_name_that_another_process_has_moved_since_the_plan_stays(tmp_path: Path) -> None:
+    """Two trainings of one name at once: each would end well, and the name be that of the last."""
+    places = Places(Folder(str(tmp_path)))
+    places.point("models/a", "model", "a" * 32, {"models/a": None})
+    places.point("models/a", "model", "a" * 32, {"models/a": None})
+    with pytest.raises(FingerprintError, match="another raydr process has meanwhile let models/a .* pass --again"):
+        places.point("models/a", "model", "b" * 32, {"models/a": None})
+    assert places.pointer("models/a") == Pointer(kind="model", key="a" * 32)
+    places.point("models/a", "model", "b" * 32, {"models/a": places.pointer("models/a")})
+    places.point("models/a", "model", "c" * 32)
+    assert places.pointer("models/a") == Pointer(kind="model", key="c" * 32)
+
+
+def test_threads_and_processes_point_a_name_at_once(tmp_path: Path) -> None:
+    places = Places(Folder(str(tmp_path)))
+
+    def point(digit: str) -> None:
+        for other in range(100):
+            places.point("models/a", "model", f"{other % 10}{digit}" * 16)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(point, "abcd"))
+    assert os.listdir(tmp_path / "models") == ["a"]
 
 
 def test_a_forgotten_name_leaves_the_artefact(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class SplitPairs:
         return cls(qrels, hash_strings(queries["text"])[place_N], corpus.content_hashes(rows), rows)
 
 
-@artefact("folds", rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
+@artefact("folds", version=2, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"))
 def cut_folds(
     making: Building, pool: Pool, dataset: Artifact, corpus: Artifact, *, split: str, num_folds: int, seed: int
 ) -> dict[str, Any]:

@@ -12,10 +12,11 @@ BoolArray = NDArray[np.bool_]
 
 
 def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uint64], num_folds: int) -> IntArray:
-    """Assign each of N pairs to a fold of about equal size, shape (N,).
+    """Assign each of N pairs to a fold, shape (N,); folds have about as many queries.
 
-    Pairs are edges between queries and passages. Connected pairs stay together, so that folds share no passage. A
-    component too large for a fold is split by query; :func:`trained_on` then leaves out shared passages.
+    An epoch draws a pair of each query, and a query of many pairs must not fill a fold alone. Pairs are edges between
+    queries and passages. Connected pairs stay together, so that folds share no passage. A component too large for a
+    fold is split by query; :func:`trained_on` then leaves out shared passages.
 
     Args:
         query_N, passage_N: numbers of each pair's query and passage, from 0; copies share a number.
@@ -35,13 +36,20 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
     if not num_queries:
         raise DataError("no query has a positive passage (relevance > 0), so there is no pair to judge")
     if num_queries < num_folds:
-        raise DataError(f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: set fewer folds")
+        raise DataError(
+            f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: bring more queries, or set "
+            "fewer folds (at least 2)"
+        )
     edges = (np.ones(len(query_N), np.int8), (query_N, num_queries + passage_N))
     _, group_V = connected_components(coo_array(edges, shape=(num_queries + num_passages,) * 2), directed=False)
     group_N = group_V[query_N].astype(np.int64)
-    too_large_N = np.bincount(group_N)[group_N] * num_folds > len(query_N)
+    # The first pair of each query.
+    own_N = np.zeros(len(query_N), dtype=np.int64)
+    own_N[np.unique(query_N, return_index=True)[1]] = 1
+    too_large_N = np.bincount(group_N, own_N)[group_N] * num_folds > num_queries
     group_N = np.where(too_large_N, group_V.max() + 1 + query_N, group_N)
-    _, group_N, sizes_G = np.unique(group_N, return_inverse=True, return_counts=True)
+    _, group_N = np.unique(group_N, return_inverse=True)
+    sizes_G = np.bincount(group_N, own_N).astype(np.int64)
     first_G = np.full(len(sizes_G), np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(first_G, group_N, order_N)
     # Large components first, so that small components even out the sizes.

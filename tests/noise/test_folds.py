@@ -9,6 +9,13 @@ from raydr.errors import DataError
 from raydr.noise.folds import assign_folds, trained_on
 
 
+def test_a_query_of_most_pairs_does_not_fill_a_fold_alone() -> None:
+    """Its margins need passages of others in its fold, and the other model more than one query."""
+    query_N = np.array([0] * 90 + list(range(1, 11)))
+    fold_N = assign_folds(query_N, np.arange(100), query_N.astype(np.uint64), 2)
+    assert sorted(len(set(query_N[fold_N == fold])) for fold in (0, 1)) == [5, 6]
+
+
 def order_of(query_N):
     return (np.asarray(query_N, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(7)
 

@@ -17,6 +17,7 @@ of the config's value.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -67,6 +68,12 @@ class Parameter:
             text = as_text(value)
             return next((index for index, listed in enumerate(self.values) if as_text(listed) == text), None)
         return value if is_number(value) and self.ends[0] <= value <= self.ends[1] else None
+
+    @property
+    def inner(self) -> list[float]:
+        """A number within a range to validate, as trials have it: not whole; empty for a list."""
+        low, high = self.ends[0], self.ends[-1]
+        return [] if self.values is not None else [self.rounded(low + (high - low) / math.pi)]
 
     def rounded(self, value: float) -> float:
         """Round a number of a range to few digits, within the ends."""

@@ -106,13 +106,16 @@ def _corners(
     config: RunConfig, parameters: Mapping[str, Parameter], name: str
 ) -> list[tuple[dict[str, Any], RunConfig]]:
     corners: list[tuple[dict[str, Any], RunConfig]] = [({}, config)]
-    for key, value in ((key, value) for key, parameter in parameters.items() for value in parameter.ends):
-        try:
-            corners.append(({key: value}, with_values(config, {key: value})))
-        except ConfigError as error:
-            # Without the config's text, which the first lines repeat.
-            reason = " ".join((str(error).partition(":\n")[2] or str(error)).split())
-            raise ConfigError(f"the space {name} cannot have {key} = {as_text(value)}: {reason}") from None
+    for key, parameter in parameters.items():
+        for value in (*parameter.ends, *parameter.inner):
+            try:
+                corner = with_values(config, {key: value})
+            except ConfigError as error:
+                # Without the config's text, which the first lines repeat.
+                reason = " ".join((str(error).partition(":\n")[2] or str(error)).split())
+                raise ConfigError(f"the space {name} cannot have {key} = {as_text(value)}: {reason}") from None
+            if value not in parameter.inner:
+                corners.append(({key: value}, corner))
     return corners
 
 

@@ -61,6 +61,8 @@ def test_fixed_settings_keep_what_the_config_says_of_the_same_component():
         ({"train.sampler": {"choice": ["top", "top"]}}, "twice"),
         ({"model.similarity": {"times": [1, 2]}}, "set a number other than 0"),
         ({"model.scale": {"uniform": [0, 2]}}, r"model.scale = 0: model.scale: Input should be greater than 0"),
+        ({"train.batch_size": {"loguniform": [8, 64]}}, r"train.batch_size = 25.83: .*a valid integer"),
+        ({"train.num_epochs": {"uniform": [4, 8]}}, r"train.num_epochs = 5.273: .*a valid integer"),
         ({"train.sampler": {"choice": ["top", "bottom"]}}, "unknown sampler 'bottom'"),
         ({"train.loss": {"choice": ["nce"]}, "train.loss.warmup_epochs": {"int": [1, 2]}}, "lies within train.loss"),
         ({}, "nothing to search"),

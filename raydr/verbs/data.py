@@ -273,7 +273,9 @@ def export(
 
 
 def _open(places: Places, name_or_folder: str, kind: str) -> Artifact:
-    """Open an artefact by its name in the working folder, or by its folder."""
+    """Open an artefact by its name in the working folder, with or without the folder of its kind, or by its folder."""
+    if places.pointer(f"{kind}/{name_or_folder}") is not None:
+        return places.open(f"{kind}/{name_or_folder}", kind)
     folder = Folder(name_or_folder).absolute()
     if places.pointer(name_or_folder) is None and folder.exists(MANIFEST):
         return Artifact.open(folder, kind)

@@ -147,3 +147,10 @@ def test_the_command(config: RunConfig, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(file), str(tmp_path / "out"), "--model", "trained"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "README.md").read_text().startswith("---\n")
+
+
+def test_negatives_are_named_with_or_without_their_folder(config: RunConfig, tmp_path: Path) -> None:
+    for at, given in enumerate(("negatives/bm25-train", "bm25-train")):
+        raydr.export(config, str(tmp_path / str(at)), format="sentence-transformers", negatives=given)
+    with pytest.raises(ArtifactError, match=r"no negatives called negatives/nope .* there is bm25-train"):
+        raydr.export(config, str(tmp_path / "none"), format="sentence-transformers", negatives="negatives/nope")

@@ -160,10 +160,23 @@ def start_ray() -> None:
 
 
 def _begin(start: Callable[[], object]) -> None:
-    """Start Ray or join it, and keep this process's handler of SIGTERM."""
+    """Start Ray or join it, and keep this process's handler of SIGTERM.
+
+    Raises:
+        ClusterError: Ray's processes did not start in the half minute that Ray waits for them.
+    """
     ended_by = signal.getsignal(signal.SIGTERM)
-    with _without_level_line():
-        start()
+    try:
+        with _without_level_line():
+            start()
+    except Exception as error:
+        # Ray has no class for it.
+        if "timed out during startup" not in str(error):
+            raise
+        raise ClusterError(
+            "Ray did not start on this machine within half a minute: the machine is very busy, or short of memory. "
+            "Finished parts are kept; run the same command again when it is less busy"
+        ) from error
     if callable(ended_by) and threading.current_thread() is threading.main_thread():
         # Ray has replaced it by its own handler, which ends the process at any point.
         signal.signal(signal.SIGTERM, ended_by)

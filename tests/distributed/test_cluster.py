@@ -84,6 +84,16 @@ with ray_session(RayConfig(num_cpus=1, object_store_gib=0.1, temp_dir=sys.argv[1
 """
 
 
+def test_a_ray_that_does_not_start_in_time_is_reported_with_the_remedy() -> None:
+    """Seen on a busy machine, where Ray's own error ended a search with a traceback."""
+
+    def start() -> None:
+        raise Exception("The current node timed out during startup. This could happen because ...")
+
+    with pytest.raises(ClusterError, match="within half a minute: .* run the same command again"):
+        _begin(start)
+
+
 @pytest.mark.ray
 def test_a_ray_that_a_step_has_started_outlives_it_and_starts_silently() -> None:
     with tempfile.TemporaryDirectory(prefix="rc-", ignore_cleanup_errors=True) as folder:

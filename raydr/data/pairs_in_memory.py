@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.data.inputs import absolute
-from raydr.data.pair_shape import LOOKED_AT, check_classes, pair_shape
+from raydr.data.judgment_columns import check_classes
+from raydr.data.pair_shape import LOOKED_AT, pair_shape
 from raydr.data.pairs import label_of
 from raydr.data.readers.base import Source
 from raydr.data.readers.pairs import PairsReader

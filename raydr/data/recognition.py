@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from raydr.data.inputs import absolute, exists, place_of, shown_files
+from raydr.data.judgment_columns import check_classes
 from raydr.data.lines import read_lines
-from raydr.data.pair_shape import DPR, LOOKED_AT, check_classes, pair_shape
+from raydr.data.pair_shape import DPR, LOOKED_AT, pair_shape
 from raydr.data.readers.beir import qrels_files
 from raydr.data.readers.pairs import FORMATS, format_of, records_of
 from raydr.data.rows import BadRows

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raydr.data.corpus import Texts
-from raydr.data.pair_shape import RELEVANT
+from raydr.data.judgment_columns import RELEVANT
 from raydr.errors import ModelError
 from raydr.models.backbone import check_length, choose_attention, shape_backbone
 from raydr.models.batching import padded_batches

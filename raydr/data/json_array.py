@@ -97,13 +97,13 @@ def _texts(path: str) -> Iterator[str]:
             text = decoder.decode(chunk)
             start = start or text.lstrip()[:1]
             if start and start != "[":
-                lines = (
-                    " Let its name end in .jsonl if each line holds an object. A single object, as SQuAD, LlamaIndex "
-                    "and pandas write it, becomes pairs first: an array of objects with query and positive."
-                    if start == "{"
-                    else ""
-                )
-                raise DataError(f"{path}: expected a JSON array, found {start!r}.{lines or ' Mend or fetch the file.'}")
+                remedy = "Mend or fetch the file."
+                if start == "{":
+                    remedy = (
+                        "Let its name end in .jsonl if each line holds an object. Files of SQuAD, LlamaIndex and "
+                        "pandas hold a single object: convert it into an array of objects with query and positive."
+                    )
+                raise DataError(f"{path}: expected a JSON array, found {start!r}. {remedy}")
             if text:
                 yield text
     if not start:

@@ -70,8 +70,8 @@ class Parameter:
         return value if is_number(value) and self.ends[0] <= value <= self.ends[1] else None
 
     @property
-    def inner(self) -> list[float]:
-        """A number within a range to validate, as trials have it: not whole; empty for a list."""
+    def between(self) -> list[float]:
+        """A number between the ends of a range, which is also validated and is seldom whole; empty for a list."""
         low, high = self.ends[0], self.ends[-1]
         return [] if self.values is not None else [self.rounded(low + (high - low) / math.pi)]
 

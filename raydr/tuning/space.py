@@ -107,14 +107,14 @@ def _corners(
 ) -> list[tuple[dict[str, Any], RunConfig]]:
     corners: list[tuple[dict[str, Any], RunConfig]] = [({}, config)]
     for key, parameter in parameters.items():
-        for value in (*parameter.ends, *parameter.inner):
+        for value in (*parameter.ends, *parameter.between):
             try:
                 corner = with_values(config, {key: value})
             except ConfigError as error:
                 # Without the config's text, which the first lines repeat.
                 reason = " ".join((str(error).partition(":\n")[2] or str(error)).split())
                 raise ConfigError(f"the space {name} cannot have {key} = {as_text(value)}: {reason}") from None
-            if value not in parameter.inner:
+            if value in parameter.ends:
                 corners.append(({key: value}, corner))
     return corners
 

@@ -79,9 +79,7 @@ def test_a_file_of_squad_is_refused_as_a_single_object(tmp_path: Path) -> None:
     lines(
         tmp_path / "dev.json", [{"queries": {"q": "query"}, "corpus": {"p": "passage"}, "relevant_docs": {"q": ["p"]}}]
     )
-    with pytest.raises(
-        DataError, match="A single object, as SQuAD, LlamaIndex and pandas write it, becomes pairs first"
-    ):
+    with pytest.raises(DataError, match="SQuAD, LlamaIndex and pandas hold a single object: convert it"):
         recognise(str(tmp_path / "dev.json"))
 
 

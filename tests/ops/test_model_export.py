@@ -150,7 +150,7 @@ def test_the_command(config: RunConfig, tmp_path: Path) -> None:
 
 
 def test_negatives_are_named_with_or_without_their_folder(config: RunConfig, tmp_path: Path) -> None:
-    for at, given in enumerate(("negatives/bm25-train", "bm25-train")):
-        raydr.export(config, str(tmp_path / str(at)), format="sentence-transformers", negatives=given)
+    for at, name in enumerate(("negatives/bm25-train", "bm25-train")):
+        raydr.export(config, str(tmp_path / str(at)), format="sentence-transformers", negatives=name)
     with pytest.raises(ArtifactError, match=r"no negatives called negatives/nope .* there is bm25-train"):
         raydr.export(config, str(tmp_path / "none"), format="sentence-transformers", negatives="negatives/nope")

@@ -33,8 +33,8 @@ def outcome() -> TuneOutcome:
 
 def test_the_result_and_its_uncertainty_come_first(outcome: TuneOutcome) -> None:
     page = tuning_page(outcome, b"", "seed: 0")
-    found, sure = re.findall('class="headline">([^<]+)<', page)
-    assert found.startswith("The best is trial 1 with dev RR@10 0.1900")
+    best, sure = re.findall('class="headline">([^<]+)<', page)
+    assert best.startswith("The best is trial 1 with dev RR@10 0.1900")
     assert "since it was chosen there. Next: confirm.num_seeds" in sure
     # The whole config is folded away.
     assert re.search("<details><summary>best.yaml.*?</summary>.*seed: 0", page)

@@ -151,9 +151,9 @@ def test_rows_that_cannot_be_read_are_counted(tmp_path: Path, capsys: pytest.Cap
     noise = SimpleNamespace(pair_ids=[("q", "a")], table={P_WRONG: [0.875], "flagged": [True]})
     columns = PairColumns(query_id="query", passage_id="positive")
     _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns))
-    said = "".join(capsys.readouterr())
-    assert "in neither: 1 row that cannot be read, the first is" in said
-    assert "mine.csv:3: expected 2 columns" in said.replace("\n", "")
+    printed = "".join(capsys.readouterr())
+    assert "in neither: 1 row that cannot be read, the first is" in printed
+    assert "mine.csv:3: expected 2 columns" in printed.replace("\n", "")
 
 
 @pytest.mark.parametrize("end", ["csv", "parquet"])

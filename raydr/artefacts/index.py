@@ -135,7 +135,7 @@ def _train_cpus(settings: IndexConfig, pool: Pool) -> int:
         return settings.train_cpus
     if pool.here:
         return min(MOST_TRAIN_CPUS, os.cpu_count() or 1)
-    largest = max(node["CPU"] for node in node_capacities())
+    largest = max((node["CPU"] for node in node_capacities()), default=0.0)
     return int(min(MOST_TRAIN_CPUS, max(1.0, largest or min(_CPUS_OF_A_NODE, cluster_capacity()["CPU"]))))
 
 

@@ -52,8 +52,10 @@ def plan_layout(settings: SearchConfig, shards: IndexShards, pool: Pool) -> Layo
     Raises:
         ConfigError: the actors do not fit, or CUDA is asked for and missing.
     """
-    capacity, nodes, num_shards = cluster_capacity(), node_capacities(), shards.num_shards
+    capacity, num_shards = cluster_capacity(), shards.num_shards
     device, reason, gpu = _choose_device(settings, capacity["GPU"], shards, pool)
+    # A node with a GPU may have started for the question.
+    nodes = node_capacities()
     wanted, gpus = settings.cpus_per_actor or 1, 1 if gpu else 0
     nodes = [node for node in nodes if node["GPU"] or not gpus]
     present, grown = num_places(nodes, wanted, gpus), int(capacity["GPU"] if gpus else capacity["CPU"] / wanted)

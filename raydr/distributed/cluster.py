@@ -49,10 +49,10 @@ class RayConfig(Config):
     """Address of a running cluster; empty: ``RAY_ADDRESS`` of the environment, else a local Ray."""
 
     capacity: dict[Literal["CPU", "GPU"], Annotated[float, Field(ge=0)]] | None = None
-    """Largest size of a cluster that adds nodes on demand, for example ``{CPU: 64, GPU: 12}``: sums over all groups. No
-    stage requests more, and ``raydr plan`` computes with it on any machine. If null, the variable ``RAYDR_CAPACITY`` of
-    the cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster files set; else the size when a stage
-    begins."""
+    """Largest size of a cluster that adds nodes on demand, for example ``{CPU: 64, GPU: 12}``: sums over the groups
+    that ``ray.node_labels`` admits. No stage requests more, and ``raydr plan`` computes with it on any machine. If
+    null, the variable ``RAYDR_CAPACITY`` of the cluster's nodes counts (``CPU=64,GPU=12``), which the shipped cluster
+    files set; else the size when a stage begins."""
 
     node_labels: dict[str, str] = {"group": "!train"}
     """Labels of the nodes for all work but training, in Ray's notation. The default leaves machines of several GPUs to

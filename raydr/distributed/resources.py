@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
-from raydr.distributed.cluster import is_connected, local_session, start_ray, stated_capacity
+from raydr.distributed.cluster import is_connected, local_session, stage_labels, start_ray, stated_capacity
 
 #: Hint in messages about lacking resources of the cluster.
 IF_IT_GROWS = "(if it grows on demand, ray.capacity says how far)"
@@ -53,15 +54,32 @@ def memory_to_ask(num_bytes: int) -> int:
     """
     if stated_capacity() is not None:
         return num_bytes
-    import ray
-
-    nodes = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"] and "CPU" in node["Resources"]]
-    return min(num_bytes, int(max(nodes, default=0)))
+    sizes = [node["Resources"].get("memory", 0) for node in _nodes() if "CPU" in node["Resources"]]
+    return min(num_bytes, int(max(sizes, default=0)))
 
 
 def node_capacities() -> list[dict[str, float]]:
-    """Return the CPUs and GPUs of each live node."""
+    """Return the CPUs and GPUs of each live node that ``ray.node_labels`` admits."""
+    return [{name: float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU")} for node in _nodes()]
+
+
+def _nodes() -> list[dict[str, Any]]:
+    """Return Ray's records of the live nodes that ``ray.node_labels`` admits."""
     import ray
 
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [{name: float(node.get(name, 0)) for name in ("CPU", "GPU")} for node in nodes]
+    rules = stage_labels().items()
+    return [
+        node
+        for node in ray.nodes()
+        if node["Alive"] and all(_admits(rule, node.get("Labels", {}).get(key)) for key, rule in rules)
+    ]
+
+
+def _admits(rule: str, label: str | None) -> bool:
+    """Return whether a rule of a label, in Ray's notation, admits a node.
+
+    >>> _admits("!train", None), _admits("in(a,b)", "b"), _admits("!in(a,b)", "b"), _admits("a", None)
+    (True, True, False, False)
+    """
+    values = [value.strip() for value in rule.removeprefix("!").removeprefix("in(").removesuffix(")").split(",")]
+    return (label in values) != rule.startswith("!")

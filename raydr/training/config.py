@@ -106,7 +106,7 @@ class TrainConfig(Config):
 
     node_labels: Annotated[dict[str, str], Neutral] = {}
     """Labels of the nodes for workers, for example ``{market: on-demand}`` or ``{group: train}``. The cluster's file
-    sets these labels for its groups. Any node if empty."""
+    sets these labels for its groups. Any node if empty; for a trial of one worker, ``ray.node_labels`` then count."""
 
     max_failures: Annotated[int, Neutral] = Field(default=3, ge=-1)
     """Maximum of restarts of the worker group after errors of its workers. Restarts after the loss of a node do not

@@ -218,7 +218,7 @@ def follow_training(config: RunConfig, place: Folder) -> News:
     alone = {
         "num_cpus": settings.cpus_per_worker,
         "num_gpus": float(settings.use_gpu),
-        "label_selector": dict(settings.node_labels),
+        "label_selector": settings.node_labels or config.ray.node_labels,
     }
     first = settings.loss.first_own_epoch(settings.num_epochs)
     rows = partial(rows_of, measure=settings.dev.measure, keep=settings.keep, first_epoch=first)

@@ -294,6 +294,21 @@ def test_a_cluster_that_grows_is_divided_as_it_is_stated(
     assert (len(layout.groups), layout.cpus) == (num_actors, cpus)
 
 
+def test_the_node_that_starts_for_the_question_says_how_large_such_nodes_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor of eight CPUs would wait for ever where machines with a GPU have four."""
+    nodes = [{"CPU": 0.0, "GPU": 0.0}]
+    monkeypatch.setattr(search_layout, "node_capacities", lambda: list(nodes))
+    monkeypatch.setattr(search_layout, "cluster_capacity", lambda: {"CPU": 96.0, "GPU": 12.0})
+
+    def start() -> GpuNode:
+        nodes.append({"CPU": 4.0, "GPU": 1.0})
+        return GpuNode(faiss_has_cuda=False, memory_bytes=24 * 2**30)
+
+    monkeypatch.setattr(search_layout, "look_at_gpu", start)
+    layout = layout_of(11, "Flat")
+    assert (len(layout.groups), layout.cpus) == (2, 4)
+
+
 def test_shards_that_the_gpus_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes_of(monkeypatch, [(8, 1), (8, 1)])
     gpus_of(monkeypatch, 16)

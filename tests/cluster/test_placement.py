@@ -16,8 +16,12 @@ from ray.core.generated.autoscaler_pb2 import GangResourceRequest
 from ray.core.generated.common_pb2 import LabelSelectorOperator
 
 from raydr.artefacts import bm25
+from raydr.artefacts.index import MOST_TRAIN_CPUS
+from raydr.artefacts.search_layout import share_of_growing
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, read_capacity
+from raydr.store import Folder
+from raydr.tuning import trial
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in (ROOT / "jobs" / "recipes").glob("*.yaml") if path.name != "published.yaml")
@@ -37,6 +41,14 @@ def groups_of(file: str) -> dict[str, dict[str, Any]]:
             name: group for name, group in loaded["available_node_types"].items() if name != loaded["head_node_type"]
         }
     return {name.replace("-", "_"): group for name, group in types.items()}
+
+
+def capacity_of(file: str) -> dict[str, float]:
+    """What the groups that ``ray.node_labels`` admits have together."""
+    groups = [group for group in groups_of(file).values() if group["labels"].get("group") != "train"]
+    return {
+        kind: sum(group["max_workers"] * group["resources"].get(kind, 0) for group in groups) for kind in ("CPU", "GPU")
+    }
 
 
 def request(resources: Mapping[str, float], labels: Mapping[str, str]) -> Any:
@@ -132,11 +144,38 @@ def test_work_without_a_gpu_goes_where_its_memory_is(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", CLUSTERS)
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_all_actors_of_a_search_find_room_at_a_time(gpus: int, file: str) -> None:
+    """However many shards there are, and whichever machines are there when it begins."""
+    capacity, labels = capacity_of(file), RayConfig().node_labels
+    head = {"CPU": 0.0, "GPU": 0.0}
+    there = [group["resources"] for name, group in groups_of(file).items() if name != "gpu_train"]
+    for num_actors in (1, 4, 5, 11, 12) if gpus else (1, 11, 20, 21, 32, 33, 41, 64, 160):
+        for nodes in [[], *([node] for node in there if node.get("GPU", 0) >= gpus)]:
+            cpus = share_of_growing(capacity["CPU"], [head, *nodes], num_actors, gpus)
+            assert started(file, [request({"CPU": cpus, "GPU": gpus}, labels)] * num_actors)
+    assert started(file, [request({"CPU": MOST_TRAIN_CPUS}, labels)]) == {"cpu": 1}
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+def test_trials_of_a_single_gpu_run_on_spot_machines(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def outside(*_: Any, **resources: Any) -> Any:
+        asked.update(resources)
+        raise InterruptedError
+
+    monkeypatch.setattr(trial, "outside", outside)
+    config = RunConfig.load(ROOT / "jobs" / "tune.yaml", ["train.use_gpu=true"])
+    with pytest.raises(InterruptedError):
+        next(trial.follow_training(config, Folder("/nowhere")))
+    worker = request({"CPU": asked["num_cpus"], "GPU": asked["num_gpus"]}, asked["label_selector"])
+    assert started(file, [worker] * 8) == {"gpu_spot": 8}
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
 def test_the_nodes_state_the_capacity_of_the_file(file: str) -> None:
-    groups = groups_of(file).values()
-    sums = {
-        kind: sum(group["max_workers"] * group["resources"].get(kind, 0) for group in groups) for kind in ("CPU", "GPU")
-    }
+    sums = capacity_of(file)
     text = (ROOT / file).read_text()
     if file == "cluster/kuberay.yaml":
         spec = yaml.safe_load(text.split("\n---\n")[0])["spec"]

@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+import ray
 
 from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import RayConfig, ray_session, read_capacity, stated_capacity
-from raydr.distributed.resources import cluster_capacity
+from raydr.distributed.resources import cluster_capacity, memory_to_ask, node_capacities
 from raydr.errors import ConfigError
 
 
@@ -73,3 +74,21 @@ def test_the_nodes_of_a_cluster_state_its_capacity_and_the_setting_comes_before(
 def test_a_capacity_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=f"RAYDR_CAPACITY is '{text}'"):
         read_capacity(text)
+
+
+def test_nodes_that_the_labels_keep_for_trainings_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor sized by such a node would wait for ever for another."""
+    small, large = {"CPU": 8.0, "GPU": 1.0, "memory": 2.0**34}, {"CPU": 48.0, "GPU": 4.0, "memory": 2.0**37}
+    nodes = [
+        {"Alive": True, "Resources": small, "Labels": {"market": "spot"}},
+        {"Alive": True, "Resources": large, "Labels": {"group": "train"}},
+        {"Alive": False, "Resources": small, "Labels": {}},
+    ]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    with ray_session(RayConfig()):
+        assert node_capacities() == [{"CPU": 8.0, "GPU": 1.0}]
+        assert memory_to_ask(2**40) == 2**34
+    with ray_session(RayConfig(node_labels={})):
+        assert [node["CPU"] for node in node_capacities()] == [8.0, 48.0]
+    with ray_session(RayConfig(node_labels={"group": "in(train,other)"})):
+        assert [node["CPU"] for node in node_capacities()] == [48.0]

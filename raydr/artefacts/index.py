@@ -20,8 +20,10 @@ from raydr.indexing.build import (
     ShardPlan,
     fill,
     id_table,
+    index_bytes,
     needs_training,
     plan_shards,
+    shard_memory,
     train_index,
     write_index,
     write_sets,
@@ -113,7 +115,9 @@ def build_index(
         make_parts(making, pool, _train, {TRAINED_NAME: work}, "index: train", Needs(threads))
     kept = _files(vectors.several, factory, settings)
     shards = {ids_name(plan.shard): (vectors, factory, kept, trained, plan, cpus) for plan in plans}
-    make_parts(making, pool, _build_shard, shards, "index: shards", Needs(cpus))
+    most = max(plan.rows for plan in plans) * num_vectors // len(vectors)
+    memory = shard_memory(most, index_bytes(factory, vectors.dim)[0]) if "faiss" in kept else 0
+    make_parts(making, pool, _build_shard, shards, "index: shards", Needs(cpus, memory=memory))
     return {
         "factory": factory,
         "reason": reason,

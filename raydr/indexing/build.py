@@ -14,6 +14,9 @@ from raydr.data.embeddings import Embeddings, to_column
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.faiss_backend import load_faiss, make_index
 
+#: Bytes of a process that builds a shard, with its libraries and a part of the vectors.
+_MEMORY_BASE = 2**29
+
 
 @dataclass(frozen=True)
 class ShardPlan:
@@ -135,3 +138,34 @@ def id_table(embeddings: Embeddings, plan: ShardPlan) -> pa.Table:
     if embeddings.several:
         columns["num_vectors"] = pa.array(np.concatenate([embeddings.sets(part).lengths for part in parts]))
     return pa.table(columns)
+
+
+def index_bytes(factory: str, dim: int) -> tuple[float, int]:
+    """Return the bytes of a vector in an index, and the number of its cells (0 if it has none).
+
+    >>> index_bytes("Flat", 768), index_bytes("IVF1024,SQfp16", 768), index_bytes("IVF64,PQ32", 768)
+    ((3072.0, 0), (1544.0, 1024), (40.0, 64))
+    """
+    faiss = load_faiss()
+    whole = make_index(factory, dim)
+    # Keep `whole` alive: it owns the C++ object.
+    index = faiss.downcast_index(whole)
+    if isinstance(index, faiss.IndexPreTransform):
+        index = faiss.downcast_index(index.index)
+    refined = 0.0
+    if isinstance(index, faiss.IndexRefine):
+        refined = float(faiss.downcast_index(index.refine_index).sa_code_size())
+        index = faiss.downcast_index(index.base_index)
+    if isinstance(index, faiss.IndexIVF):
+        # Each code in a cell has an id of 8 bytes.
+        return float(index.code_size) + 8 + refined, int(index.nlist)
+    if isinstance(index, (faiss.IndexHNSW, faiss.IndexNSG)):
+        # Neighbours: 2 M on the lowest level, M on each higher level; a vector has 1 / (M - 1) of these.
+        neighbours = float(index.hnsw.nb_neighbors(0) if isinstance(index, faiss.IndexHNSW) else index.nsg.R)
+        return float(faiss.downcast_index(index.storage).sa_code_size()) + 4 * neighbours * 1.1 + refined, 0
+    return float(index.sa_code_size()) + refined, 0
+
+
+def shard_memory(num_vectors: int, vector_bytes: float) -> int:
+    """Return the memory in bytes that building a shard takes: FAISS copies its array when it grows."""
+    return _MEMORY_BASE + int(2 * num_vectors * vector_bytes)

@@ -10,7 +10,7 @@ import pytest
 from raydr.artefacts import index as stage
 from raydr.artefacts.index import build_index
 from raydr.data.tables import read_arrow
-from raydr.distributed.pool import Pool, ThisProcess
+from raydr.distributed.pool import SINGLE_CPU, Needs, Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import ArtifactError, ConfigError, DataError
 from raydr.indexing.config import IndexConfig
@@ -140,6 +140,22 @@ def test_cells_are_trained_with_the_cpus_of_a_node(
     monkeypatch.setattr(stage, "node_capacities", lambda: [{"CPU": cpus} for cpus in nodes])
     monkeypatch.setattr(stage, "cluster_capacity", lambda: {"CPU": capacity})
     assert stage._train_cpus(IndexConfig(**settings), cast(Pool, SimpleNamespace(here=False))) == cpus
+
+
+@pytest.mark.parametrize("factory", ["SQfp16", "IVF2,Flat", "HNSW8", "NSG8"])
+def test_a_shard_asks_for_the_memory_that_building_it_takes(factory: str, tmp_path: Path) -> None:
+    """FAISS holds an array and its larger copy while it grows."""
+    asked: list[int] = []
+
+    class Listening(ThisProcess):
+        def map(self, *arguments: Any, needs: Needs = SINGLE_CPU, **more: Any) -> list[Any]:
+            asked.append(needs.memory)
+            return super().map(*arguments, needs=needs, **more)
+
+    embeddings = make_embeddings(tmp_path / "embeddings", integer_vectors(500, 8, seed=0), part_rows=500)
+    artifact = index_of(embeddings, tmp_path / "index", Listening(), factory=factory)
+    num_bytes = artifact.manifest.parts["shard-000.faiss"].bytes
+    assert asked[-1] - 2**29 > 1.5 * num_bytes - 10_000
 
 
 def test_a_damaged_index_is_named(embeddings: Artifact, tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ from raydr.artefacts.margins import POOL_SIZE
 from raydr.artefacts.ranker_scores import KIND as RANKER_SCORES
 from raydr.config.run import RunConfig
 from raydr.distributed.arithmetic import places_for_encoders
-from raydr.indexing.faiss_backend import EXACT, load_faiss, make_index, resolve_factory
+from raydr.indexing import build
+from raydr.indexing.build import index_bytes
+from raydr.indexing.faiss_backend import EXACT, resolve_factory
 from raydr.models.config import ModelConfig
 from raydr.ops.plan.trials import Rates, Reading, Trials
 from raydr.pipeline.forecast import StageEstimate
@@ -206,7 +208,7 @@ class Estimator:
         products = cells * model.dim / rates.products
         train = min(rows, settings.train_rows) * products * _KMEANS_ROUNDS / threads
         fill = rows * (products / used_cpus + model.dim * 4 / rates.fill_bytes * settings.cpus_per_task / used_cpus)
-        worker_bytes = min(rows, settings.shard_rows) * size + self.config.data.part_rows * model.dim * 4
+        worker_bytes = build.shard_memory(min(rows, settings.shard_rows), size)
         disk_bytes = rows * size + self.num_passages * (_ID_BYTES + 8)
         note = factory + (f" in {num_shards:,} shards" if num_shards > 1 else "")
         return _stage(node, START_SECONDS + train + fill, used_cpus, 0, worker_bytes, disk_bytes, note)
@@ -233,29 +235,3 @@ def _stage(
         name=node.label, seconds=seconds, cpus=cpus, gpus=gpus, worker_bytes=int(worker_bytes),
         disk_bytes=int(disk_bytes), key=node.key, note=note,
     )  # fmt: skip
-
-
-def index_bytes(factory: str, dim: int) -> tuple[float, int]:
-    """Return the bytes of a vector in an index, and the number of its cells (0 if it has none).
-
-    >>> index_bytes("Flat", 768), index_bytes("IVF1024,SQfp16", 768), index_bytes("IVF64,PQ32", 768)
-    ((3072.0, 0), (1544.0, 1024), (40.0, 64))
-    """
-    faiss = load_faiss()
-    whole = make_index(factory, dim)
-    # Keep `whole` alive: it owns the C++ object.
-    index = faiss.downcast_index(whole)
-    if isinstance(index, faiss.IndexPreTransform):
-        index = faiss.downcast_index(index.index)
-    refined = 0.0
-    if isinstance(index, faiss.IndexRefine):
-        refined = float(faiss.downcast_index(index.refine_index).sa_code_size())
-        index = faiss.downcast_index(index.base_index)
-    if isinstance(index, faiss.IndexIVF):
-        # Each code in a cell has an id of 8 bytes.
-        return float(index.code_size) + 8 + refined, int(index.nlist)
-    if isinstance(index, faiss.IndexHNSW):
-        # Neighbours: 2 M on the lowest level, M on each higher level; a vector has 1 / (M - 1) of these.
-        neighbours = float(index.hnsw.nb_neighbors(0))
-        return float(faiss.downcast_index(index.storage).sa_code_size()) + 4 * neighbours * 1.1 + refined, 0
-    return float(index.sa_code_size()) + refined, 0

@@ -11,7 +11,8 @@ import pytest
 from ops.plan.made_rates import MODEL, PASSAGES, QUERIES, MadeRates
 from raydr.artefacts.declaration import Node
 from raydr.config.run import RunConfig
-from raydr.ops.plan.estimate import Estimator, index_bytes
+from raydr.indexing.build import index_bytes
+from raydr.ops.plan.estimate import Estimator
 from raydr.pipeline.forecast import StageEstimate
 from raydr.training.ranker_config import RankerConfig
 from raydr.training.training import Training

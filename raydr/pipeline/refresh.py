@@ -137,11 +137,16 @@ class _Refresh:
             if keep is None:
                 kept |= {node.key for refresh_round in done for node in refresh_round.vectors()}
                 continue
-            for refresh_round in done[-keep:]:
+            for refresh_round in done:
                 place = f"refresh/{name}/round-{refresh_round.number}"
                 for vectors, node in zip(("passages", "index"), refresh_round.vectors(), strict=True):
+                    if refresh_round not in done[-keep:]:
+                        # A refresh that kept more has named them.
+                        self.session.places.forget(f"{place}/{vectors}")
+                        continue
                     kept.add(node.key)
-                    self.session.places.point(f"{place}/{vectors}", node.kind, node.key)
+                    if self.session.inventory.manifest(node) is not None:
+                        self.session.places.point(f"{place}/{vectors}", node.kind, node.key)
             old |= {key: node for refresh_round in done for key, node in refresh_round.nodes().items()}
         self.session.prune(node for key, node in old.items() if key not in kept)
 

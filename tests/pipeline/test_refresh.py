@@ -272,6 +272,20 @@ def test_two_arms_to_their_table_and_nothing_twice(beir_folder, tiny_checkpoint,
     assert changed.rounds["judged"][1].fingerprints[mined] == judged.fingerprints[mined]
 
 
+def test_vectors_go_when_fewer_are_kept_and_no_name_leads_to_removed_ones(beir_folder, tiny_checkpoint, tmp_path):
+    names, places = {}, Places.of(str(tmp_path))
+    for keep in (None, 1, 2):
+        refresh = {"num_rounds": 2, "keep_vectors": keep, "evaluate_splits": ["dev"]}
+        raydr.refresh(run_config(beir_folder, tiny_checkpoint, tmp_path, judge={"judges": []}, refresh=refresh))
+        names[keep] = [name for name in places.names("refresh") if name.endswith("/passages")]
+        for name in names[keep]:
+            places.open(name, "embeddings")
+    assert names[None] == [f"refresh/refresh/round-{number}/passages" for number in (1, 2)]
+    assert names[1] == names[2] == names[None][1:]
+    kinds = [json.loads(file.read_text())["identity"]["kind"] for file in manifests(tmp_path)]
+    assert kinds.count("index") == 1
+
+
 def manifests(workdir: Path) -> list[Path]:
     return sorted((workdir / "store").rglob("manifest.json"))
 

@@ -439,3 +439,16 @@ def test_ctrl_c_at_a_terminal_does_not_reach_the_writer(tmp_path: Path) -> None:
         assert writer.process is not None
         assert os.getpgid(writer.process.pid) == writer.process.pid != os.getpgrp()
     assert writer.process.returncode == 0
+
+
+def test_a_thread_that_outlives_an_interrupted_verb_logs_nothing_and_says_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for begun in (True, False):
+        with _Writer.using(Store("", "raydr", Folder(str(tmp_path)))) as writer:
+            late = Tracker(writer, RunAddress(writer.store, "trial"), system_metrics=False)
+            if begun:
+                writer._start()
+        late.log_metrics({"loss": 1.0})
+        assert (writer.process is not None) == begun
+    assert capfd.readouterr().err == ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from ray import tune
 from ray.tune import Callback
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.search import ConcurrencyLimiter
 from ray.tune.search.optuna import OptunaSearch
 
 from raydr.artefacts.declaration import artefact
@@ -118,22 +120,22 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
         # No stack traces of failed trials either.
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    # A resumed trial reports its epochs again.
+    warnings.filterwarnings("ignore", "The reported value is ignored")
     process = tune.with_resources(
         tune.with_parameters(TrialProcess, objective=objective, places=states / "trials"),
         tune.PlacementGroupFactory([TRIAL_SHELL]),
     )
     states = states.absolute()
     place, name = states.root if states.is_local else states.url, plan.space.name
-    if tune.Tuner.can_restore(f"{place}/{name}"):
-        say("resuming a search that was interrupted")
-        return tune.Tuner.restore(f"{place}/{name}", process, resume_unfinished=True)
-    return tune.Tuner(
+    begun = tune.Tuner.can_restore(f"{place}/{name}")
+    # Also before a restore, which reads these settings from the folder: they may have changed.
+    tuner = tune.Tuner(
         process,
         tune_config=tune.TuneConfig(
-            search_alg=make_searcher(plan),
+            search_alg=Limiter(make_searcher(plan), concurrency),
             scheduler=make_scheduler(plan),
             num_samples=plan.total,
-            max_concurrent_trials=concurrency,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
         run_config=tune.RunConfig(
@@ -147,6 +149,17 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
             verbose=0,
         ),
     )
+    if not begun:
+        return tuner
+    say("resuming a search that was interrupted; trials that had begun go on together")
+    return tune.Tuner.restore(f"{place}/{name}", process, resume_unfinished=True)
+
+
+class Limiter(ConcurrencyLimiter):  # type: ignore[misc]
+    """A limit of trials at a time, which a resumed search takes from its command."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {name: value for name, value in super().get_state().items() if name != "max_concurrent"}
 
 
 @dataclass(frozen=True)

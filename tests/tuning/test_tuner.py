@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from ray import cloudpickle
+from ray.tune.search import SearchGenerator
 from ray.tune.search.optuna import OptunaSearch
 
+from raydr.store.folder import Folder
+from raydr.tracking.tracker import NullTracker
 from raydr.tuning.plan import plan_search
-from raydr.tuning.search import make_scheduler, make_searcher, trial_of
+from raydr.tuning.search import Reporter, _open_tuner, make_scheduler, make_searcher, trial_of
+from raydr.tuning.trial import Objective
 from tuning.made_space import make_config, make_space, make_trial
 
 SCALES = {"model.scale": {"uniform": [1, 99]}, "train.sampler": {"choice": ["top", "uniform"]}}
@@ -122,3 +126,24 @@ def test_what_a_trial_of_ray_tune_has_come_to():
     assert status(rows=[row], finished=True, done=True) == ("finished", "")
     assert status(rows=[], error="a bad row", done=True) == ("failed", "a bad row")
     assert status("ERROR", rows=[row], finished=False) == ("failed", "its process died")
+
+
+def test_a_resumed_search_has_the_number_of_trials_at_a_time_of_its_command(ray_local, tmp_path, recwarn):
+    plan = plan_search(make_space())
+    objective = Objective(plan.space.config, refreshes=False)
+    Reporter(NullTracker(), plan, objective, cast(Any, None))
+
+    def searching(concurrency: int) -> SearchGenerator:
+        tuner = _open_tuner(Folder(str(tmp_path)), plan, objective, concurrency)
+        return SearchGenerator(tuner._local_tuner._tune_config.search_alg)
+
+    # As Ray Tune does when a killed search goes on.
+    searching(2).save_to_dir(str(tmp_path), "first")
+    resumed = searching(1)
+    resumed.restore_from_dir(str(tmp_path))
+    assert resumed.searcher.max_concurrent == 1
+    assert resumed.searcher.suggest("a") is not None
+    # A resumed trial reports its epochs again.
+    for _ in range(2):
+        resumed.searcher.on_trial_result("a", {"score": 0.5, "training_iteration": 1})
+    assert not [warning for warning in recwarn if "reported" in str(warning.message)]

@@ -218,7 +218,7 @@ def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:
     if depth is not None and depth < wanted:
         warn(
             f"{system}: the run holds {depth} passages a query, but a measure reads {wanted} and will be too low; "
-            f"search with search.top_k: {wanted}, or import a run of that depth"
+            f"set search.top_k (and rerank.depth, if a ranker orders it) to {wanted}, or import a run of that depth"
         )
 
 

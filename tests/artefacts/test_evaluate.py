@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from made_stage import make
 from artefacts.test_apply_verdicts import make_verdicts
 from artefacts.test_prepare import run as prepared
 from raydr.artefacts import query_values
-from raydr.artefacts.evaluation import evaluate, load_result, show
+from raydr.artefacts.evaluation import _warn_if_shallow, evaluate, load_result, show
 from raydr.artefacts.query_values import restrict
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
@@ -280,6 +281,13 @@ def test_runs_that_do_not_fit(data: Data, pool: Pool, tmp_path: Path) -> None:
         evaluation_of(data, {"s": unknown}, tmp_path / "bad2", pool)
     with pytest.raises(ConfigError, match="at least one run"):
         evaluation_of(data, {}, tmp_path / "bad3", pool)
+
+
+def test_a_shallow_run_is_named_with_the_settings_that_deepen_it(capsys: pytest.CaptureFixture[str]) -> None:
+    _warn_if_shallow(64, "trained+ranker", cast(Artifact, SimpleNamespace(info={"top_k": 8})))
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "8 passages a query, but a measure reads 64" in shown
+    assert "set search.top_k (and rerank.depth, if a ranker orders it) to 64" in shown
 
 
 def test_questions_without_judgments_are_missed_too(

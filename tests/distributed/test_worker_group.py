@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from made_stage import make
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError
 from ray.train import WorkerGroupError
 from training.harness import model_config, run_alone
 
@@ -157,9 +157,13 @@ class Spot:
     """A cluster in place of Ray's: a training fails as often as it is told, and nodes go."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, failures: list[tuple[Callable[[str], Exception], bool]]
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        failures: list[tuple[Callable[[str], Exception], bool]],
+        num_deaths: int = 0,
     ) -> None:
         self.failures = failures
+        self.num_deaths = num_deaths
         self.gone: set[str] = set()
         self.num_tries = 0
         monkeypatch.setattr(worker_group, "start_ray", lambda: None)
@@ -169,6 +173,9 @@ class Spot:
 
     def fit(self) -> SimpleNamespace:
         self.num_tries += 1
+        if self.num_deaths:
+            self.num_deaths -= 1
+            raise ActorDiedError
         if not self.failures:
             return SimpleNamespace(return_value={"weights": 1})
         error, takes_node = self.failures.pop(0)
@@ -215,6 +222,13 @@ def test_what_is_no_loss_of_a_node_ends_it(error, takes_node, monkeypatch, tmp_p
     with pytest.raises(TrainingError, match="training the model broke off"):
         spot.train(tmp_path)
     assert spot.num_tries == 2
+
+
+def test_the_death_of_the_controller_is_a_failure_of_the_group(monkeypatch, tmp_path):
+    spot = Spot(monkeypatch, [(with_its_node, True)], num_deaths=3)
+    assert spot.train(tmp_path) == {"weights": 1}
+    with pytest.raises(TrainingError, match=r"training the model broke off: Ray Train's controller died.*same command"):
+        Spot(monkeypatch, [], num_deaths=4).train(tmp_path)
 
 
 def test_without_a_watcher_the_console_is_told(tiny_data, tiny_checkpoint, tmp_path, capsys):

@@ -7,6 +7,7 @@ each other.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from raydr.pipeline.planning import Inventory, required
 from raydr.pipeline.recipe import Recipe
 from raydr.pipeline.rounds import FinishedRounds, lay_out, next_rounds
 from raydr.pipeline.running import Runner
+from raydr.seeding import stable_hash64
 from raydr.store import Folder
 from raydr.tracking.tracker import NullTracker
 from raydr.training.checkpoint import checkpoint_folder
@@ -122,7 +124,9 @@ class TrialProcess(Trainable):  # type: ignore[misc]  # Ray is not typed
             objective: the work.
             places: parent of the trials' folders.
         """
-        self.results = _results(config["values"], objective, places / f"trial-{config['number']:03d}")
+        # A killed search may propose other values under this number, for which another trial's epochs must not count.
+        values = stable_hash64(json.dumps(config["values"], sort_keys=True, default=str))
+        self.results = _results(config["values"], objective, places / f"trial-{config['number']:03d}-{values:016x}")
 
     def step(self) -> dict[str, Any]:
         return next(self.results)

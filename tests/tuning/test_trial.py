@@ -52,6 +52,22 @@ def results(objective: Any) -> list[dict[str, Any]]:
     return steps
 
 
+def test_epochs_of_other_values_under_the_same_number_do_not_count() -> None:
+    """A killed search forgets a trial that had just begun, and may propose other values next."""
+    seen: list[Folder] = []
+
+    class Noting(Breaking):
+        def follow(self, values: dict[str, Any], place: Folder) -> Generator[tuple[list[Row], bool], None, None]:
+            seen.append(place)
+            yield ROWS, True
+
+    for beta in (0.1, 0.2, 0.1):
+        process = object.__new__(TrialProcess)
+        process.setup({"number": 3, "values": {"beta": beta}}, Noting(DataError("none"), 0), Folder("memory://places"))
+        process.step()
+    assert seen[0].url == seen[2].url != seen[1].url
+
+
 @pytest.mark.parametrize(("error", "times"), [(NodeDiedError("gone"), 6), (DataError("a bad row"), 1)])
 def test_every_epoch_is_told_once_however_often_work_breaks_off(error: Exception, times: int) -> None:
     """The loss of a node, which a cloud may take back at any time, is no failure of the trial."""

@@ -190,7 +190,6 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
     import ray
 
     start_ray()
-    num_deaths = 0
     while True:
         _report_missing_resources(settings)
         remove_checkpoint_list(states / name)
@@ -199,15 +198,11 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
             with _interruptible():
                 outcome: dict[str, Any] = _trainer(worker, job, name, states, settings).fit().return_value
         except ray.exceptions.ActorDiedError as error:
-            # Ray does not start the process that leads the group again.
-            num_deaths += 1
-            if 0 <= settings.max_failures < num_deaths:
-                raise TrainingError(
-                    f"training {what} broke off: Ray Train's controller died, which runs beside this command, as when "
-                    f"the machine runs out of memory. Checkpoints are in {states}; the same command goes on from the "
-                    "last one"
-                ) from error
-            say(f"training {what}: Ray Train's controller died; going on from the last checkpoint")
+            # Its placement group would stay until this command ends, so another group might wait for ever.
+            raise TrainingError(
+                f"training {what} broke off: Ray Train's controller died, which runs beside this command, as when the "
+                f"machine runs out of memory. Checkpoints are in {states}; the same command goes on from the last one"
+            ) from error
         except ray.train.TrainingFailedError as error:
             if isinstance(full := getattr(error, "controller_failure", None), DiskFullError):
                 raise TrainingError(f"training {what}: {full}") from None

@@ -223,7 +223,8 @@ def _interrupt(process: subprocess.Popen[str]) -> int:
             assert time.monotonic() < deadline, "the command does not end after Ctrl-C"
 
 
-#: Helpers, Ray's and ours, are not what does the work: that one of them ends says nothing.
+#: Helpers, Ray's and ours, are not what does the work: that one of them ends says nothing. With Ray Train's controller
+#: the command ends (tests/distributed).
 _SERVICES = tuple(
     f"ray::{name}"
     for name in (
@@ -232,6 +233,7 @@ _SERVICES = tuple(
         "RuntimeEnvAgent",
         "PlacementGroupCleaner",
         "PreemptionWatcher",
+        "TrainController",
         "SynchronizationActor",
         "_StatsActor",
         "_AutoscalingCoordinatorActor",

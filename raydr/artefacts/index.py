@@ -18,12 +18,12 @@ from raydr.distributed.resources import IF_IT_GROWS, cluster_capacity, node_capa
 from raydr.errors import ConfigError, DataError
 from raydr.indexing.build import (
     ShardPlan,
+    build_memory,
     fill,
     id_table,
     index_bytes,
     needs_training,
     plan_shards,
-    shard_memory,
     train_index,
     write_index,
     write_sets,
@@ -116,7 +116,7 @@ def build_index(
     kept = _files(vectors.several, factory, settings)
     shards = {ids_name(plan.shard): (vectors, factory, kept, trained, plan, cpus) for plan in plans}
     most = max(plan.rows for plan in plans) * num_vectors // len(vectors)
-    memory = shard_memory(most, index_bytes(factory, vectors.dim)[0]) if "faiss" in kept else 0
+    memory = build_memory(most, index_bytes(factory, vectors.dim)[0]) if "faiss" in kept else 0
     make_parts(making, pool, _build_shard, shards, "index: shards", Needs(cpus, memory=memory))
     return {
         "factory": factory,

@@ -200,8 +200,8 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
         except ray.exceptions.ActorDiedError as error:
             # Its placement group would stay until this command ends, so another group might wait for ever.
             raise TrainingError(
-                f"training {what} broke off: Ray Train's controller died, which runs beside this command, as when the "
-                f"machine runs out of memory. Checkpoints are in {states}; the same command goes on from the last one"
+                f"training {what} broke off: Ray Train's controller died. It runs on this command's machine, which may "
+                f"be out of memory. Checkpoints are in {states}; the same command goes on from the last one"
             ) from error
         except ray.train.TrainingFailedError as error:
             if isinstance(full := getattr(error, "controller_failure", None), DiskFullError):

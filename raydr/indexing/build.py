@@ -166,6 +166,6 @@ def index_bytes(factory: str, dim: int) -> tuple[float, int]:
     return float(index.sa_code_size()) + refined, 0
 
 
-def shard_memory(num_vectors: int, vector_bytes: float) -> int:
-    """Return the memory in bytes that building a shard takes: FAISS copies its array when it grows."""
+def build_memory(num_vectors: int, vector_bytes: float) -> int:
+    """Return the memory in bytes that the build of a shard needs: FAISS copies an array that grows."""
     return _MEMORY_BASE + int(2 * num_vectors * vector_bytes)

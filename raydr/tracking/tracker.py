@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -176,13 +176,11 @@ class _Writer:
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Wait until all commands are written or given up. Threads of an interrupted verb may still send others."""
-        with self.sending, suppress(OSError):
+        """Take no more commands, since threads of an interrupted verb may send some; wait until others are written."""
+        with self.sending:
             self.broken = True
-            if self.process is not None and self.process.stdin is not None:
-                self.process.stdin.close()
         if self.process is not None:
-            self.process.wait()
+            self.process.communicate()
 
 
 @contextmanager
@@ -225,8 +223,11 @@ class TrackerHandle:
                 "nothing. Set tracking.uri to an MLflow server."
             )
             address = None
-        with _Writer.using(address.store) if address is not None else nullcontext() as writer:
-            yield NullTracker() if writer is None else Tracker(writer, address, system_metrics=False)
+        if address is None:
+            yield NullTracker()
+            return
+        with _Writer.using(address.store) as writer:
+            yield Tracker(writer, address, system_metrics=False)
 
 
 class Tracker:

@@ -129,7 +129,7 @@ def _open_tuner(states: Folder, plan: TunePlan, objective: Objective, concurrenc
     states = states.absolute()
     place, name = states.root if states.is_local else states.url, plan.space.name
     begun = tune.Tuner.can_restore(f"{place}/{name}")
-    # Also before a restore, which reads these settings from the folder: they may have changed.
+    # Written before a restore too, which reads these settings: those of this command count.
     tuner = tune.Tuner(
         process,
         tune_config=tune.TuneConfig(

@@ -20,7 +20,7 @@ from raydr.artefacts.index import MOST_TRAIN_CPUS
 from raydr.artefacts.search_layout import share_of_growing
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, read_capacity
-from raydr.indexing.build import shard_memory
+from raydr.indexing.build import build_memory
 from raydr.indexing.config import IndexConfig
 from raydr.store import Folder
 from raydr.tuning import trial
@@ -144,7 +144,7 @@ def test_work_without_a_gpu_goes_where_its_memory_is(file: str) -> None:
     assert 4 * GIB < memory < 8 * GIB
     assert started(file, [request({"CPU": 1, "memory": memory}, labels)]) == {"cpu": 1}
     # Eleven shards of an index of 21 million vectors: eight of them would not fit a spot machine.
-    memory = shard_memory(IndexConfig().shard_rows, 768 * 2)
+    memory = build_memory(IndexConfig().shard_rows, 768 * 2)
     assert 22 * GIB / 8 < memory < 22 * GIB
     assert started(file, [request({"CPU": 1, "memory": memory}, labels)] * 11) == {"cpu": 1}
 

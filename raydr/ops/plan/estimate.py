@@ -18,8 +18,7 @@ from raydr.artefacts.margins import POOL_SIZE
 from raydr.artefacts.ranker_scores import KIND as RANKER_SCORES
 from raydr.config.run import RunConfig
 from raydr.distributed.arithmetic import places_for_encoders
-from raydr.indexing import build
-from raydr.indexing.build import index_bytes
+from raydr.indexing.build import build_memory, index_bytes
 from raydr.indexing.faiss_backend import EXACT, resolve_factory
 from raydr.models.config import ModelConfig
 from raydr.ops.plan.trials import Rates, Reading, Trials
@@ -208,7 +207,7 @@ class Estimator:
         products = cells * model.dim / rates.products
         train = min(rows, settings.train_rows) * products * _KMEANS_ROUNDS / threads
         fill = rows * (products / used_cpus + model.dim * 4 / rates.fill_bytes * settings.cpus_per_task / used_cpus)
-        worker_bytes = build.shard_memory(min(rows, settings.shard_rows), size)
+        worker_bytes = build_memory(min(rows, settings.shard_rows), size)
         disk_bytes = rows * size + self.num_passages * (_ID_BYTES + 8)
         note = factory + (f" in {num_shards:,} shards" if num_shards > 1 else "")
         return _stage(node, START_SECONDS + train + fill, used_cpus, 0, worker_bytes, disk_bytes, note)

@@ -1,4 +1,4 @@
-"""Trains on two nodes, of which the cloud takes one back with notice, and says what happened. Run by ``test_notice``.
+"""Trains on two nodes, of which a cloud takes one back with notice and brings another; run by ``test_notice``.
 
     python -m tests.cluster.notice FOLDER CORPUS DATASET CHECKPOINT
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 from ray.core.generated import autoscaler_pb2
+from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.context import get_train_context
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
+from raydr.distributed import worker_group
 from raydr.distributed.cluster import RayConfig, connected, quiet_ray_logs
 from raydr.distributed.pool import Pool
 from raydr.distributed.ray_pool import RayPool
@@ -41,6 +44,8 @@ from tests.patience import wait_until
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
 #: Step after which the notice comes, in the second of four epochs of five steps; and seconds until the node is gone.
 NOTICE_AFTER, SECONDS_LEFT = 6, 15
+#: Step after which another node comes, in the third epoch, of which no state is kept yet.
+JOIN_AFTER = 12
 TRAIN: dict[str, Any] = {
     "num_epochs": 4,
     "batch_size": 8,
@@ -53,7 +58,8 @@ TRAIN: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Cloud:
-    """A watcher beside rank 0: gives notice of a node, and stops the training once a state is kept, until it is gone.
+    """A watcher beside rank 0 that stops the training until it is begun again, when it has given notice of a node and a
+    state is kept, and when it has asked for another node.
 
     Args:
         gcs: address of the cluster.
@@ -72,8 +78,11 @@ class Cloud:
             file.write(f"{message}\n")
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        step, stopped = progress.global_step, self.folder / "stopped"
+        step, stopped, asked = progress.global_step, self.folder / "stopped", self.folder / "asked"
         if stopped.exists():
+            if step == JOIN_AFTER and not asked.exists():
+                asked.touch()
+                wait_until(lambda: False, "this process is ended")
             return
         if step == NOTICE_AFTER:
             self._give_notice()
@@ -93,6 +102,9 @@ class Cloud:
         wait_until(lambda: ours.preemption_info is not None, "the notice comes to rank 0, which all workers ask")
 
 
+_TRAINER = worker_group._trainer
+
+
 def worker(job: TrainingJob, process: WorkerProcess) -> dict[str, Any]:
     trainer.NOTICE_S = 0.0
     return train_worker(job, process)
@@ -103,6 +115,7 @@ def main(folder: Path, corpus: str, dataset: str, checkpoint: str) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
         node = cluster.add_node(**NODE)
+        threading.Thread(target=_bring_node, args=(cluster, folder / "asked"), daemon=True).start()
         with connected(RayConfig(address=cluster.address)):
             model = _train(cluster.address, node.node_id, folder, corpus, dataset, checkpoint)
             world_size = model.info["world_size"]
@@ -111,6 +124,20 @@ def main(folder: Path, corpus: str, dataset: str, checkpoint: str) -> None:
     messages = (folder / "messages").read_text().splitlines()
     facts = {"stopped": int((folder / "stopped").read_text()), "messages": messages, "world_size": world_size}
     sys.stdout.write(f"{json.dumps(facts)}\n")
+
+
+def _bring_node(cluster: Cluster, asked: Path) -> None:
+    wait_until(asked.exists, "rank 0 asks for a node")
+    # A handler of signals, which Ray would set, belongs to the main thread.
+    cluster._shutdown_at_exit = False
+    cluster.add_node(**NODE)
+
+
+def _look_often(*arguments: Any) -> TorchTrainer:
+    """Return the trainer of a group that looks for new nodes each second, not each minute."""
+    group = _TRAINER(*arguments)
+    group.scaling_config.elastic_resize_monitor_interval_s = 1.0
+    return group
 
 
 def _train(gcs: str, node: str, folder: Path, corpus: str, dataset: str, checkpoint: str) -> Artifact:
@@ -127,6 +154,7 @@ def _train(gcs: str, node: str, folder: Path, corpus: str, dataset: str, checkpo
         states = Folder(f"{making.folder.root}.training") / making.identity.fingerprint
         cloud = Cloud(gcs, node, states, folder)
         job = TrainingJob(training, Dataset(data), Corpus(passages), OptionalInputs(), making.folder, cloud)
+        worker_group._trainer = _look_often
         outcome = run_workers(pool, worker, job, making, training.train, "the dual encoder")
         making.record_files()
         return {"world_size": outcome["world_size"]}

@@ -1,4 +1,4 @@
-"""A cloud takes a node back from a training, with notice."""
+"""A cloud takes a node back from a training, with notice, and brings another."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from training.harness import model_config, run_alone
 
 from cluster.ray_process import inherited
 from raydr.models.dual_encoder import DualEncoder
-from tests.cluster.notice import NOTICE_AFTER, TRAIN
+from tests.cluster.notice import JOIN_AFTER, NOTICE_AFTER, TRAIN
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.invariant
-def test_a_training_loses_one_step_to_a_node_that_goes_with_notice(
+def test_a_training_loses_a_step_to_a_node_that_goes_and_what_no_state_holds_to_a_node_that_comes(
     tiny_data: tuple[str, str], tiny_checkpoint: str, tmp_path: Path
 ) -> None:
-    """Without the notice it would have begun again with the second epoch. The node that is left trains to the end."""
+    """Without the notice it would have begun again with the second epoch. Two nodes train to the end."""
     # A short path, since sockets lie in it.
     with tempfile.TemporaryDirectory(prefix="cn-") as ray_folder:
         ended = subprocess.run(
@@ -38,10 +38,10 @@ def test_a_training_loses_one_step_to_a_node_that_goes_with_notice(
     assert ended.returncode == 0, ended.stderr[-4000:]
     facts = json.loads(ended.stdout.splitlines()[-1])
     resumed = re.findall(r"going on from epoch (\d+), step (\d+)", "\n".join(facts["messages"]))
-    assert len(resumed) == 1, facts["messages"]
-    epoch, step = map(int, resumed[0])
-    assert NOTICE_AFTER < facts["stopped"] - 1 == 5 * (epoch - 1) + step
-    assert facts["world_size"] == 1
+    gone, joined = (5 * (int(epoch) - 1) + int(step) for epoch, step in resumed)
+    assert NOTICE_AFTER < facts["stopped"] - 1 == gone
+    assert joined == 10 < JOIN_AFTER
+    assert facts["world_size"] == 2
     _, expected = run_alone(tiny_data, model_config(tiny_checkpoint), TRAIN)
     weights = DualEncoder.load(tmp_path / "model").state_dict()
     for name, tensor in expected.items():

@@ -1,6 +1,6 @@
 """Sources of a reader: their checksums, and their reading into parts.
 
-A task reads a source, or a range of lines of a large file. The driver holds only counts and names of parts. After a
+A task reads a source, or a range of a large file. The driver holds only counts and names of parts. After a
 kill, complete sources are not read again.
 
 Bad rows are left out. ``quarantine.jsonl`` of the artefact lists them, also when they are too many.
@@ -17,7 +17,7 @@ from pathlib import Path
 from raydr.console import counted, progress_bar, say
 from raydr.data.config import HoldOut
 from raydr.data.inputs import checksum, place_of, short_names
-from raydr.data.lines import ALL_LINES, count_lines, line_ranges, piece_starts
+from raydr.data.ranges import count_lines, divide_lines, piece_starts
 from raydr.data.readers.base import Reader, Source, Target
 from raydr.data.rows import check_allowed
 from raydr.data.staging import STAGING, Finished, SourceRecord, StagedSource, stage_source
@@ -166,17 +166,14 @@ def _divide(pool: Pool, staged: Sequence[StagedSource]) -> list[StagedSource]:
     pieces = [(file, start) for file in files for start in piece_starts(file.source.path)]
     if not pieces:
         return list(staged)
-    calls = [(file.source.path, start, file.source.divided == "quoted") for file, start in pieces]
-    counts: dict[int, list[int] | None] = {}
+    calls = [(file.source.path, start, file.source.divided) for file, start in pieces]
+    counts: dict[int, list[list[int] | None]] = {}
     for (file, _), of_piece in zip(pieces, pool.map(count_lines, calls, "count lines"), strict=True):
-        before = counts.setdefault(file.index, [])
-        # A record over several lines may span ranges too: the whole file is one range.
-        counts[file.index] = None if before is None or of_piece is None else before + of_piece
+        counts.setdefault(file.index, []).append(of_piece)
     divided = []
     for file in staged:
-        of_file = counts.get(file.index)
-        ranges = [ALL_LINES] if of_file is None else line_ranges(of_file, file.part_rows)
-        divided += [replace(file, source=replace(file.source, lines=at), piece=n) for n, at in enumerate(ranges)]
+        of_file = divide_lines(counts.get(file.index, []), file.part_rows, file.source.divided)
+        divided += [replace(file, source=replace(file.source, lines=at), piece=n) for n, at in enumerate(of_file)]
     return divided
 
 

@@ -1,8 +1,5 @@
 """Text files read line by line, plain or gzipped, from any fsspec path, with line numbers.
 
-Many workers read a large file in ranges of lines. Tasks first count the newlines in pieces of the file, which gives
-place and number of each line. A range begins at a multiple of some number of lines, whatever the number of ranges.
-
 A line that is not UTF-8, not JSON or has the wrong number of columns is a bad row with its line number; a file
 that is empty, missing or damaged as a whole is an error.
 """
@@ -12,105 +9,16 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import itertools
 import json
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO, Any, cast
 
+from raydr.data.ranges import ALL_LINES, LineRange
 from raydr.data.rows import BadRows, is_blank
 from raydr.errors import DataError
-from raydr.store.filesystems import open_file, resolve_url
-
-#: Approximate bytes of a file that a task reads.
-RANGE_BYTES = 256 * 2**20
-#: Bytes per count of newlines; a range begins to read at most so many bytes before its lines.
-NOTED_BYTES = 4 * 2**20
-#: Pattern of a record in a single line: each field is quoted as a whole, or has no quote.
-_FIELD = rb'(?:"[^"]*(?:""[^"]*)*"|[^"\t]*)'
-_SINGLE_LINE = re.compile(_FIELD + rb"(?:\t" + _FIELD + rb")*\r?")
-
-
-@dataclass(frozen=True)
-class LineRange:
-    """Consecutive lines of a text file.
-
-    Args:
-        byte: offset at which reading begins, perhaps within a line.
-        number: number of the line at this offset, from 1.
-        first: first line of the range.
-        end: line after the range; 0 for the end of the file.
-    """
-
-    byte: int
-    number: int
-    first: int
-    end: int
-
-
-ALL_LINES = LineRange(byte=0, number=1, first=1, end=0)
-
-
-def piece_starts(path: str) -> list[int]:
-    """Return the offsets of a file's pieces, each for a task that counts; empty if a single task reads the file."""
-    if path.endswith(".gz"):
-        return []
-    filesystem, inner = resolve_url(path)
-    size = int(filesystem.size(inner))
-    return list(range(0, size, RANGE_BYTES)) if size > RANGE_BYTES else []
-
-
-def count_lines(path: str, start: int, quoted: bool) -> list[int] | None:
-    """Count the newlines of a piece of a file, :data:`NOTED_BYTES` at a time.
-
-    Args:
-        path: file to count.
-        start: offset of the piece.
-        quoted: whether fields may be in quotes, and thus span lines.
-
-    Returns:
-        Counts; None if a record may span lines.
-    """
-    counts = []
-    with open_file(path) as file:
-        for at in range(start, start + RANGE_BYTES, NOTED_BYTES):
-            file.seek(at)
-            chunk = file.read(NOTED_BYTES)
-            if not chunk:
-                break
-            counts.append(chunk.count(b"\n"))
-            # The last line ends in the next chunk, which skips the rest of the line that it begins in.
-            if quoted and (not at or b"\n" in chunk):
-                whole = (chunk if not at else chunk.partition(b"\n")[2]) + file.readline()
-                if not all(_SINGLE_LINE.fullmatch(line) for line in whole.split(b"\n") if b'"' in line):
-                    return None
-    return counts
-
-
-def line_ranges(counts: Sequence[int], block: int) -> Iterator[LineRange]:
-    """Divide a file into ranges with about equally many lines, and about :data:`RANGE_BYTES` bytes each.
-
-    Args:
-        counts: newlines of consecutive pieces of :data:`NOTED_BYTES`.
-        block: number of lines; each range begins at a multiple of it.
-
-    >>> list(line_ranges([3, 3], block=2))
-    [LineRange(byte=0, number=1, first=1, end=0)]
-    """
-    before = [0, *itertools.accumulate(counts)]
-    num_ranges = -(-len(counts) * NOTED_BYTES // RANGE_BYTES)
-    # The last line may have no newline.
-    num_blocks = -(-(before[-1] + 1) // block)
-    bounds = sorted({num_blocks * at // num_ranges for at in range(num_ranges + 1)})
-    for start, stop in itertools.pairwise(bounds):
-        first = start * block + 1
-        # A piece may begin within a line, so that its first whole line follows its first newline.
-        piece = max((at for at, newlines in enumerate(before[:-1]) if newlines + 2 <= first), default=0)
-        yield LineRange(piece * NOTED_BYTES, before[piece] + 1, first, stop * block + 1 if stop < num_blocks else 0)
-
+from raydr.store.filesystems import open_file
 
 #: Bytes per read.
 CHUNK = 1 << 18
@@ -191,7 +99,7 @@ def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> It
     """
     number = lines.number - 1
     try:
-        with open_text(path, lines.byte) as stream:
+        with open_text(path, lines.start) as stream:
             for number, raw in enumerate(stream, start=lines.number):
                 if number < lines.first:
                     continue

@@ -7,15 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_stage import make
 
 from raydr.artefacts.dataset import prepare_corpus
 from raydr.artefacts.sources import QUARANTINE, find_sources
-from raydr.data import lines as text_lines
+from raydr.data import ranges as file_ranges
 from raydr.data.config import DataConfig
 from raydr.data.corpus import Corpus
-from raydr.data.lines import ALL_LINES, LineRange, read_lines
+from raydr.data.lines import read_lines
+from raydr.data.ranges import ALL_LINES, LineRange
 from raydr.data.rows import BadRows
 from raydr.distributed.pool import Calls, Function, ThisProcess
 from raydr.store.artifact import Artifact
@@ -51,6 +54,21 @@ def beir(folder: Path) -> dict[str, Any]:
     return {"name": "beir", "path": str(folder)}
 
 
+def hub(folder: Path) -> dict[str, Any]:
+    """Row groups that do not begin with parts, an empty text, and an empty group."""
+    (folder / "corpus").mkdir()
+    rows = [{"_id": f"p{at}", "title": "", "text": text} for at, text in enumerate(texts())]
+    rows.insert(30, {"_id": "p-empty", "title": "", "text": ""})
+    table = pa.Table.from_pylist(rows)
+    with pq.ParquetWriter(folder / "corpus" / "corpus-00000-of-00001.parquet", table.schema) as file:
+        for first, num_rows in ((0, 13), (13, 0), (13, 1), (14, 50), (64, 37)):
+            file.write_table(table.slice(first, num_rows))
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "a query"}\n')
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "test.tsv").write_text("q\tp1\t1\n")
+    return {"name": "beir", "path": str(folder), "corpus": "corpus"}
+
+
 def msmarco(folder: Path) -> dict[str, Any]:
     rows = [f'{at}\t{text} with a " quote' for at, text in enumerate(texts())]
     rows.insert(30, "too\tmany\tcolumns")
@@ -82,7 +100,7 @@ def prepare(reader: dict[str, Any], place: Path, pool: Counting) -> Artifact:
 
 
 @pytest.mark.invariant
-@pytest.mark.parametrize("write", [beir, msmarco, dpr, dpr_over_lines])
+@pytest.mark.parametrize("write", [beir, hub, msmarco, dpr, dpr_over_lines])
 def test_a_corpus_is_the_same_however_many_workers_read_its_file(
     write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,8 +109,8 @@ def test_a_corpus_is_the_same_however_many_workers_read_its_file(
     whole = prepare(reader, tmp_path / "whole", Counting())
     assert len(Corpus(whole)) == NUM_PASSAGES
     for range_bytes, noted_bytes in ((1000, 1000), (1200, 100), (300, 20)):
-        monkeypatch.setattr(text_lines, "RANGE_BYTES", range_bytes)
-        monkeypatch.setattr(text_lines, "NOTED_BYTES", noted_bytes)
+        monkeypatch.setattr(file_ranges, "RANGE_BYTES", range_bytes)
+        monkeypatch.setattr(file_ranges, "NOTED_BYTES", noted_bytes)
         pool = Counting()
         divided = prepare(reader, tmp_path / f"{range_bytes}", pool)
         # A record that spans lines may span ranges.
@@ -100,7 +118,7 @@ def test_a_corpus_is_the_same_however_many_workers_read_its_file(
         assert divided.manifest.parts == whole.manifest.parts
         assert divided.info == whole.info
         bad = [Path(made.folder.path(QUARANTINE)) for made in (whole, divided)]
-        assert [file.exists() for file in bad] == [write in (beir, msmarco)] * 2
+        assert [file.exists() for file in bad] == [write in (beir, hub, msmarco)] * 2
         if bad[0].exists():
             assert bad[0].read_bytes() == bad[1].read_bytes()
 
@@ -111,11 +129,11 @@ def test_a_corpus_is_the_same_however_many_workers_read_its_file(
 def test_each_line_is_in_one_range(noted_bytes: int, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join("x" * (at * at % 11) for at in range(23)) + end)
-    monkeypatch.setattr(text_lines, "NOTED_BYTES", noted_bytes)
-    monkeypatch.setattr(text_lines, "RANGE_BYTES", 3 * noted_bytes)
-    starts = text_lines.piece_starts(str(path))
-    counts = [newlines for start in starts for newlines in text_lines.count_lines(str(path), start, False) or []]
-    ranges = list(text_lines.line_ranges(counts, block=2))
+    monkeypatch.setattr(file_ranges, "NOTED_BYTES", noted_bytes)
+    monkeypatch.setattr(file_ranges, "RANGE_BYTES", 3 * noted_bytes)
+    starts = file_ranges.piece_starts(str(path))
+    counts = [file_ranges.count_lines(str(path), start, "lines") for start in starts]
+    ranges = file_ranges.divide_lines(counts, block=2, division="lines")
     assert len(ranges) > 4
     assert all(line_range.first % 2 == 1 for line_range in ranges)
 
@@ -126,6 +144,6 @@ def test_each_line_is_in_one_range(noted_bytes: int, end: str, tmp_path: Path, m
 
 
 def test_a_compressed_file_is_read_by_one_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_lines, "RANGE_BYTES", 1)
+    monkeypatch.setattr(file_ranges, "RANGE_BYTES", 1)
     (tmp_path / "a.gz").write_bytes(b"xx")
-    assert text_lines.piece_starts(str(tmp_path / "a.gz")) == []
+    assert file_ranges.piece_starts(str(tmp_path / "a.gz")) == []

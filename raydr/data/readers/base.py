@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from raydr.component import Component
 from raydr.data.inputs import checksum
-from raydr.data.lines import ALL_LINES, LineRange
+from raydr.data.ranges import ALL_LINES, Division, LineRange
 from raydr.data.rows import BadRows, RowError
 from raydr.data.tables import TableName
 
@@ -32,8 +32,7 @@ class Source:
         split: split of the file; empty for the corpus.
         tables: tables for which the file has rows; the corpus's fingerprint covers only files with passages.
         also: other files that the reader needs for this file.
-        divided: whether tasks may read ranges of its lines, since each line is a passage at most: ``lines``, or
-            ``quoted`` where fields in quotes may span lines, and the file is divided if no field does.
+        divided: how tasks may read ranges of the file, in which each line or row is a passage at most.
         lines: lines to read.
     """
 
@@ -42,7 +41,7 @@ class Source:
     split: str = ""
     tables: tuple[TableName, ...] = ALL_TABLES
     also: tuple[str, ...] = ()
-    divided: Literal["", "lines", "quoted"] = ""
+    divided: Division = ""
     lines: LineRange = ALL_LINES
 
     @property

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from raydr.data.inputs import absolute, exists, find_input, join, shown_files
-from raydr.data.lines import ALL_LINES, LineRange, read_json_lines, read_lines, read_tsv, wrong_count
+from raydr.data.lines import read_json_lines, read_lines, read_tsv, wrong_count
+from raydr.data.ranges import ALL_LINES, LineRange
 from raydr.data.readers.base import HARD_MINER, Reader, Row, Source, read_rows
-from raydr.data.readers.pairs import format_of, records_of
+from raydr.data.readers.pairs import format_of, read_parquet
 from raydr.data.rows import (
     BadRows,
     RowError,
@@ -72,7 +73,7 @@ class BeirReader(Reader):
             needs += (find_input(self.path, self.answers, "answers"),)
         return [
             *(
-                Source(path, "corpus", tables=("passages",), divided="lines" if format_of(path) == "jsonl" else "")
+                Source(path, "corpus", tables=("passages",), divided="lines" if format_of(path) == "jsonl" else "rows")
                 for path in self._files(self.corpus, "passages")
             ),
             *(Source(path, "queries", tables=("queries",), also=needs) for path in queries),
@@ -162,7 +163,7 @@ def qrels_files(names: Iterable[str]) -> dict[str, str]:
 
 
 def _records(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    return records_of(path, bad_rows) if format_of(path) == "parquet" else read_json_lines(path, bad_rows, lines)
+    return read_parquet(path, lines) if format_of(path) == "parquet" else read_json_lines(path, bad_rows, lines)
 
 
 def _passage(record: Mapping[str, Any], line: int) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from raydr.data.inputs import find_input
 from raydr.data.json_array import read_json_array
 from raydr.data.lines import read_csv, read_json_lines, refuse_pointer
 from raydr.data.pairs import Layout, PairColumns, look_at_labels, rows_of_pair
+from raydr.data.ranges import ALL_LINES, LineRange
 from raydr.data.readers.base import Reader, Row, Source, read_rows
 from raydr.data.rows import BadRows
 from raydr.errors import DataError
@@ -77,7 +78,7 @@ def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str,
     """Yield records by column name, with their line or number; the file's suffix names its format."""
     kind = format_of(path)
     if kind == "parquet":
-        return _parquet_records(path)
+        return read_parquet(path)
     if kind in ("csv", "tsv"):
         return read_csv(path, "," if kind == "csv" else "\t", bad_rows)
     if kind == "json":
@@ -85,8 +86,13 @@ def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str,
     return read_json_lines(path, bad_rows)
 
 
-def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    row = 0
+def read_parquet(path: str, rows: LineRange = ALL_LINES) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the records of a Parquet file's rows with their numbers, from 1.
+
+    Raises:
+        DataError: the file cannot be read, or has a column twice.
+    """
+    row = rows.number - 1
     with open_file(path) as file:
         refuse_pointer(path, file)
         try:
@@ -94,9 +100,13 @@ def _parquet_records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             names = table.schema_arrow.names
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise DataError(f"{path} has the columns {', '.join(map(repr, twice))} twice. Rename one of each.")
-            batches = table.iter_batches(batch_size=1024)
-            for row, record in enumerate((record for batch in batches for record in batch.to_pylist()), start=1):
-                yield row, record
+            batches = table.iter_batches(batch_size=1024, row_groups=range(rows.start, table.num_row_groups))
+            records = (record for batch in batches for record in batch.to_pylist())
+            for row, record in enumerate(records, start=rows.number):
+                if row == rows.end:
+                    return
+                if row >= rows.first:
+                    yield row, record
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             # Some values are valid in Parquet alone: other texts than UTF-8, times beyond the year 9999.
             raise DataError(

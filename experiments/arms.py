@@ -1,8 +1,9 @@
 """Arms of an experiment: trainings in different ways on the same data and seeds, with the same measurement.
 
-A seed determines the noise, the folds, the order of batches and the initial weights; queries and passages are the same
-for all seeds. An arm is trained in a single process, so that several arms run at a time. The model equals that of Ray
-Train with any number of workers, since the batch is global. An arm is a node of the graph, artefact ``arm``::
+A seed determines the noise, the folds, the order of batches and the initial weights, and on request the queries; the
+passages are the same for all seeds. An arm is trained in a single process, so that several arms run at a time. The
+model equals that of Ray Train with any number of workers, since the batch is global. An arm is a node of the graph,
+artefact ``arm``::
 
     result.json          :class:`ArmResult`
     margins.npz          :class:`States`, if they are kept
@@ -117,10 +118,17 @@ class States:
             return cls(arrays["values_EN"], arrays["random_EN"], arrays["mismatched_N"])
 
 
-def seeded_recipes(session: Session, num_seeds: int) -> list[Recipe]:
-    """Return the run with ``num_seeds`` seeds, from the config's on; all share the first's queries and judgments."""
+def seeded_recipes(session: Session, num_seeds: int, redraw: bool = False) -> list[Recipe]:
+    """Return the run with ``num_seeds`` seeds, from the config's on.
+
+    Args:
+        session: of the run.
+        num_seeds: number of seeds.
+        redraw: each seed draws the queries of ``data.max_queries`` anew; otherwise all have those of the first.
+    """
     first = session.recipe
-    prepared = {declare.__name__: declare(first.context) for declare in (declare_corpus, declare_prepared)}
+    shared = [declare_corpus] if redraw else [declare_corpus, declare_prepared]
+    prepared = {declare.__name__: declare(first.context) for declare in shared}
     recipes = [first]
     for seed in range(first.config.seed + 1, first.config.seed + num_seeds):
         config = first.config.model_copy(update={"seed": seed})

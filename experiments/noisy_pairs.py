@@ -41,12 +41,13 @@ def main() -> None:
     parser.add_argument("--equal-steps", action="store_true", help="arms with fewer pairs train for more epochs")
     help_text = "do not measure the pairs after each epoch, which takes a fifth of an arm's time"
     parser.add_argument("--unexamined", action="store_true", help=help_text)
+    parser.add_argument("--redraw", action="store_true", help="each seed draws the pairs of data.max_queries anew")
     arguments = parser.parse_args()
     config, out = load_config(parser, arguments)
     names = arm_names(config, arguments.arms)
     with open_session(config) as session:
         arms = []
-        for recipe in seeded_recipes(session, arguments.seeds):
+        for recipe in seeded_recipes(session, arguments.seeds, arguments.redraw):
             for arm in declare_arms(session, recipe, names):
                 arm = replace(arm, options=replace(arm.options, examined=not arguments.unexamined))
                 arms.append(equal_steps(session, recipe.dataset(), arm) if arguments.equal_steps else arm)

@@ -97,3 +97,9 @@ def test_a_seed_draws_noise_folds_and_order_anew_on_the_same_queries(
     assert first["query_id"].to_pylist() == second["query_id"].to_pylist()
     assert first["noise"].to_pylist() != second["noise"].to_pylist()
     assert datasets[0].qrels("test").equals(datasets[1].qrels("test"))
+    # A run of its own with the second seed draws these queries anew.
+    with open_session(few.model_copy(update={"seed": few.seed + 1})) as session:
+        [alone] = declare_arms(session, session.recipe, ["npc"])
+    with open_session(few) as session:
+        redrawn = declare_arms(session, seeded_recipes(session, 2, redraw=True)[1], ["npc"])[0]
+    assert redrawn.node().key == alone.node().key != nodes[1].key

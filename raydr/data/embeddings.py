@@ -127,8 +127,7 @@ def dim_of(table: pa.Table) -> int:
 
 def vectors_of(table: pa.Table) -> NDArray[np.float16]:
     """Return the vectors of a part, shape (N, dim), as a view of the mapped file."""
-    chunk = _only_chunk(table, "vector")
-    return np.empty((0, dim_of(table)), dtype=np.float16) if chunk is None else _rows(chunk)
+    return _rows(_only_chunk(table, "vector"))
 
 
 def sets_of(table: pa.Table) -> VectorSets:
@@ -139,17 +138,15 @@ def sets_of(table: pa.Table) -> VectorSets:
     [1, 2]
     """
     chunk = _only_chunk(table, "vectors")
-    if chunk is None:
-        return VectorSets(np.empty((0, dim_of(table)), dtype=np.float16), np.zeros(1, dtype=np.int64))
     offsets = chunk.offsets.to_numpy()
     return VectorSets(_rows(chunk.values)[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
-def _only_chunk(table: pa.Table, column: str) -> pa.Array | None:
+def _only_chunk(table: pa.Table, column: str) -> pa.Array:
     chunks = [chunk for chunk in table.column(column).chunks if len(chunk)]
     if len(chunks) > 1:
         raise DataError(f"an embeddings part must be one record batch, found {len(chunks)}: make it again")
-    return chunks[0] if chunks else None
+    return chunks[0] if chunks else pa.array([], table.schema.field(column).type)
 
 
 def _rows(vectors: pa.FixedSizeListArray) -> NDArray[np.float16]:

@@ -29,6 +29,7 @@ from raydr.console import counted, say
 from raydr.data import Corpus, Dataset
 from raydr.data.corpus import hash_strings, range_of
 from raydr.data.parts import Scope, offsets_of, partition_of, within
+from raydr.data.rows import join_passage
 from raydr.data.tables import read_arrow
 from raydr.distributed.parts import RowRange, make_parts, row_ranges, scratch_parts, total_counts, write_table
 from raydr.distributed.pool import Needs, Pool
@@ -36,7 +37,7 @@ from raydr.errors import DataError
 from raydr.indexing.build import plan_shards
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, Hits, build_shard, merge_hits
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up, join_passage
+from raydr.negatives.terms import FREQUENCIES, Analyzer, TermCounts, add_up
 from raydr.store import Artifact, Building, Folder, Part
 from raydr.store.building import write_and_record
 from raydr.store.folder import side_by_side
@@ -199,10 +200,7 @@ def _hits_name(number: int, shard: int) -> str:
 
 def _count_part(folder: Folder, name: str, corpus: Corpus, part: int, settings: BM25Config) -> Mapping[str, Part]:
     passages = corpus.passages.read(part)
-    texts = (
-        join_passage(title, text)
-        for title, text in zip(passages["title"].to_pylist(), passages["text"].to_pylist(), strict=True)
-    )
+    texts = map(join_passage, passages["title"].to_pylist(), passages["text"].to_pylist())
     terms = Analyzer(settings).count(texts)
     table = pa.table([[terms.vocabulary], [terms.terms], [terms.counts], [terms.sizes]], schema=_TERMS)
     counts = {"tokens": terms.num_tokens, "terms": len(terms.vocabulary)}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from raydr.artefacts.inspection import token_counter
 from raydr.artefacts.scoring import Scoring
 from raydr.data import Corpus, Dataset
+from raydr.data.rows import join_passage
 from raydr.data.tables import of_queries, relevant
 from raydr.diagnosis.evidence import BoolArray, FloatArray, Lengths
 from raydr.models.config import Side
@@ -21,7 +22,6 @@ from raydr.models.pair_scoring import DualEncoderScorer
 from raydr.models.tokens import TextTokenizer
 from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import join_passage
 from raydr.seeding import stable_hash64
 from raydr.store import Artifact, Folder
 from raydr.training.dev import DevSet, build_dev_set
@@ -78,7 +78,7 @@ class DiagnosisJob:
     def texts(self, rows: IntArray) -> list[str]:
         """Return passages in the form that BM25 reads."""
         texts = self.corpus.texts(rows)
-        return [join_passage(title, text) for title, text in zip(texts.titles, texts.texts, strict=True)]
+        return list(map(join_passage, texts.titles, texts.texts))
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from raydr.data.noise_injection import (
     inject_mismatched,
     inject_near,
 )
+from raydr.data.rows import join_passage
 from raydr.distributed.parts import copy_part, write_table
 from raydr.distributed.pool import Pool
 from raydr.negatives.bm25 import index_texts
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import join_passage
 from raydr.store import Artifact, Building, Folder, Part
 
 #: Effect on judgments, by kind of noise; other kinds replace them.

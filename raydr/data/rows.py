@@ -56,6 +56,11 @@ def passage_field(row: Mapping[str, Any]) -> tuple[str, str]:
     return title, text_field(row, "text", default="" if title.strip() else None)
 
 
+def join_passage(title: str, text: str, separator: str = " ") -> str:
+    """Put a title before its text; a text without a title stays as it is."""
+    return f"{title}{separator}{text}" if title else text
+
+
 def absent(row: Mapping[str, Any], key: str) -> RowError:
     """Return the error for a missing value under ``key``.
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydr.data.parts import offsets_of
+from raydr.data.rows import join_passage
 from raydr.errors import ModelError
 from raydr.models.checkpoint import naming
 from raydr.models.checkpoint_settings import CheckpointFiles
@@ -156,7 +157,7 @@ def join_titles(titles: list[str], texts: list[str], separator: str) -> list[str
     >>> join_titles(["Bern", ""], ["A city.", "A text."], ": ")
     ['Bern: A city.', 'A text.']
     """
-    return [f"{title}{separator}{text}" if title else text for title, text in zip(titles, texts, strict=True)]
+    return [join_passage(title, text, separator) for title, text in zip(titles, texts, strict=True)]
 
 
 class TextTokenizer(Tokenizer):

@@ -128,8 +128,3 @@ def load_bm25s() -> ModuleType:
         del sys.modules["jax"]
         if jax is not None:
             sys.modules["jax"] = jax
-
-
-def join_passage(title: str, text: str) -> str:
-    """Return title and text of a passage as a single text."""
-    return f"{title} {text}" if title else text

@@ -18,9 +18,8 @@ import numpy as np
 
 from raydr.data.pairs import label_of
 from raydr.data.readers.pairs import format_of, records_of
-from raydr.data.rows import BadRows, RowError, number_of
+from raydr.data.rows import BadRows, RowError, join_passage, number_of
 from raydr.errors import DataError
-from raydr.negatives.terms import join_passage
 from raydr.noise.judges.base import BoolArray, FloatArray, IntArray
 
 Subject = Literal["pairs", "candidates"]

@@ -17,6 +17,7 @@ from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
+from raydr.data.rows import join_passage
 from raydr.errors import ConfigError, DataError
 from raydr.noise.judges.base import judge_class
 from raydr.noise.margins import compared_with_random
@@ -310,4 +311,4 @@ def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
 
 def _passages(corpus: Corpus, passage_ids: list[str]) -> list[str]:
     texts = corpus.texts(corpus.rows_of(passage_ids))
-    return [f"{title}\n{text}" if title else text for title, text in zip(texts.titles, texts.texts, strict=True)]
+    return [join_passage(title, text, "\n") for title, text in zip(texts.titles, texts.texts, strict=True)]

@@ -14,12 +14,12 @@ from made_stage import make
 from raydr.artefacts import bm25 as stage
 from raydr.artefacts.bm25 import build_bm25, search_bm25
 from raydr.artefacts.run import Run
+from raydr.data.rows import join_passage
 from raydr.distributed.pool import Pool, ThisProcess
 from raydr.distributed.ray_pool import RayPool
 from raydr.errors import DataError
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import join_passage
 from raydr.store.artifact import Artifact
 
 Data = tuple[Artifact, Artifact, Artifact]

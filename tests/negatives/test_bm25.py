@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from conftest import make_sentence
 
+from raydr.data.rows import join_passage
 from raydr.negatives.bm25 import INDEX_FILES, BM25Index, CorpusStatistics, build_shard
 from raydr.negatives.config import BM25Config
-from raydr.negatives.terms import Analyzer, TermCounts, add_up, join_passage
+from raydr.negatives.terms import Analyzer, TermCounts, add_up
 
 CONFIG = BM25Config(stemmer="none", stopwords="none", k1=1.2, b=0.6)
 TEXTS = [make_sentence(seed, 5 + seed % 17) for seed in range(80)] + ["", "!!! ?"]

@@ -210,11 +210,6 @@ def to_single_line(text: str, what: str, fold: bool, tabs_too: bool) -> str:
     return _TAB.sub(" ", text) if tabs_too else text
 
 
-def with_title(title: str, text: str) -> str:
-    """Put a title before its text; a text without a title stays as it is."""
-    return f"{title} {text}" if title else text
-
-
 def plain_id(value: str) -> str:
     """Return an id that a column can hold.
 

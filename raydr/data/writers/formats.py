@@ -10,6 +10,7 @@ from typing import Any, Literal, TextIO
 
 from pydantic import Field
 
+from raydr.data.rows import join_passage
 from raydr.data.tables import RANDOM_MINER
 from raydr.data.writers.base import (
     LEFT_OUT,
@@ -20,7 +21,6 @@ from raydr.data.writers.base import (
     Writer,
     plain_id,
     to_single_line,
-    with_title,
 )
 from raydr.errors import DataError
 
@@ -178,7 +178,7 @@ class SentenceTransformersWriter(Writer):
         for question in exported.questions(file.split):
             ids = [*question.judgments, *(negative.passage_id for negative in question.negatives)]
             passages = exported.corpus.texts(exported.corpus.rows_of(ids))
-            texts_of = dict(zip(ids, map(with_title, passages.titles, passages.texts), strict=True))
+            texts_of = dict(zip(ids, map(join_passage, passages.titles, passages.texts), strict=True))
             rows = list(rows_of(question, texts_of))
             for row in rows:
                 out.write(json.dumps({"anchor": question.text, **row}, ensure_ascii=False) + "\n")
@@ -231,7 +231,7 @@ class TriplesWriter(Writer):
     def write(self, file: OutputFile, exported: Exported, out: TextIO, counts: Counter[str]) -> None:
         if file.role == "collection":
             for passage_id, title, text in exported.passages():
-                whole = self._line(with_title(title, text), f"passage {passage_id!r}")
+                whole = self._line(join_passage(title, text), f"passage {passage_id!r}")
                 out.write(f"{plain_id(passage_id)}\t{whole}\n")
                 counts["passages"] += 1
             return

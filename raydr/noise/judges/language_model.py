@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from raydr.component import findings
+from raydr.data.rows import join_passage
 from raydr.errors import ConfigError
 from raydr.models.config import CrossEncoderConfig
 from raydr.models.prompt import PromptConfig
@@ -130,7 +131,7 @@ class LanguageModelJudge(CascadeJudge):
 
     def question(self, query: str, title: str, text: str) -> dict[str, Any]:
         """Return the body of the chat-completion request for a query and a passage."""
-        passage = (f"{title}\n{text}" if title else text)[: self.passage_chars]
+        passage = join_passage(title, text, "\n")[: self.passage_chars]
         fields = {name: value for name, value in {**REQUEST, **self.request}.items() if value is not None}
         return {**fields, "model": self.model, "messages": self.prompt.messages(query, passage)}
 

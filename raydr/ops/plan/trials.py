@@ -24,6 +24,7 @@ from raydr.config.run import RunConfig
 from raydr.console import say
 from raydr.data import Corpus, Dataset
 from raydr.data.examples import load_examples
+from raydr.data.rows import join_passage
 from raydr.data.tables import of_queries
 from raydr.distributed.arithmetic import Arithmetic, resolve_arithmetic
 from raydr.distributed.cluster import stage_labels, start_ray
@@ -40,7 +41,7 @@ from raydr.models.int8 import quantize
 from raydr.models.precision import resolve_dtype, torch_dtype
 from raydr.models.tokens import Tokens
 from raydr.negatives.bm25 import CorpusStatistics, build_shard
-from raydr.negatives.terms import Analyzer, join_passage
+from raydr.negatives.terms import Analyzer
 from raydr.training.config import TrainConfig
 from raydr.training.run import TrainingInputs, build_trainer
 

@@ -7,7 +7,7 @@ users of the cluster. So credentials come from the environment of the machines a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -105,25 +105,29 @@ def refuse_unwritable(text: str, where: str, named: bool) -> None:
         )
 
 
-def refuse_credentials(settings: Mapping[str, Any], prefix: str = "") -> None:
+def texts_of(settings: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield all texts in nested settings with their keys; items of a list have the key of the list."""
+    if isinstance(settings, str):
+        yield key, settings
+    elif isinstance(settings, Mapping):
+        for name, inner in settings.items():
+            yield from texts_of(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(settings, list | tuple):
+        for inner in settings:
+            yield from texts_of(inner, key)
+
+
+def refuse_credentials(settings: Mapping[str, Any]) -> None:
     """Check that nested settings have no credentials and no unwritable texts.
 
     Raises:
         ConfigError: a value holds credentials, or cannot be written; the message has the key, and no credentials.
     """
-    for key, value in settings.items():
-        where = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            refuse_credentials(value, f"{where}.")
-            continue
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(text, Mapping):
-                refuse_credentials(text, f"{where}.")
-            if isinstance(text, str):
-                refuse_unwritable(text, where, _NAMED.search(where) is not None)
-            if isinstance(text, str) and holds_credentials(text):
-                raise ConfigError(
-                    f"{where} is a URL that holds credentials. A config is stored in every artefact, and MLflow and "
-                    "Ray's dashboard show it: write the URL without them and set them in the environment, for example "
-                    "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-                )
+    for key, text in texts_of(settings):
+        refuse_unwritable(text, key, _NAMED.search(key) is not None)
+        if holds_credentials(text):
+            raise ConfigError(
+                f"{key} is a URL that holds credentials. A config is stored in every artefact, and MLflow and Ray's "
+                "dashboard show it: write the URL without them and set them in the environment, for example "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets as randomness
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from raydr.config.files import CONFIGS, located, read_mapping
 from raydr.config.run import RunConfig
-from raydr.config.secrets import holds_credentials, looks_secret
+from raydr.config.secrets import holds_credentials, looks_secret, texts_of
 from raydr.errors import ConfigError
 
 #: The folder of raydr itself.
@@ -114,7 +114,7 @@ def check_places(config: RunConfig) -> None:
             "tracking.uri to an MLflow server that the cluster reaches, or tracking.enabled=false"
         )
     relative, reader = {}, config.data.reader
-    for key, text in _texts(config.model_dump(mode="json")):
+    for key, text in texts_of(config.model_dump(mode="json")):
         # An SQLite path is relative with three slashes, and absolute with four.
         place = text.removeprefix("sqlite:///")
         # A name on a hub is the same everywhere.
@@ -153,18 +153,6 @@ def _inside(config_file: str, working_dir: Path) -> str:
     return inside.as_posix()
 
 
-def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all texts in nested settings with their keys; items of a list have the key of the list."""
-    if isinstance(value, str):
-        yield key, value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _texts(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner, key)
-
-
 def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     """Return Ray's runtime environment of a job.
 
@@ -178,7 +166,7 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
     if "working_dir" in runtime_env:
         raise ConfigError(f"{sent.runtime_env} has a working_dir: give it with --working-dir instead")
     variables = {**(runtime_env.pop("env_vars", None) or {}), **sent.env}
-    for key, text in _texts(runtime_env):
+    for key, text in texts_of(runtime_env):
         refuse_secret(text, f"{key} of --runtime-env")
     for name, value in variables.items():
         if looks_secret(name) or holds_credentials(str(value)):

@@ -164,8 +164,13 @@ class Progress:
         """Lower bound of the lost share of the untrained model's result."""
         return max(0.0, -self.gain.high) / max(self.before, 1e-9)
 
+    @property
+    def after(self) -> float:
+        """Mean of the trained model."""
+        return self.before + self.gain.mean
+
     def __str__(self) -> str:
-        return f"RR@10 of training queries {self.before:.3f} -> {self.before + self.gain.mean:.3f}"
+        return f"RR@10 of training queries {self.before:.3f} -> {self.after:.3f}"
 
 
 _CUTOFF = 10

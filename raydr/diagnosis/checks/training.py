@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from raydr.diagnosis.diagnosis import Check, Finding, Rank
-from raydr.diagnosis.evidence import CONFIDENCE, TRAINED, UNTRAINED, Evidence, FloatArray, Progress, mean_of
+from raydr.diagnosis.evidence import CONFIDENCE, TRAINED, Evidence, FloatArray, Progress, mean_of
 from raydr.evaluation.significance import bootstrap_means
 
 
@@ -72,17 +72,15 @@ class Forgetting(Check):
     name: Literal["forgetting"] = "forgetting"
 
     def examine(self, evidence: Evidence) -> Finding | None:
-        if not {TRAINED, UNTRAINED} <= evidence.held_out.keys():
+        held_out, progress = Progress.of(evidence.held_out), Progress.of(evidence.training)
+        if held_out is None:
             return None
-        before = evidence.held_out[UNTRAINED]
-        gain = mean_of(evidence.held_out[TRAINED] - before)
-        progress = Progress.of(evidence.training)
+        change, gain = f"of held-out queries {held_out.before:.3f} -> {held_out.after:.3f}", held_out.gain
         if progress is not None and progress.lost and evidence.is_loss_reached:
             return self.finding(
-                min(progress.lost, max(0.0, -gain.high) / max(float(before.mean()), 1e-9)),
+                min(progress.lost, held_out.lost),
                 f"the loss does not measure retrieval: it falls, {evidence.losses[0]:.2g} -> "
-                f"{evidence.losses[-1]:.2g}, and so do {progress}, and of held-out queries {before.mean():.3f} -> "
-                f"{before.mean() + gain.mean:.3f}",
+                f"{evidence.losses[-1]:.2g}, and so do {progress}, and {change}",
                 "train.loss=nce",
                 advice="other queries' passages as negatives (a larger train.batch_size), a better train.ranker if "
                 "the loss reads its scores",
@@ -92,9 +90,8 @@ class Forgetting(Check):
         best = int(np.argmax(evidence.dev)) + 1 if evidence.dev else 0
         fewer = f"or train.num_epochs={best}, " if best < len(evidence.dev) else ""
         return self.finding(
-            max(0.0, -gain.high) / max(float(before.mean()), 1e-9),
-            f"RR@10 of held-out queries {before.mean():.3f} -> {before.mean() + gain.mean:.3f} "
-            f"({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
+            held_out.lost,
+            f"RR@10 {change} ({gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]){curve}",
             f"train.optimizer.learning_rate={evidence.learning_rate / 3:.0e}",
             advice=f"{fewer}train.keep=best with a dev split, training pairs like the searched queries",
         )

@@ -65,9 +65,10 @@ class _Schema(GenerateJsonSchema):
     Pydantic's ``use_attribute_docstrings`` parses every class at import, which costs each process of a run 0.1 s.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: dict[type[Component], None]) -> None:
         super().__init__()
-        self.kinds: dict[type[Component], None] = {}
+        #: Kinds of the components that the class names; added to the caller's.
+        self.kinds = kinds
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
         described = super().model_schema(schema)
@@ -88,7 +89,7 @@ class _Schema(GenerateJsonSchema):
 def list_settings(config: type[Config]) -> list[SettingGroup]:
     """Return the settings of the run, then of its sections, then of the components of each kind."""
     kinds: dict[type[Component], None] = {}
-    schema = _schema(config, kinds)
+    schema = _Schema(kinds).generate(config.__pydantic_core_schema__)
     own: list[Setting] = []
     sections: list[SettingGroup] = []
     for name, field in schema["properties"].items():
@@ -103,7 +104,7 @@ def list_settings(config: type[Config]) -> list[SettingGroup]:
     while remaining := [kind for kind in kinds if kind not in done]:
         done.add(remaining[0])
         for name, component in _choices(remaining[0]).items():
-            schema = _schema(component, kinds)
+            schema = _Schema(kinds).generate(component.__pydantic_core_schema__)
             fields = [(key, field) for key, field in schema["properties"].items() if key != "name"]
             below = tuple(setting for key, field in fields for setting in _settings(key, field, schema))
             groups.append(SettingGroup(f"{remaining[0].kind} {name}", _first_paragraph(schema), below))
@@ -136,14 +137,6 @@ def settings_page(groups: Sequence[SettingGroup]) -> str:
             escaped = (cell.replace("|", r"\|").replace("``", "`") for cell in cells)
             lines.append(f"| {' | '.join(escaped)} |")
     return "\n".join(lines) + "\n"
-
-
-def _schema(config: type[Config], kinds: dict[type[Component], None]) -> dict[str, Any]:
-    """Return the JSON schema of a class, and add the kinds of components that it names to ``kinds``."""
-    generator = _Schema()
-    schema = generator.generate(config.__pydantic_core_schema__)
-    kinds.update(generator.kinds)
-    return schema
 
 
 def _settings(

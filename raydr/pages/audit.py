@@ -164,15 +164,12 @@ def audit_page(
         "A mismatched pair is a query whose annotated passage does not answer it; a false negative is a candidate that "
         f"answers the query and is not annotated. Judges that need a model use {result.model}."
     )
-    for name, settings in [
-        *((finding.judge, finding.settings) for finding in result.pairs),
-        *((finding.judge, finding.settings) for finding in result.negatives),
-    ]:
-        if settings:
+    for finding in (*result.pairs, *result.negatives):
+        if settings := finding.settings:
             rule = judge_class(settings)
             set_values = [(key, value) for key, value in flatten(settings).items() if value is not None]
             listed = ", ".join(f"{key} {value}" for key, value in set_values if key != "name")
-            page.note(f"{name} flags {rule.flags}; its score is the {rule.score_name}. Settings: {listed}.")
+            page.note(f"{finding.judge} flags {rule.flags}; its score is the {rule.score_name}. Settings: {listed}.")
     return page.render(provenance)
 
 

@@ -173,7 +173,10 @@ class Corpus(ArtifactView):
         return RowPool.of(self.passages.starts[parts].tolist(), np.diff(self.passages.starts)[parts].tolist())
 
     def content_hashes(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return self._rows.numbers("content_hash", rows, np.uint64)
+        hashes = np.empty(len(rows), dtype=np.uint64)
+        for part, places, local in self._rows.by_part(rows):
+            hashes[places] = as_numpy(self._rows.part(part)["content_hash"])[local]
+        return hashes
 
 
 @lru_cache(maxsize=1)

@@ -124,13 +124,6 @@ class RowParts:
             values[places] = self.part(part)[name].take(pa.array(local)).to_pylist()
         return values.tolist()
 
-    def numbers(self, name: str, rows: NDArray[np.int64], dtype: type[np.generic]) -> NDArray[Any]:
-        """Return a column's numbers in some rows, in their order."""
-        values = np.empty(len(rows), dtype=dtype)
-        for part, places, local in self.by_part(rows):
-            values[places] = as_numpy(self.part(part)[name])[local]
-        return values
-
     def row(self, row: int) -> dict[str, Any]:
         """Return all columns of a row."""
         [(part, _, local)] = self.by_part(np.array([row]))

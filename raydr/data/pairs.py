@@ -18,6 +18,7 @@ from raydr.data.rows import (
     id_field,
     id_of,
     is_grade,
+    list_of,
     number_of,
     passage_field,
     text_field,
@@ -210,10 +211,8 @@ def _tevatron_rows(record: Mapping[str, Any], split: str, line: int) -> Iterator
 
 
 def _tevatron_passages(record: Mapping[str, Any], key: str) -> Iterator[tuple[str, str, str]]:
-    value = record.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(passage, dict) for passage in value):
-        raise RowError(f"{key!r} must be a list of objects with docid, title and text, found {value!r:.80}")
-    for passage in value:
+    expected = f"{key!r} must be a list of objects with docid, title and text"
+    for passage in list_of(dict, record.get(key) or [], expected):
         yield (id_field(passage, "docid"), *passage_field(passage))
 
 

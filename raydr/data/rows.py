@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
 from raydr.component import Config
 from raydr.errors import DataError
 
+T = TypeVar("T")
 #: Maximum of a grade of relevance; trec_eval's time for nDCG grows with its square.
 HIGHEST_GRADE = 10_000
 #: White space between columns and in blank lines. Other spaces of Unicode are part of a text or an id.
@@ -174,13 +175,25 @@ def is_blank(line: str) -> bool:
     return not line.strip(WHITE_SPACE)
 
 
+def list_of(kind: type[T], value: Any, what: str) -> list[T]:
+    """Return a list whose values all have a type.
+
+    Args:
+        kind: type of the values.
+        value: value to check.
+        what: name and expected values of the list, for the message.
+
+    >>> list_of(str, ["a"], "answers must be a list of strings")
+    ['a']
+    """
+    if not isinstance(value, list) or not all(isinstance(entry, kind) for entry in value):
+        raise RowError(f"{what}, found {value!r:.80}")
+    return value
+
+
 def answers_of(value: Any) -> list[str] | None:
     """Return the answer strings; None without a list of answers."""
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
-        raise RowError(f"answers must be a list of strings, found {value!r:.80}")
-    return list(value)
+    return None if value is None else list_of(str, value, "answers must be a list of strings")
 
 
 def written_answers(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from raydr.data.rows import (
     content_id,
     filled_field,
     id_of,
+    list_of,
     number_of,
     passage_field,
     written_answers,
@@ -121,10 +122,7 @@ class DprReader(Reader):
 
 
 def _contexts(item: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    value = item.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(context, dict) for context in value):
-        raise RowError(f"{key!r} must be a list of objects, found {value!r:.80}")
-    return value
+    return list_of(dict, item.get(key, []), f"{key!r} must be a list of objects")
 
 
 def _score_of(context: dict[str, Any]) -> float | None:

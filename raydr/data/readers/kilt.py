@@ -10,7 +10,7 @@ from pydantic import Field
 from raydr.data.inputs import find_input
 from raydr.data.lines import read_json_lines
 from raydr.data.readers.base import Reader, Row, Source, read_rows
-from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, text_field
+from raydr.data.rows import BadRows, MentionConfig, RowError, id_field, list_of, text_field
 from raydr.store.identity import fingerprint_of
 
 _START, _END = "[START_ENT]", "[END_ENT]"
@@ -66,9 +66,8 @@ class KiltReader(Reader):
         return fingerprint_of([super().checksum(source), settings])
 
     def _page(self, record: dict[str, Any], line: int) -> Iterator[Row]:
-        title, paragraphs = text_field(record, "wikipedia_title"), record.get("text")
-        if not isinstance(paragraphs, list) or not all(isinstance(paragraph, str) for paragraph in paragraphs):
-            raise RowError(f"'text' must be a list of paragraphs, found {paragraphs!r:.80}")
+        title = text_field(record, "wikipedia_title")
+        paragraphs = list_of(str, record.get("text"), "'text' must be a list of paragraphs")
         texts = [paragraph.strip() for paragraph in paragraphs]
         texts = [text for text in (texts[1:] if texts[:1] == [title.strip()] else texts) if text]
         # A page without a text may still be the entity of a mention.
@@ -78,9 +77,7 @@ class KiltReader(Reader):
     def _query(self, split: str, record: dict[str, Any], line: int) -> Iterator[Row]:
         query_id, text = id_field(record, "id"), text_field(record, "input")
         yield Row.query(split, query_id, self._in_context(query_id, text), line)
-        outputs = record.get("output") or []
-        if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
-            raise RowError(f"'output' must be a list of objects, found {outputs!r:.80}")
+        outputs = list_of(dict, record.get("output") or [], "'output' must be a list of objects")
         named = [page for output in outputs for page in output.get("provenance") or []]
         for page_id in dict.fromkeys(id_field(page, "wikipedia_id") for page in named):
             yield Row.judgment(split, query_id, page_id, line)

@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
@@ -123,22 +122,22 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
             p = max(wrong[ids] for ids in pair_ids(record, reader.layout, reader.columns) if ids in flagged)
             dropped.append({**record, P_WRONG: round(float(p), 4)})
     dropped.sort(key=lambda row: -float(row[P_WRONG]))
-    tables = {_beside(path, KEPT): kept, _beside(path, DROPPED): dropped}
-    headers = {_beside(path, KEPT): [*columns], _beside(path, DROPPED): [*dict.fromkeys([*columns, P_WRONG])]}
+    tables = {KEPT: (kept, [*columns]), DROPPED: (dropped, [*dict.fromkeys([*columns, P_WRONG])])}
+    places = {word: _beside(path, word) for word in tables}
     with tempfile.TemporaryDirectory() as scratch:
-        made = {place: Path(scratch) / str(at) for at, place in enumerate(tables)}
-        for place, rows in tables.items():
-            with writing(str(made[place])):
-                _write(rows, headers[place], str(made[place]), path)
-        for place, begun in made.items():
-            if os.path.exists(place) and not filecmp.cmp(begun, place, shallow=False):
+        for word, (rows, header) in tables.items():
+            begun = f"{scratch}/{word}"
+            with writing(begun):
+                _write(rows, header, begun, path)
+        for word, place in places.items():
+            if os.path.exists(place) and not filecmp.cmp(f"{scratch}/{word}", place, shallow=False):
                 raise ConfigError(f"{place} exists already and has other content: move it away, and run this again")
         folder = Folder(os.path.dirname(path) or ".")
-        for place, begun in made.items():
+        for word, place in places.items():
             with folder.publish(os.path.basename(place)) as target:
-                shutil.copyfile(begun, target)
-    for word, place, rows in zip((KEPT, DROPPED), tables, tables.values(), strict=True):
-        say(f"{word}: {counted(len(rows), 'row')} -> {place}")
+                shutil.copyfile(f"{scratch}/{word}", target)
+    for word, place in places.items():
+        say(f"{word}: {counted(len(tables[word][0]), 'row')} -> {place}")
     if bad_rows.count:
         say(f"in neither: {counted(bad_rows.count, 'row')} that cannot be read, the first is {bad_rows.kept[0]}")
 

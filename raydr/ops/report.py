@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from raydr.artefacts import audit
 from raydr.artefacts import evaluation as evaluate
 from raydr.artefacts.evaluation import PER_QUERY
 from raydr.artefacts.places import Places
-from raydr.artefacts.run import Run, by_query
+from raydr.artefacts.run import Run
 from raydr.config.run import RunConfig
 from raydr.console import show_summary, warn
 from raydr.data import Corpus, Dataset
 from raydr.data.dataset import positives_of, query_texts
-from raydr.data.tables import of_queries, read_parquet
+from raydr.data.tables import RUNS, passages_by_query, read_parquet
 from raydr.pages.audit import DetectedPairs, margin_histogram, parse_fit
 from raydr.pages.evaluation import telling_measure
 from raydr.pages.html import BrowsedQuery, QueryBrowser, number
@@ -188,7 +189,8 @@ def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
     queries = []
     for query_id, text in zip(ids, query_texts(data, split, ids), strict=True):
         measured = [round(value, 4) for value in chosen.loc[query_id]]
-        queries.append(BrowsedQuery(text, positives.get(query_id, []), measured, [top[query_id] for top in tops]))
+        best = [top.get(query_id, []) for top in tops]
+        queries.append(BrowsedQuery(text, positives.get(query_id, []), measured, best))
     shown = {
         passage_id: (title, text[:TEXT] + ("…" if len(text) > TEXT else ""))
         for passage_id, title, text in zip(passages, texts.titles, texts.texts, strict=True)
@@ -197,10 +199,6 @@ def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
 
 
 def _top(run: Run, query_ids: list[str]) -> dict[str, list[str]]:
-    """Return the top passages of each query; an empty list for a query without results."""
-    top: dict[str, list[str]] = {query_id: [] for query_id in query_ids}
-    for part in run.parts():
-        rows = of_queries(part.filter(pc.less_equal(part["rank"], TOP)), query_ids)
-        if len(rows):
-            top |= {query_id: ranking["passage_id"].to_pylist() for query_id, ranking in by_query(rows).items()}
-    return top
+    """Return the top passages of each query that has results."""
+    rows = pa.concat_tables([RUNS.empty_table(), *run.of_queries(query_ids)])
+    return passages_by_query(rows.filter(pc.less_equal(rows["rank"], TOP)))

@@ -17,7 +17,7 @@ from raydr.artefacts.places import NOISY, Places
 from raydr.config.run import RunConfig
 from raydr.console import counted, print_indented, shown
 from raydr.data import Corpus, Dataset
-from raydr.data.tables import read_arrow
+from raydr.data.dataset import read_split
 from raydr.errors import DataError
 from raydr.noise.judges.base import judge_class
 from raydr.store import Artifact
@@ -115,8 +115,7 @@ def _candidates(
     mined = [
         (name, row)
         for name, artifact in artifacts["negatives"]
-        for part in artifact.parts(f"negatives/{split}")
-        for row in _rows(read_arrow(artifact.local(part)), query_id)
+        for row in _rows(read_split(artifact, "negatives", split), query_id)
     ]
     return own + mined
 

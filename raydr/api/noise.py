@@ -14,7 +14,7 @@ from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
 from raydr.data.pair_shape import LOOKED_AT, pair_shape
-from raydr.data.pairs import PairColumns, relevance_of
+from raydr.data.pairs import PairColumns, pair_relevance
 from raydr.data.pairs_in_memory import Pairs, PairTable, pair_table
 from raydr.data.rows import RowError
 from raydr.errors import ConfigError, DataError
@@ -206,7 +206,7 @@ def _positives(table: pa.Table, columns: PairColumns) -> list[dict[str, Any]]:
     relevant = []
     for row, record in enumerate(table.to_pylist()):
         try:
-            if relevance_of(record, columns, graded=False):
+            if pair_relevance(record, columns, graded=False):
                 relevant.append({name: record[column] for name, column in names.items() if column})
         except RowError as error:
             raise DataError(f"pairs, row {row}: {error}") from None

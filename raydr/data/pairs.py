@@ -145,7 +145,7 @@ def _column_rows(record: Mapping[str, Any], columns: PairColumns, split: str, gr
     positives = _passages_of(record, columns.positive, columns.passage_id, title)
     if not positives:
         raise RowError(f"empty text in {columns.positive!r}")
-    relevance = relevance_of(record, columns, graded)
+    relevance = pair_relevance(record, columns, graded)
     for passage_id, text in positives:
         yield Row.passage(passage_id, title, text, line)
         yield Row.judgment(split, query_id, passage_id, line, relevance)
@@ -188,7 +188,7 @@ def label_of(record: Mapping[str, Any], key: str) -> float:
     return number_of(value, key) if truth is None else truth
 
 
-def relevance_of(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:
+def pair_relevance(record: Mapping[str, Any], columns: PairColumns, graded: bool) -> int:
     """Return the relevance of a record's pair: 1 without a column of labels, else 0, 1 or the grade."""
     if not columns.label:
         return 1

@@ -164,7 +164,8 @@ def audit_page(
         "A mismatched pair is a query whose annotated passage does not answer it; a false negative is a candidate that "
         f"answers the query and is not annotated. Judges that need a model use {result.model}."
     )
-    for finding in (*result.pairs, *result.negatives):
+    findings: list[Findings] = [*result.pairs, *result.negatives]
+    for finding in findings:
         if settings := finding.settings:
             rule = judge_class(settings)
             set_values = [(key, value) for key, value in flatten(settings).items() if value is not None]

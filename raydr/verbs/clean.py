@@ -22,6 +22,7 @@ from raydr.config.files import apply_override, is_data
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import counted, prose, say
+from raydr.data.inputs import place_of
 from raydr.data.lines import open_text
 from raydr.data.pairs import pair_ids, without_flagged
 from raydr.data.readers.pairs import PairsReader, format_of, records_of
@@ -30,7 +31,6 @@ from raydr.errors import ConfigError
 from raydr.pipeline.findings import find_mismatched
 from raydr.pipeline.session import open_session
 from raydr.store.filesystems import writing
-from raydr.store.folder import Folder
 from raydr.verbs.command import DryRun, Overrides, Yes, overrides, takes_config
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
         for word, place in places.items():
             if os.path.exists(place) and not filecmp.cmp(f"{scratch}/{word}", place, shallow=False):
                 raise ConfigError(f"{place} exists already and has other content: move it away, and run this again")
-        folder = Folder(os.path.dirname(path) or ".")
         for word, place in places.items():
-            with folder.publish(os.path.basename(place)) as target:
+            folder, name = place_of(place)
+            with folder.publish(name) as target:
                 shutil.copyfile(f"{scratch}/{word}", target)
     for word, place in places.items():
         say(f"{word}: {counted(len(tables[word][0]), 'row')} -> {place}")

@@ -33,7 +33,7 @@ _KMEANS_ROUNDS, _ID_BYTES, _PAIR_BYTES = 10, 16, 20
 _PASSES = 3
 
 
-def is_ranker(node: Node) -> bool:
+def is_own_ranker(node: Node) -> bool:
     """Return whether a node is the config's ranker; judges use other cross-encoders."""
     return node.kind == "cross_encoder" and node.arguments.get("predicts", "log_odds") == "log_odds"
 
@@ -62,9 +62,9 @@ class Estimator:
         estimate: Callable[[Node], StageEstimate] | None = None
         if node.kind == "model" and "training" in node.arguments:
             estimate = self._training
-        elif is_ranker(node) and "workers" in node.arguments:
+        elif is_own_ranker(node) and "workers" in node.arguments:
             estimate = self._ranker_training
-        elif node.kind in ("run", RANKER_SCORES) and is_ranker(model):
+        elif node.kind in ("run", RANKER_SCORES) and is_own_ranker(model):
             estimate = self._pairs
         elif node.kind == MARGINS or (node.kind == "embeddings" and "model" in node.inputs):
             estimate = self._encoding

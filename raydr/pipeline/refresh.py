@@ -74,10 +74,11 @@ class _Refresh:
         self.finished = {arm.name: FinishedRounds(arm) for arm in self.arms}
         for arm in self.arms:
             for refresh_round in arm.rounds:
-                self._name(arm, refresh_round)
+                for name, node in self._named(arm, refresh_round).items():
+                    self.session.recipe.named(name, node)
 
-    def _name(self, arm: Arm, refresh_round: Round) -> None:
-        """Name the kept artefacts of a round; vectors get names only if all are kept."""
+    def _named(self, arm: Arm, refresh_round: Round) -> dict[str, Node]:
+        """Return the kept artefacts of a round by name; vectors are among them only if all are kept."""
         place = f"refresh/{arm.name}/round-{refresh_round.number}"
         named = {
             "model": refresh_round.model,
@@ -90,9 +91,7 @@ class _Refresh:
         named |= {f"evaluation-{split}": node for split, node in refresh_round.evaluations.items()}
         if arm.settings.keep_vectors is None:
             named |= {"passages": refresh_round.index.inputs["embeddings"], "index": refresh_round.index}
-        for name, node in named.items():
-            if node is not None:
-                self.session.recipe.named(f"{place}/{name}", node)
+        return {f"{place}/{name}": node for name, node in named.items() if node is not None}
 
     def run(self) -> RefreshOutcome | None:
         if self.session.dry_run:
@@ -129,25 +128,24 @@ class _Refresh:
         return RefreshOutcome(rounds, self.root, best)
 
     def _prune(self) -> None:
-        """Remove passage vectors and indexes that no arm keeps."""
-        kept: set[str] = set()
+        """Remove passage vectors and indexes that no arm keeps, and names that the settings no longer have."""
+        places, kept = self.session.places, set[str]()
         old: dict[str, Node] = {}
         for name, finished in self.finished.items():
             done, keep = finished.rounds, finished.arm.settings.keep_vectors
-            if keep is None:
-                kept |= {node.key for refresh_round in done for node in refresh_round.vectors()}
-                continue
-            for refresh_round in done:
+            names = {name for refresh_round in done for name in self._named(finished.arm, refresh_round)}
+            for refresh_round in done if keep is None else done[-keep:]:
                 place = f"refresh/{name}/round-{refresh_round.number}"
                 for vectors, node in zip(("passages", "index"), refresh_round.vectors(), strict=True):
-                    if refresh_round not in done[-keep:]:
-                        # A refresh that kept more has named them.
-                        self.session.places.forget(f"{place}/{vectors}")
-                        continue
                     kept.add(node.key)
+                    names.add(f"{place}/{vectors}")
                     if self.session.inventory.manifest(node) is not None:
-                        self.session.places.point(f"{place}/{vectors}", node.kind, node.key)
-            old |= {key: node for refresh_round in done for key, node in refresh_round.nodes().items()}
+                        places.point(f"{place}/{vectors}", node.kind, node.key)
+            if keep is not None:
+                old |= {key: node for refresh_round in done for key, node in refresh_round.nodes().items()}
+            # A refresh with other settings has made them.
+            for stale in set(places.names(f"refresh/{name}")) - names:
+                places.forget(stale)
         self.session.prune(node for key, node in old.items() if key not in kept)
 
     def _compare(self) -> list[str]:

@@ -286,6 +286,17 @@ def test_vectors_go_when_fewer_are_kept_and_no_name_leads_to_removed_ones(beir_f
     assert kinds.count("index") == 1
 
 
+def test_names_of_rounds_and_judges_that_a_refresh_no_longer_has_are_removed(beir_folder, tiny_checkpoint, tmp_path):
+    places, names = Places.of(str(tmp_path)), []
+    for changes, learning_rate in (({"num_rounds": 2, "judges": ["margin"]}, 1e-3), ({"num_rounds": 1}, 2e-3)):
+        sections = {"judge": {"judges": []}, "train": {"optimizer": {"learning_rate": learning_rate}}}
+        refresh = {"evaluate_splits": ["dev"]} | changes
+        raydr.refresh(run_config(beir_folder, tiny_checkpoint, tmp_path, refresh=refresh, **sections))
+        names.append({name.removeprefix("refresh/refresh/") for name in places.names("refresh/refresh")})
+    assert {"round-1/verdicts-margin", "round-2/model"} <= names[0]
+    assert names[1] == {name for name in names[0] if name.startswith("round-1/")} - {"round-1/verdicts-margin"}
+
+
 def manifests(workdir: Path) -> list[Path]:
     return sorted((workdir / "store").rglob("manifest.json"))
 

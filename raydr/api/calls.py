@@ -43,6 +43,7 @@ def call_config(
     settings: Mapping[str, Any] | None,
     sections: Mapping[str, Any] | None = None,
     hold_out: bool = False,
+    on_tests: bool = False,
 ) -> RunConfig:
     """Build the config of a call.
 
@@ -53,8 +54,9 @@ def call_config(
         workdir: working folder; None: a temporary folder of the process.
         settings: settings of the caller, which override all others.
         sections: settings of the called function.
-        hold_out: use the dev and test splits of the pairs, or hold out parts of the training split. If False, all pairs
-            form one split.
+        hold_out: use the dev and test splits of the pairs, or hold out parts of the training split. If False, only the
+            training split is used.
+        on_tests: use the test splits too, without holding out any.
 
     Raises:
         DataError: the pairs are invalid.
@@ -69,7 +71,7 @@ def call_config(
     raw.pop("variants", None)
     if not hold_out:
         raw["data"].pop("hold_out", None)
-        raw["data"] |= {"dev_split": "", "test_splits": []}
+        raw["data"] |= {"dev_split": "", "test_splits": list(first.tests) if on_tests else []}
     raw |= {
         "workdir": place,
         "seed": seed,
@@ -78,7 +80,8 @@ def call_config(
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
     config = RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
-    if in_memory and not first.trains and "train_split" not in config.data.model_fields_set:
+    usable = first.trains or (on_tests and first.tests) or "train_split" in config.data.model_fields_set
+    if in_memory and not usable:
         raise DataError("pairs has no training split: name a split train, or leave the column of splits out")
     return config
 

@@ -206,7 +206,8 @@ def evaluate(
     """Evaluate an untrained model and BM25: each query is searched among the passages of all pairs.
 
     Args:
-        pairs: pairs as in :func:`find_noise`. A :class:`RunConfig` runs ``raydr evaluate`` with its options.
+        pairs: pairs as in :func:`find_noise`; of data with test splits, these are measured. A :class:`RunConfig` runs
+            ``raydr evaluate`` with its options.
         model: model as in :func:`find_noise`.
         seed, workdir, settings, verbose: arguments of :func:`find_noise`.
 
@@ -217,9 +218,10 @@ def evaluate(
         refuse_pair_options("evaluate", {"model": model, "seed": seed, "workdir": workdir, "settings": settings})
         return evaluate_verb.evaluate(pairs, *arguments, **options)
     refuse_options("evaluate", options, arguments)
-    config = call_config(cast("Pairs", pairs), model=model, seed=seed, workdir=workdir, settings=settings)
+    common = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
+    config = call_config(cast("Pairs", pairs), on_tests=True, **common)  # type: ignore[arg-type]
     with call_session(config, verbose, cast("Pairs", pairs)) as session:
-        return _measured(session, [config.data.train_split], [BM25, UNTRAINED])
+        return _measured(session, config.data.test_splits or [config.data.train_split], [BM25, UNTRAINED])
 
 
 def _measured(session: Session, splits: Sequence[str], systems: Sequence[str]) -> pd.DataFrame:

@@ -31,12 +31,14 @@ class FirstConfig:
         raw: settings of the config.
         what: description of the data.
         trains: whether the data have a training split.
+        tests: test splits of the data.
     """
 
     name: str
     raw: dict[str, Any]
     what: str
     trains: bool
+    tests: tuple[str, ...]
 
     @property
     def text(self) -> str:
@@ -86,11 +88,13 @@ def first_config(data: str, called: str = "") -> FirstConfig:
         "optimizer": {"learning_rate": 5e-5},
     }
     raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": recognised.reader, **splits}, "train": train}
-    trains = any(split_in(split) == "train" for split in recognised.splits)
+    trains, tests = (
+        tuple(split for split in recognised.splits if split_in(split) == word) for word in ("train", "test")
+    )
     if trains:
         # The recommended loss for mismatched pairs, to compare with a training that trusts all pairs.
         raw["variants"] = {"npc": {"loss": "npc"}}
-    return FirstConfig(name, raw, recognised.what, trains)
+    return FirstConfig(name, raw, recognised.what, bool(trains), tests)
 
 
 def _splits(names: Sequence[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -131,6 +132,21 @@ def test_what_lowers_the_means_is_a_warning_in_python_too(tmp_path: Path, capfd:
     out, err = capfd.readouterr()
     assert out == ""
     assert "3 of 20 judged queries have no positive, and score 0 in each mean" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_the_test_split_is_measured_where_pairs_have_any(
+    in_memory: bool, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    """A figure on the training split would flatter a model that was trained on it."""
+    frame = pd.DataFrame(make_pairs(), columns=["query", "passage"])
+    splits = frame.assign(split=["train"] * 35 + ["dev"] * 5 + ["test"] * 20)
+    splits.to_csv(tmp_path / "pairs.csv", index=False)
+    arguments = arguments | {"workdir": tmp_path}
+    table = raydr.evaluate(splits if in_memory else tmp_path / "pairs.csv", **arguments)
+    assert {(row.split, row.num_queries) for row in table.itertuples()} == {("test", 20)}
+    alone = raydr.evaluate(splits[splits["split"] == "test"], **arguments)
+    assert {(row.split, row.num_queries) for row in alone.itertuples()} == {("test", 20)}
 
 
 def test_calls_leave_the_process_as_it_was(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from raydr.artefacts.declaration import Node
@@ -107,7 +108,7 @@ class Noise:
         From a row with several positives, only the flagged positives are removed.
 
         Args:
-            pairs: rows with texts as passed to :func:`raydr.find_noise`.
+            pairs: rows with texts as passed to :func:`raydr.find_noise`; for a file, the rows that it holds.
 
         Raises:
             DataError: a row or column is invalid, or no row has a judged pair.
@@ -210,7 +211,17 @@ class FalseNegatives:
 
 
 def _read(pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
-    """Return pairs as records, with their layout and columns."""
+    """Return pairs as records, with their layout and columns.
+
+    Raises:
+        DataError: the pairs are a path or several splits, or a row or column is invalid.
+    """
+    if isinstance(pairs, str | Path | Mapping):
+        kind = "several splits" if isinstance(pairs, Mapping) else "a path"
+        raise DataError(
+            f"pairs is {kind}, and rows in memory are expected: pass the rows of a split or file, such as "
+            "pandas.read_csv(FILE). raydr clean FILE writes the kept rows of a file"
+        )
     records = pair_table(pairs, "pairs").to_pylist()
     settings = pair_shape(records, "pairs").settings
     return records, settings.get("layout", "columns"), PairColumns.model_validate(settings.get("columns", {}))

@@ -122,6 +122,13 @@ def test_flagged_pairs_leave_whatever_they_are_held_in(noise: raydr.Noise) -> No
     assert list(zip(kept["anchor"], kept["positive"], strict=True)) == without
 
 
+def test_rows_of_a_file_are_asked_for_where_a_file_is_passed(noise: raydr.Noise) -> None:
+    """What the summary of a file names as the next step leads on."""
+    for pairs in ("pairs.csv", Path("pairs.csv"), {"train": make_pairs()}):
+        with pytest.raises(DataError, match="rows in memory are expected.*raydr clean FILE"):
+            noise.drop_from(pairs)  # type: ignore[arg-type]
+
+
 def test_rows_with_other_ids_than_those_judged_are_refused(noise: raydr.Noise) -> None:
     """No flag would fit, and each pair would stay."""
     rows = [{"qid": f"q{at}", "query": query, "passage": text} for at, (query, text) in enumerate(make_pairs())]

@@ -165,8 +165,8 @@ class RefreshConfig(Config):
     GB a round at 21 million passages). Local files are always read."""
 
     keep_vectors: int | None = Field(default=None, ge=1)
-    """Number of last rounds whose passage vectors and indexes are kept; all if null. Models, runs, negatives and
-    verdicts always stay."""
+    """Number of last rounds whose vectors and indexes are kept; all if null. Models, runs, negatives and verdicts
+    always stay."""
 
     rounds: dict[Annotated[int, Field(ge=1)], RoundChanges] = {}
     """Changes of rounds, by number from 1."""
@@ -202,6 +202,8 @@ class RefreshConfig(Config):
             raise ValueError(f"rounds: there is no round {beyond[0]}, num_rounds is {self.num_rounds}")
         if "arms" in {key for changes in self.arms.values() for key in changes}:
             raise ValueError("arms: an arm has no arms of its own")
+        if "comparison" in self.arms:
+            raise ValueError("arms: comparison is the name of the evaluation of all arms; give the arm another")
         return self
 
 

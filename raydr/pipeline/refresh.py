@@ -27,6 +27,8 @@ from raydr.store import Folder
 
 #: Results of the rounds of each arm, and the report.
 RESULTS, PAGE = "rounds.json", "report.html"
+#: Names of the evaluations of all rounds together, by split.
+COMPARISON = "refresh/comparison"
 
 
 @dataclass
@@ -143,9 +145,7 @@ class _Refresh:
                         places.point(f"{place}/{vectors}", node.kind, node.key)
             if keep is not None:
                 old |= {key: node for refresh_round in done for key, node in refresh_round.nodes().items()}
-            # A refresh with other settings has made them.
-            for stale in set(places.names(f"refresh/{name}")) - names:
-                places.forget(stale)
+            self._forget(f"refresh/{name}", names)
         self.session.prune(node for key, node in old.items() if key not in kept)
 
     def _compare(self) -> list[str]:
@@ -165,8 +165,14 @@ class _Refresh:
             context = self.session.recipe.context
             suspects = judge_held_out(context, split, trainings)
             node = evaluation(context, split, runs[split], suspects, label=f"compare-{split}")
-            self.session.make(self.session.recipe.named(f"refresh/comparison/{split}", node), moving=True)
+            self.session.make(self.session.recipe.named(f"{COMPARISON}/{split}", node), moving=True)
+        self._forget(COMPARISON, {f"{COMPARISON}/{split}" for split in splits})
         return splits
+
+    def _forget(self, under: str, names: set[str]) -> None:
+        """Remove the other names below a prefix, which a refresh with other settings has made."""
+        for stale in set(self.session.places.names(under)) - names:
+            self.session.places.forget(stale)
 
     def _report(self, rounds: dict[str, list[RoundResult]], best: dict[str, int], compared: Sequence[str]) -> None:
         config, tracker = self.config, self.session.tracker

@@ -60,6 +60,8 @@ def test_overrides(file):
         ("evaluate.answer_cutoffs=[0]", r"evaluate\.answer_cutoffs\.0: Input should be greater than or equal to 1"),
         ("train.dev.measure=accuracy", r"train\.dev\.measure: 'accuracy' is not a measure"),
         ("variants.a={dev: {measure: Recall}}", r"variants\.a: dev\.measure: 'Recall' is not a measure"),
+        ("refresh.arms={comparison: {}}", r"refresh: arms: comparison is the name of the evaluation of all arms"),
+        ("refresh.rounds={9: {judges: []}}", r"refresh: rounds: there is no round 9, num_rounds is 3"),
         ("workdir", r"--set takes key=value, got 'workdir'"),
         ("data.test_splits=[dev", r"--set data\.test_splits=\[dev: '\[dev' is not YAML"),
     ],

@@ -292,9 +292,10 @@ def test_names_of_rounds_and_judges_that_a_refresh_no_longer_has_are_removed(bei
         sections = {"judge": {"judges": []}, "train": {"optimizer": {"learning_rate": learning_rate}}}
         refresh = {"evaluate_splits": ["dev"]} | changes
         raydr.refresh(run_config(beir_folder, tiny_checkpoint, tmp_path, refresh=refresh, **sections))
-        names.append({name.removeprefix("refresh/refresh/") for name in places.names("refresh/refresh")})
-    assert {"round-1/verdicts-margin", "round-2/model"} <= names[0]
-    assert names[1] == {name for name in names[0] if name.startswith("round-1/")} - {"round-1/verdicts-margin"}
+        names.append({name.removeprefix("refresh/") for name in places.names("refresh")})
+    assert {"refresh/round-1/verdicts-margin", "refresh/round-2/model", "comparison/dev"} <= names[0]
+    first = {name for name in names[0] if name.startswith("refresh/round-1/")}
+    assert names[1] == first - {"refresh/round-1/verdicts-margin"}
 
 
 def manifests(workdir: Path) -> list[Path]:

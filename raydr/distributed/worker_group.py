@@ -27,6 +27,7 @@ from raydr.training.checkpoint import (
     checkpoint_folder,
     drop_all_but_last,
     state_name,
+    whole_states,
 )
 from raydr.training.config import DDP_SETTINGS, TrainConfig
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Ray Train's file with its list of checkpoints, beside these.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
+#: Groups in a row that lose a node and keep no state, after which a training ends.
+MAX_FRUITLESS = 10
 
 
 def trains_here(pool: Pool, settings: TrainConfig) -> bool:
@@ -190,9 +193,11 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
     import ray
 
     start_ray()
+    num_fruitless = 0
     while True:
         _report_missing_resources(settings)
         remove_checkpoint_list(states / name)
+        kept = whole_states(states / name)
         gone = _dead_nodes()
         try:
             with _interruptible():
@@ -210,6 +215,13 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
                 raise TrainingError(
                     f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command "
                     "goes on from the last one"
+                ) from error
+            num_fruitless = num_fruitless + 1 if whole_states(states / name) == kept else 0
+            if num_fruitless == MAX_FRUITLESS:
+                raise TrainingError(
+                    f"training {what} broke off: {num_fruitless} groups in a row lost a node before they kept a state. "
+                    "The memory of the nodes may be too small (train.cache_tokens saves some), or they go sooner "
+                    "than train.checkpoint_minutes. The same command goes on from the last state"
                 ) from error
             say(
                 f"training {what}: a node is gone, which is no fault of the training; going on from the last checkpoint"

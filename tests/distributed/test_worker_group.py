@@ -20,14 +20,14 @@ from training.harness import model_config, run_alone
 from raydr.artefacts.model import train
 from raydr.distributed import worker_group
 from raydr.distributed.pool import Pool, ThisProcess
-from raydr.distributed.worker_group import _run_group, _trainer
+from raydr.distributed.worker_group import MAX_FRUITLESS, _run_group, _trainer
 from raydr.errors import TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import torch_threads
 from raydr.store.artifact import Artifact
 from raydr.store.folder import Folder
 from raydr.store.identity import Identity
-from raydr.training.checkpoint import Progress
+from raydr.training.checkpoint import PROGRESS, Progress, state_name
 from raydr.training.config import TrainConfig
 from raydr.training.training import Training
 
@@ -161,8 +161,10 @@ class Spot:
         monkeypatch: pytest.MonkeyPatch,
         failures: list[tuple[Callable[[str], Exception], bool]],
         leaderless: bool = False,
+        keeps: Folder | None = None,
     ) -> None:
         self.failures = failures
+        self.keeps = keeps
         self.leaderless = leaderless
         self.gone: set[str] = set()
         self.num_tries = 0
@@ -181,6 +183,8 @@ class Spot:
         node = f"node {self.num_tries}"
         if takes_node:
             self.gone.add(node)
+        if self.keeps is not None:
+            self.keeps.write_json(f"{state_name(self.num_tries)}/{PROGRESS}", {})
         raise WorkerGroupError("a worker", {0: error(node)})
 
     def train(self, states: Path) -> dict[str, Any]:
@@ -204,6 +208,19 @@ def test_the_loss_of_nodes_is_no_failure_of_a_training_however_often(monkeypatch
     spot = Spot(monkeypatch, [(with_its_node, True), (out_of_reach, True)] * 3)
     assert spot.train(tmp_path) == {"weights": 1}
     assert spot.num_tries == 7
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_nodes_that_go_before_a_state_is_kept_end_a_training_some_time(keeps, monkeypatch, tmp_path):
+    """A container that runs out of memory goes as a whole, so that its node is lost again and again."""
+    states = Folder(str(tmp_path)) / "name" if keeps else None
+    spot = Spot(monkeypatch, [(with_its_node, True)] * (MAX_FRUITLESS + 1), keeps=states)
+    if keeps:
+        assert spot.train(tmp_path) == {"weights": 1}
+    else:
+        with pytest.raises(TrainingError, match=r"10 groups in a row lost a node.*memory.*train\.cache_tokens"):
+            spot.train(tmp_path)
+        assert spot.num_tries == MAX_FRUITLESS
 
 
 @pytest.mark.parametrize(

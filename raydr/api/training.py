@@ -218,8 +218,9 @@ def evaluate(
         refuse_pair_options("evaluate", {"model": model, "seed": seed, "workdir": workdir, "settings": settings})
         return evaluate_verb.evaluate(pairs, *arguments, **options)
     refuse_options("evaluate", options, arguments)
-    common = {"model": model, "seed": seed, "workdir": workdir, "settings": settings}
-    config = call_config(cast("Pairs", pairs), on_tests=True, **common)  # type: ignore[arg-type]
+    config = call_config(
+        cast("Pairs", pairs), model=model, seed=seed, workdir=workdir, settings=settings, on_tests=True
+    )
     with call_session(config, verbose, cast("Pairs", pairs)) as session:
         return _measured(session, config.data.test_splits or [config.data.train_split], [BM25, UNTRAINED])
 

@@ -1,7 +1,7 @@
 """Sources of a reader: their checksums, and their reading into parts.
 
-A task reads a source, or a range of a large file. The driver holds only counts and names of parts. After a
-kill, complete sources are not read again.
+A task reads a source, or a range of a large file. The driver holds only counts and names of parts. After a kill,
+complete sources are not read again.
 
 Bad rows are left out. ``quarantine.jsonl`` of the artefact lists them, also when they are too many.
 """

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: Ray Train's file with its list of checkpoints, beside these.
 CHECKPOINT_LIST = "checkpoint_manager_snapshot.json"
 #: Groups in a row that lose a node and keep no state, after which a training ends.
-MAX_FRUITLESS = 10
+MAX_LOST_GROUPS = 10
 
 
 def trains_here(pool: Pool, settings: TrainConfig) -> bool:
@@ -193,7 +193,7 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
     import ray
 
     start_ray()
-    num_fruitless = 0
+    num_lost = 0
     while True:
         _report_missing_resources(settings)
         remove_checkpoint_list(states / name)
@@ -216,10 +216,10 @@ def _run_group(worker: Worker, job: Any, name: str, states: Folder, settings: Tr
                     f"training {what} broke off: {root_cause(error)}. Checkpoints are in {states}; the same command "
                     "goes on from the last one"
                 ) from error
-            num_fruitless = num_fruitless + 1 if whole_states(states / name) == kept else 0
-            if num_fruitless == MAX_FRUITLESS:
+            num_lost = num_lost + 1 if whole_states(states / name) == kept else 0
+            if num_lost == MAX_LOST_GROUPS:
                 raise TrainingError(
-                    f"training {what} broke off: {num_fruitless} groups in a row lost a node before they kept a state. "
+                    f"training {what} broke off: {num_lost} groups in a row lost a node before they kept a state. "
                     "The memory of the nodes may be too small (train.cache_tokens saves some), or they go sooner "
                     "than train.checkpoint_minutes. The same command goes on from the last state"
                 ) from error

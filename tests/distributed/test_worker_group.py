@@ -20,7 +20,7 @@ from training.harness import model_config, run_alone
 from raydr.artefacts.model import train
 from raydr.distributed import worker_group
 from raydr.distributed.pool import Pool, ThisProcess
-from raydr.distributed.worker_group import MAX_FRUITLESS, _run_group, _trainer
+from raydr.distributed.worker_group import MAX_LOST_GROUPS, _run_group, _trainer
 from raydr.errors import TrainingError
 from raydr.models.dual_encoder import DualEncoder
 from raydr.models.precision import torch_threads
@@ -214,13 +214,13 @@ def test_the_loss_of_nodes_is_no_failure_of_a_training_however_often(monkeypatch
 def test_nodes_that_go_before_a_state_is_kept_end_a_training_some_time(keeps, monkeypatch, tmp_path):
     """A container that runs out of memory goes as a whole, so that its node is lost again and again."""
     states = Folder(str(tmp_path)) / "name" if keeps else None
-    spot = Spot(monkeypatch, [(with_its_node, True)] * (MAX_FRUITLESS + 1), keeps=states)
+    spot = Spot(monkeypatch, [(with_its_node, True)] * (MAX_LOST_GROUPS + 1), keeps=states)
     if keeps:
         assert spot.train(tmp_path) == {"weights": 1}
     else:
         with pytest.raises(TrainingError, match=r"10 groups in a row lost a node.*memory.*train\.cache_tokens"):
             spot.train(tmp_path)
-        assert spot.num_tries == MAX_FRUITLESS
+        assert spot.num_tries == MAX_LOST_GROUPS
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from raydr.data.inputs import absolute, exists, find_input, join, shown_files
 from raydr.data.lines import read_json_lines, read_lines, read_tsv, wrong_count
 from raydr.data.ranges import ALL_LINES, LineRange
 from raydr.data.readers.base import HARD_MINER, Reader, Row, Source, read_rows
-from raydr.data.readers.pairs import format_of, read_parquet
+from raydr.data.readers.pairs import format_of, parquet_records
 from raydr.data.rows import (
     BadRows,
     RowError,
@@ -73,7 +73,9 @@ class BeirReader(Reader):
             needs += (find_input(self.path, self.answers, "answers"),)
         return [
             *(
-                Source(path, "corpus", tables=("passages",), divided="lines" if format_of(path) == "jsonl" else "rows")
+                Source(
+                    path, "corpus", tables=("passages",), divided="rows" if format_of(path) == "parquet" else "lines"
+                )
                 for path in self._files(self.corpus, "passages")
             ),
             *(Source(path, "queries", tables=("queries",), also=needs) for path in queries),
@@ -163,7 +165,7 @@ def qrels_files(names: Iterable[str]) -> dict[str, str]:
 
 
 def _records(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    return read_parquet(path, lines) if format_of(path) == "parquet" else read_json_lines(path, bad_rows, lines)
+    return parquet_records(path, lines) if format_of(path) == "parquet" else read_json_lines(path, bad_rows, lines)
 
 
 def _passage(record: Mapping[str, Any], line: int) -> Iterator[Row]:

@@ -78,7 +78,7 @@ def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str,
     """Yield records by column name, with their line or number; the file's suffix names its format."""
     kind = format_of(path)
     if kind == "parquet":
-        return read_parquet(path)
+        return parquet_records(path)
     if kind in ("csv", "tsv"):
         return read_csv(path, "," if kind == "csv" else "\t", bad_rows)
     if kind == "json":
@@ -86,7 +86,7 @@ def records_of(path: str, bad_rows: BadRows) -> Iterator[tuple[int, Mapping[str,
     return read_json_lines(path, bad_rows)
 
 
-def read_parquet(path: str, rows: LineRange = ALL_LINES) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def parquet_records(path: str, rows: LineRange = ALL_LINES) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the records of a Parquet file's rows with their numbers, from 1.
 
     Raises:

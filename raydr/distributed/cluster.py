@@ -38,8 +38,8 @@ TIME_TO_START = {
 CAPACITY = "RAYDR_CAPACITY"
 #: Prefix of the names of threads that run steps of a pipeline.
 STEP_THREAD = "raydr-step"
-#: Thread that lives as long as the process; it starts at the first use.
-_LASTING_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ray")
+#: Attempts to start a local Ray, which waits half a minute for its processes each time.
+MAX_STARTS = 4
 
 
 class RayConfig(Config):
@@ -83,6 +83,8 @@ class _Session:
     config: RayConfig | None = None
     dashboard = False
     lock = threading.Lock()
+    starter: ThreadPoolExecutor | None = None
+    """Thread that started the local Ray."""
 
 
 @contextmanager
@@ -152,31 +154,42 @@ def start_ray() -> None:
             log_to_driver=False,
             _temp_dir=str(temp_dir),
         )
-        # Linux kills Ray's processes when the thread that started them ends, such as a thread of a pipeline's step.
-        if threading.current_thread() is threading.main_thread():
-            _begin(start)
+        _start_local(start)
+
+
+def _start_local(start: Callable[[], object]) -> None:
+    """Start Ray's processes from a thread of their own, several times if they are too slow.
+
+    Linux kills the processes when the thread ends that started them: a pipeline's step must not be that thread, and
+    the end of the thread removes what an attempt has left.
+
+    Raises:
+        ClusterError: the processes were too slow each time.
+    """
+    for _ in range(MAX_STARTS):
+        starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ray")
+        try:
+            starter.submit(_begin, start).result()
+        except Exception as error:
+            starter.shutdown()
+            # Ray has no class for it, and no setting for the half minute.
+            if "timed out during startup" not in str(error):
+                raise
+            slow = error
         else:
-            _LASTING_THREAD.submit(_begin, start).result()
+            _Session.starter = starter
+            return
+    raise ClusterError(
+        f"Ray did not start on this machine in {MAX_STARTS} attempts of half a minute: the machine is very busy, or "
+        "short of memory. Finished parts are kept; run the same command again when it is less busy"
+    ) from slow
 
 
 def _begin(start: Callable[[], object]) -> None:
-    """Start Ray or join it, and keep this process's handler of SIGTERM.
-
-    Raises:
-        ClusterError: Ray's processes did not start in the half minute that Ray waits for them.
-    """
+    """Start Ray or join it, and keep this process's handler of SIGTERM."""
     ended_by = signal.getsignal(signal.SIGTERM)
-    try:
-        with _without_level_line():
-            start()
-    except Exception as error:
-        # Ray has no class for it.
-        if "timed out during startup" not in str(error):
-            raise
-        raise ClusterError(
-            "Ray did not start on this machine within half a minute: the machine is very busy, or short of memory. "
-            "Finished parts are kept; run the same command again when it is less busy"
-        ) from error
+    with _without_level_line():
+        start()
     if callable(ended_by) and threading.current_thread() is threading.main_thread():
         # Ray has replaced it by its own handler, which ends the process at any point.
         signal.signal(signal.SIGTERM, ended_by)

@@ -24,12 +24,14 @@ from raydr.pipeline.running import Runner, check_splits, read_by, repair
 from raydr.store import Artifact
 from raydr.store.building import remove_remains
 from raydr.store.identity import fingerprint_of
-from raydr.tracking.tracker import Tracker, open_run
+from raydr.tracking.tracker import NullTracker, Tracker, open_run
 
 #: Resolved config of the last run in a working folder.
 CONFIG_FILE = "config.yaml"
 #: Kinds that the workers of the section ``encode`` make, if a model is used.
 _ENCODED = ("embeddings", "verdicts", "diagnosis", "run", "ranker_scores")
+#: Kinds that a command makes without a run in MLflow, whose start takes longer than the work on few rows.
+_UNTRACKED = {"corpus", "dataset"}
 
 
 @dataclass
@@ -120,7 +122,8 @@ class Session:
             if capacity["GPU"] and local_session() is not None and any(node.asks_model for node in todo):
                 self._report_idle_gpus(int(capacity["GPU"]))
             settings = self.config.model_dump(mode="json")
-            Runner(self.inventory, self.tracker, settings, capacity, names, planned).make(todo)
+            tracker = NullTracker() if {node.kind for node in todo} <= _UNTRACKED else self.tracker
+            Runner(self.inventory, tracker, settings, capacity, names, planned).make(todo)
             self._made_now |= {node.key for node in todo}
         for name, node in names.items():
             if self.inventory.manifest(node) is not None:

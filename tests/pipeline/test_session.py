@@ -10,6 +10,7 @@ from small_runs import small_run
 
 import raydr
 from raydr.config.run import RunConfig
+from raydr.tracking.tracker import DATABASE
 
 IDLE = "1 GPU here, but no model runs on it: --set train.use_gpu=true --set encode.gpus_per_actor=1"
 
@@ -65,6 +66,16 @@ def test_a_session_removes_what_a_kill_left_in_what_it_reads(
         for file in left:
             file.parent.mkdir(exist_ok=True)
             file.write_text("{}")
+
+
+def test_data_are_prepared_without_the_start_of_mlflow(beir_folder: Path, tiny_checkpoint: str, tmp_path: Path) -> None:
+    """It takes three times as long as the work on some hundred pairs."""
+    tracked = small_run(beir_folder, tiny_checkpoint, tmp_path, negatives=None) | {"tracking": {"enabled": True}}
+    raydr.prepare(RunConfig.parse(tracked))
+    assert (tmp_path / "names" / "dataset.json").is_file()
+    assert not (tmp_path / DATABASE).exists()
+    raydr.index(RunConfig.parse(tracked), model="untrained")
+    assert (tmp_path / DATABASE).is_file()
 
 
 def _flat(text: str) -> str:

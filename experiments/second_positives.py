@@ -223,22 +223,25 @@ def _cut(
 
 
 def write_with_second_positives(
-    dataset: Dataset, corpus: Corpus, judged: Judged, split: str, shift: tuple[int, int], seed: int, target: Path
-) -> dict[str, int]:
+    data: tuple[Dataset, Corpus], judged: Judged, split: str, shift: tuple[int, int], seed: int, target: Path,
+    only: bool = False,
+) -> dict[str, int]:  # fmt: skip
     """Make second positives of the training queries and write the data with them; return the counts.
 
     Args:
-        dataset, corpus: the prepared data.
+        data: the prepared data.
         judged: the training queries.
         split: the training split.
         shift: minimal and maximal shift in words.
         seed: determines the cuts, together with the query id.
         target: the new folder.
+        only: leave out training queries without a second positive.
 
     Raises:
         DataError: the target exists, the data set belongs to another corpus, no second positive could be made, or the
             id of a new passage exists already.
     """
+    dataset, corpus = data
     if target.exists():
         raise DataError(f"{target} exists already: remove it, or choose another folder")
     dataset.require_corpus(corpus.artifact)
@@ -251,7 +254,7 @@ def write_with_second_positives(
             "no second positive could be made: training queries need answer strings, and passages need a title and "
             "consecutive ids within an article"
         )
-    exported, writer = _WithSecondPositives(dataset, corpus, new, rows, split), BeirWriter()
+    exported, writer = _WithSecondPositives(data, new, rows, split, only), BeirWriter()
     unfinished = target.with_name(f"{target.name}.part")
     shutil.rmtree(unfinished, ignore_errors=True)
     for file in writer.files(exported):
@@ -275,11 +278,12 @@ class _WithSecondPositives(Exported):
     """The prepared data with further passages, and with further judgments of a split."""
 
     def __init__(
-        self, dataset: Dataset, corpus: Corpus, new: Sequence[Passage], rows: Sequence[SecondPositive], split: str
-    ) -> None:
+        self, data: tuple[Dataset, Corpus], new: Sequence[Passage], rows: Sequence[SecondPositive], split: str,
+        only: bool,
+    ) -> None:  # fmt: skip
+        dataset, corpus = data
         super().__init__(corpus, dataset, None)
-        self._new = new
-        self._split = split
+        self._new, self._split, self._only = new, split, only
         self._further: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for row in rows:
             self._further[row.query_id][row.passage_id] = 1
@@ -291,6 +295,8 @@ class _WithSecondPositives(Exported):
     def questions(self, split: str) -> Iterator[Question]:
         for question in super().questions(split):
             further = self._further.get(question.query_id, {}) if split == self._split else {}
+            if self._only and split == self._split and not further:
+                continue
             negatives = [negative for negative in question.negatives if negative.passage_id not in further]
             yield replace(question, judgments=question.judgments | further, negatives=negatives)
 
@@ -325,18 +331,19 @@ def main() -> None:
     parser.add_argument("config", help="config of the data, which are prepared first; also sets seed and answer rules")
     parser.add_argument("target", type=Path)
     parser.add_argument("--recut-words", type=int, nargs=2, default=(30, 50), metavar=("LEAST", "MOST"))
+    parser.add_argument("--only", action="store_true", help="leave out training queries without a second positive")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     config = RunConfig.load(arguments.config, arguments.overrides)
     with open_session(config) as session:
         made = session.make(session.recipe.corpus(), declare_prepared(session.recipe.context))
-    corpus, dataset, split = Corpus(made[0]), Dataset(made[1]), config.data.train_split
+    dataset, split = Dataset(made[1]), config.data.train_split
     rule, prefixes = config.evaluate.answer_match, config.evaluate.answer_query_prefixes
     judged = Judged.read(dataset.queries(split), dataset.qrels(split), rule, prefixes)
     shift = tuple(arguments.recut_words)
-    counts = write_with_second_positives(dataset, corpus, judged, split, shift, config.seed, arguments.target)
-    facts = {name: f"{count:,}" for name, count in counts.items()}
-    show_summary("second positives", facts | {"at": str(arguments.target)})
+    data = dataset, Corpus(made[0])
+    counts = write_with_second_positives(data, judged, split, shift, config.seed, arguments.target, arguments.only)
+    show_summary("second positives", {**{name: f"{n:,}" for name, n in counts.items()}, "at": str(arguments.target)})
 
 
 if __name__ == "__main__":

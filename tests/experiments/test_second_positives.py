@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,10 +206,9 @@ def qrels(folder: Path, split: str) -> list[tuple[str, ...]]:
     return [tuple(line.split("\t")) for line in (folder / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]]
 
 
-def write(data: tuple[Dataset, Corpus], target: Path, seed: int = 3) -> dict[str, int]:
-    dataset, corpus = data
-    judged = Judged.read(dataset.queries("train"), dataset.qrels("train"))
-    return write_with_second_positives(dataset, corpus, judged, "train", (30, 50), seed, target)
+def write(data: tuple[Dataset, Corpus], target: Path, seed: int = 3, only: bool = False) -> dict[str, int]:
+    judged = Judged.read(data[0].queries("train"), data[0].qrels("train"))
+    return write_with_second_positives(data, judged, "train", (30, 50), seed, target, only)
 
 
 def test_the_folder_is_the_data_with_new_passages_and_judgments(
@@ -254,6 +254,18 @@ def test_a_run_on_the_folder_plants_all_positives_but_one(made_data: tuple[Datas
     assert len(planted) + len(Dataset(noisy).qrels("train")) == 2 * NUM_QUERIES
 
 
+def test_queries_without_a_second_positive_are_left_out_on_request(
+    made_data: tuple[Dataset, Corpus], tmp_path: Path
+) -> None:
+    judged = Judged.read(made_data[0].queries("train"), made_data[0].qrels("train"))
+    judged = replace(judged, matchers={query_id: judged.matchers[query_id] for query_id in ("q1", "q2")})
+    for only, num_queries in {True: 2, False: NUM_QUERIES}.items():
+        target = tmp_path / str(only)
+        write_with_second_positives(made_data, judged, "train", (30, 50), 3, target, only)
+        assert len({row[0] for row in qrels(target, "train")}) == num_queries
+        assert qrels(target, "dev") == [("q0", "d0#1", "1")]
+
+
 def test_new_passages_depend_on_the_seed(made_data: tuple[Dataset, Corpus], tmp_path: Path) -> None:
     for name, seed in {"a": 3, "b": 3, "c": 4}.items():
         write(made_data, tmp_path / name, seed)
@@ -262,10 +274,10 @@ def test_new_passages_depend_on_the_seed(made_data: tuple[Dataset, Corpus], tmp_
 
 
 def test_what_does_not_fit_is_refused(made_data: tuple[Dataset, Corpus], tmp_path: Path) -> None:
-    dataset, corpus = made_data
+    dataset = made_data[0]
     unanswered = Judged.read(dataset.queries("train"), dataset.qrels("train"), prefixes=["none"])
     with pytest.raises(DataError, match="no second positive could be made"):
-        write_with_second_positives(dataset, corpus, unanswered, "train", (30, 50), 0, tmp_path / "none")
+        write_with_second_positives(made_data, unanswered, "train", (30, 50), 0, tmp_path / "none")
     write(made_data, tmp_path / "out")
     with pytest.raises(DataError, match="exists already"):
         write(made_data, tmp_path / "out")

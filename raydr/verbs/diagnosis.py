@@ -25,7 +25,8 @@ def diagnose(
 
     Args:
         model: training of the run, or of a variant.
-        quick: train no models of folds; BM25 and the untrained model look for mismatched pairs.
+        quick: train no models of folds; BM25 and the untrained model look for mismatched pairs, unless dev is held out
+            of them.
 
     Raises:
         ConfigError: the config trains no such model.

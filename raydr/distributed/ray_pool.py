@@ -89,7 +89,6 @@ class RayPool(Pool):
                     batch_format="numpy",
                     fn_kwargs={"job": feed.job},
                     num_cpus=settings.cpus_per_tokenizer,
-                    label_selector=stage_labels(),
                 )
             rows = rows.map_batches(
                 feed.worker,
@@ -104,7 +103,6 @@ class RayPool(Pool):
                 ),
                 num_cpus=settings.cpus_per_actor,
                 num_gpus=settings.gpus_per_actor,
-                label_selector=stage_labels(),
             )
             yield from rows.iter_rows()
 
@@ -133,6 +131,8 @@ def data_context() -> DataContext:
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.raise_original_map_exception = True
+    # Those of its own requests of the autoscaler too: without, they start and keep machines that no worker may use.
+    context.execution_options.label_selector = stage_labels()
     # Waiting for a node is no fault, and a part may take longer than Ray Data's half an hour.
     context.execution_no_progress_timeout_s = -1
     context.max_consecutive_actor_init_deaths = _DEATHS_WHILE_STARTING

@@ -54,24 +54,23 @@ def memory_to_ask(num_bytes: int) -> int:
     """
     if stated_capacity() is not None:
         return num_bytes
-    sizes = [node["Resources"].get("memory", 0) for node in _nodes() if "CPU" in node["Resources"]]
+    sizes = [node["Resources"].get("memory", 0) for node in nodes_with(stage_labels()) if "CPU" in node["Resources"]]
     return min(num_bytes, int(max(sizes, default=0)))
 
 
 def node_capacities() -> list[dict[str, float]]:
     """Return the CPUs and GPUs of each live node that ``ray.node_labels`` admits."""
-    return [{name: float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU")} for node in _nodes()]
+    return [{name: float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU")} for node in nodes_with(stage_labels())]
 
 
-def _nodes() -> list[dict[str, Any]]:
-    """Return Ray's records of the live nodes that ``ray.node_labels`` admits."""
+def nodes_with(labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return Ray's records of the live nodes that labels, in Ray's notation, admit."""
     import ray
 
-    rules = stage_labels().items()
     return [
         node
         for node in ray.nodes()
-        if node["Alive"] and all(_admits(rule, node.get("Labels", {}).get(key)) for key, rule in rules)
+        if node["Alive"] and all(_admits(rule, node.get("Labels", {}).get(key)) for key, rule in labels.items())
     ]
 
 

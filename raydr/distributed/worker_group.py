@@ -17,6 +17,7 @@ from raydr.console import say
 from raydr.distributed.cluster import start_ray
 from raydr.distributed.failures import root_cause
 from raydr.distributed.pool import Pool
+from raydr.distributed.resources import nodes_with
 from raydr.errors import ConfigError, DataError, DiskFullError, ModelError, TrainingError
 from raydr.store.building import Building
 from raydr.store.filesystems import is_full
@@ -275,9 +276,11 @@ def _ends_on_full_disk() -> UserCallback:
 
 def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: TrainConfig) -> TorchTrainer:
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchConfig
 
-    return TorchTrainer(
+    from raydr.distributed.elastic import LabelledTrainer
+
+    return LabelledTrainer(
         _work_in_group,
         train_loop_config={"worker": worker, "job": job, "settings": settings, "states": states.absolute() / name},
         torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),
@@ -322,14 +325,15 @@ def remove_checkpoint_list(states: Folder) -> None:
 
 
 def _report_missing_resources(settings: TrainConfig) -> None:
-    import ray
-
-    fewest = settings.fewest_workers
-    available = ray.cluster_resources()
+    fewest, labels = settings.fewest_workers, settings.node_labels
+    nodes = nodes_with(labels)
+    where = f" on nodes with train.node_labels {labels}" if labels else ""
     needed = {"CPU": fewest * settings.cpus_per_worker, "GPU": fewest if settings.use_gpu else 0}
     for kind, amount in needed.items():
-        if amount > available.get(kind, 0):
+        available = sum(node["Resources"].get(kind, 0) for node in nodes)
+        if amount > available:
             say(
-                f"training asks for {amount:g} {kind}, Ray has {available.get(kind, 0):g} now: waiting for the "
-                "autoscaler; on a single machine set train.num_workers or train.cpus_per_worker lower"
+                f"training asks for {amount:g} {kind}, Ray has {available:g} now{where}: waiting for the autoscaler; "
+                "without one set train.num_workers or train.cpus_per_worker lower"
+                + (", or train.node_labels={}" if labels else "")
             )

@@ -10,16 +10,20 @@ import pytest
 import yaml
 from ray.autoscaler._private.kuberay.autoscaling_config import _generate_available_node_types_from_ray_cr_spec
 from ray.autoscaler.v2.instance_manager.config import NodeTypeConfig
-from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
+from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingReply, SchedulingRequest
+from ray.autoscaler.v2.schema import AutoscalerInstance
 from ray.autoscaler.v2.utils import ResourceRequestUtil
-from ray.core.generated.autoscaler_pb2 import GangResourceRequest
+from ray.core.generated.autoscaler_pb2 import ClusterResourceConstraint, GangResourceRequest, NodeState, NodeStatus
 from ray.core.generated.common_pb2 import LabelSelectorOperator
+from ray.core.generated.instance_manager_pb2 import Instance
+from ray.data._internal.cluster_autoscaler.default_autoscaling_coordinator import _AutoscalingCoordinatorActor
 
 from raydr.artefacts import bm25
 from raydr.artefacts.index import MOST_TRAIN_CPUS
 from raydr.artefacts.search_layout import share_of_growing
 from raydr.config.run import RunConfig
 from raydr.distributed.cluster import RayConfig, read_capacity
+from raydr.distributed.ray_pool import data_context
 from raydr.indexing.build import build_memory
 from raydr.indexing.config import IndexConfig
 from raydr.store import Folder
@@ -67,6 +71,24 @@ def request(resources: Mapping[str, float], labels: Mapping[str, str]) -> Any:
     return ResourceRequestUtil.make(dict(resources), label_selectors=[selector] if selector else None)
 
 
+def scheduled(file: str, **demand: Any) -> SchedulingReply:
+    types = {
+        name: NodeTypeConfig(
+            name=name,
+            min_worker_nodes=0,
+            max_worker_nodes=group["max_workers"],
+            priority=group.get("priority", 0),
+            resources=group["resources"],
+            labels=group["labels"],
+            idle_timeout_s=300,
+        )
+        for name, group in groups_of(file).items()
+    }
+    return ResourceDemandScheduler().schedule(
+        SchedulingRequest(disable_launch_config_check=True, node_type_configs=types, max_num_nodes=18, **demand)
+    )
+
+
 def started(
     file: str, alone: list[Any], group: list[Any] | None = None, exhausted: Mapping[str, float] | None = None
 ) -> dict[str, int]:
@@ -78,26 +100,11 @@ def started(
         group: requests that are met together.
         exhausted: groups whose last start has failed, with 0.
     """
-    types = {
-        name: NodeTypeConfig(
-            name=name,
-            min_worker_nodes=0,
-            max_worker_nodes=group["max_workers"],
-            priority=group.get("priority", 0),
-            resources=group["resources"],
-            labels=group["labels"],
-        )
-        for name, group in groups_of(file).items()
-    }
-    reply = ResourceDemandScheduler().schedule(
-        SchedulingRequest(
-            disable_launch_config_check=True,
-            node_type_configs=types,
-            max_num_nodes=18,
-            resource_requests=ResourceRequestUtil.group_by_count(alone),
-            gang_resource_requests=[GangResourceRequest(requests=group)] if group else [],
-            recoverable_resource_availabilities=dict(exhausted or {}),
-        )
+    reply = scheduled(
+        file,
+        resource_requests=ResourceRequestUtil.group_by_count(alone),
+        gang_resource_requests=[GangResourceRequest(requests=group)] if group else [],
+        recoverable_resource_availabilities=dict(exhausted or {}),
     )
     assert not reply.infeasible_resource_requests
     assert not reply.infeasible_gang_resource_requests
@@ -127,6 +134,44 @@ def test_encoders_beyond_the_spot_machines_take_single_gpus_at_full_price(file: 
     encoder = request({"GPU": 1, "CPU": 2}, RayConfig().node_labels)
     assert started(file, [encoder] * 12) == {"gpu_spot": 8, "gpu_on_demand": 4}
     assert started(file, [encoder] * 4, exhausted={"gpu_spot": 0.0}) == {"gpu_on_demand": 4}
+
+
+def running(file: str, group: str, number: int, idle: bool) -> AutoscalerInstance:
+    """A machine of a group that runs, and has long been idle."""
+    name, of = f"{group}-{number}", groups_of(file)[group]
+    return AutoscalerInstance(
+        cloud_instance_id=name,
+        im_instance=Instance(instance_id=name, instance_type=group, status=Instance.RAY_RUNNING, node_id=name),
+        ray_node=NodeState(
+            node_id=name.encode(),
+            ray_node_type_name=group,
+            total_resources=of["resources"],
+            available_resources=of["resources"] if idle else {},
+            labels=of["labels"],
+            status=NodeStatus.IDLE if idle else NodeStatus.RUNNING,
+            idle_duration_ms=3_600_000 if idle else 0,
+        ),
+    )
+
+
+@pytest.mark.parametrize("file", CLUSTERS)
+def test_an_encoding_starts_and_keeps_no_training_machine(file: str) -> None:
+    """Ray Data asks for nodes beside what its encoders ask for: by its share of the cluster, not by their labels."""
+    sent: list[Any] = []
+
+    def send(bundles: list[dict[str, float]], label_selectors: list[dict[str, str]] | None = None) -> None:
+        sent[:] = map(request, bundles, label_selectors or [{}] * len(bundles))
+
+    coordinator = _AutoscalingCoordinatorActor(send_resources_request=send, get_cluster_nodes=lambda: [])
+    labels = data_context().execution_options.label_selector
+    coordinator.request_resources("data", [{"GPU": 1, "CPU": 2}] * 8, 180, subcluster_selector=labels)
+    asked = [ClusterResourceConstraint(resource_requests=ResourceRequestUtil.group_by_count(sent))]
+    reply = scheduled(file, cluster_resource_constraints=asked)
+    assert {launch.instance_type: launch.count for launch in reply.to_launch} == {"gpu_spot": 8}
+    encoding = [running(file, "gpu_spot", number, idle=False) for number in range(8)]
+    trained = running(file, "gpu_train", 0, idle=True)
+    reply = scheduled(file, cluster_resource_constraints=asked, current_instances=[*encoding, trained])
+    assert [machine.instance_id for machine in reply.to_terminate] == ["gpu_train-0"]
 
 
 @pytest.mark.parametrize("file", CLUSTERS)

@@ -7,11 +7,15 @@ import sys
 
 import pytest
 import ray
+from ray.train import ScalingConfig
 
+from raydr.distributed import elastic
 from raydr.distributed.choose_pool import choose_pool
 from raydr.distributed.cluster import RayConfig, ray_session, read_capacity, stated_capacity
 from raydr.distributed.resources import cluster_capacity, memory_to_ask, node_capacities
+from raydr.distributed.worker_group import _report_missing_resources
 from raydr.errors import ConfigError
+from raydr.training.config import TrainConfig
 
 
 def test_a_cluster_has_what_is_stated_and_a_machine_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +96,39 @@ def test_nodes_that_the_labels_keep_for_trainings_do_not_count(monkeypatch: pyte
         assert [node["CPU"] for node in node_capacities()] == [8.0, 48.0]
     with ray_session(RayConfig(node_labels={"group": "in(train,other)"})):
         assert [node["CPU"] for node in node_capacities()] == [48.0]
+
+
+def test_an_elastic_group_counts_the_nodes_that_its_labels_admit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own policy counts all: it would start, and resize to, a group that waits for ever."""
+    of = {"spot": {"market": "spot"}, "train": {"group": "train"}, "idle": {}}
+    nodes = [{"NodeID": node, "Alive": True, "Resources": {}, "Labels": labels} for node, labels in of.items()]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    four = {"CPU": 48.0, "GPU": 4.0}
+    free = {"spot": {"CPU": 8.0, "GPU": 1.0}, "train": four, "idle": four}
+    monkeypatch.setattr(elastic, "available_resources_per_node", lambda: free)
+
+    def possible(num_running: int, **labels: str) -> int:
+        policy = elastic.LabelledScaling(
+            ScalingConfig(num_workers=(1, 6), use_gpu=True, resources_per_worker={"GPU": 1}, label_selector=labels)
+        )
+        policy.num_running = num_running
+        return policy._count_possible_workers(free)
+
+    assert possible(0, market="spot") == 1
+    assert possible(2, market="spot") == 3
+    assert possible(0, group="train") == 4
+    assert possible(4, group="train") == 6
+    free["train"] = {}
+    assert possible(0, group="train") == 0
+
+
+def test_a_training_that_waits_for_labels_names_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 8.0}, "Labels": {}}])
+    _report_missing_resources(TrainConfig(num_workers=4))
+    assert capsys.readouterr().err == ""
+    _report_missing_resources(TrainConfig(num_workers=4, node_labels={"group": "train"}))
+    told = " ".join(capsys.readouterr().err.split())
+    assert "Ray has 0 now on nodes with train.node_labels {'group': 'train'}" in told
+    assert "or train.node_labels={}" in told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets as randomness
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,9 +130,16 @@ def check_places(config: RunConfig) -> None:
         named = ", ".join(f"{key} {place!r}" for key, place in relative.items())
         raise ConfigError(
             f"{named}: a relative path. A job runs in a copy of the working directory on another machine, and the copy "
-            "is deleted with the cluster. Give a folder that every machine of the cluster sees, or a URL: "
-            f"--set {next(iter(relative))}=s3://BUCKET/..."
+            f"is deleted with the cluster. Give a folder that every machine of the cluster sees, or {_remote(relative)}"
         )
+
+
+def _remote(keys: Iterable[str]) -> str:
+    """Return what a cluster reads in place of a folder, for the first of some settings."""
+    key = next(iter(keys))
+    if key.endswith("checkpoint"):
+        return "a name on the hub"
+    return f"a URL: --set {key}={'http://mlflow:5000' if key == 'tracking.uri' else 's3://BUCKET/...'}"
 
 
 def _inside(config_file: str, working_dir: Path) -> str:

@@ -74,6 +74,21 @@ def test_relative_places_are_refused(project: Path, override: str, named: str) -
     assert named in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("override", "remedy"),
+    [
+        ("workdir=work", "or a URL: --set workdir=s3://BUCKET/..."),
+        # MLflow has no store in a bucket, and checkpoints are not read from one.
+        ("tracking.uri=mlruns", "or a URL: --set tracking.uri=http://mlflow:5000"),
+        ("model.checkpoint=./bert", "or a name on the hub"),
+    ],
+)
+def test_the_remedy_for_a_relative_place_works(project: Path, override: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        request(project, overrides=[override])
+    assert str(refused.value).endswith(remedy)
+
+
 def test_a_bucket_needs_a_server_that_tracks(project: Path) -> None:
     with pytest.raises(ConfigError, match=r"tracking.uri is empty, and .* s3://bucket/nq cannot hold a SQLite file"):
         request(project, overrides=["tracking.uri=''"])

@@ -19,6 +19,7 @@ from raydr.data.inputs import Input, exists, looking_for_inputs
 from raydr.data.readers.base import Source
 from raydr.data.rows import BadRows
 from raydr.distributed.cluster import RayConfig, address_of, connected
+from raydr.distributed.failures import root_cause
 from raydr.errors import ArtifactError, DataError, ModelError, RaydrError, first_line
 from raydr.models.checkpoint import resolve_checkpoint
 from raydr.ops.doctor.machine import GIB, MAIN, Finding, check_disk, check_machine, installed
@@ -75,22 +76,27 @@ def check_ray(config: RayConfig, workdir: str = "") -> list[Finding]:
         with connected(config):
             import ray
 
-            node_ids = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+            nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
             num = ray.cluster_resources()
-            problems = _ask_nodes(node_ids, local_folder)
+            problems = _ask_nodes(nodes, local_folder)
     except (RaydrError, RuntimeError, OSError, ValueError) as error:
         advice = "set ray.temp_dir to a short path that can be written, and look at the log folder that Ray names"
         if where:
             advice = "check ray.address or RAY_ADDRESS, RAY_AUTH_MODE=token and the token (docs/cluster.md)"
         return [Finding("ray connection", "broken", f"{where or 'a local Ray'}: {first_line(error)}", advice)]
-    has = f"{counted(len(node_ids), 'node')}, {num.get('CPU', 0):g} CPUs, {num.get('GPU', 0):g} GPUs"
+    has = f"{counted(len(nodes), 'node')}, {num.get('CPU', 0):g} CPUs, {num.get('GPU', 0):g} GPUs"
     advice = "install from constraints.txt, and mount the working folder or use a URL (s3://), on every node"
     broken = [Finding("ray nodes", "broken", "; ".join(problems), advice)] if problems else []
     return [Finding("ray connection", "ok", f"{where or 'a local Ray starts'}: {has}"), *broken]
 
 
-def _ask_nodes(node_ids: list[str], workdir: str) -> list[str]:
-    """Return the problems of all nodes; with a working folder, each node must see a file written to it."""
+def _ask_nodes(nodes: dict[str, str], workdir: str) -> list[str]:
+    """Return the problems of all nodes.
+
+    Args:
+        nodes: addresses of the nodes by their ids.
+        workdir: folder in which each node must see a file that is written to it; empty to skip that check.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -100,17 +106,24 @@ def _ask_nodes(node_ids: list[str], workdir: str) -> list[str]:
     try:
         ask = ray.remote(num_cpus=0, max_retries=0)(problems_here)
         here = _versions(["python", *MAIN])
-        tasks = [
+        tasks = {
             ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote(
                 here, workdir and folder.path(name)
-            )
-            for node_id in node_ids
-        ]
-        done, late = ray.wait(tasks, num_returns=len(tasks), timeout=TASK_TIMEOUT_S)
+            ): address
+            for node_id, address in nodes.items()
+        }
+        done, late = ray.wait(list(tasks), num_returns=len(tasks), timeout=TASK_TIMEOUT_S)
         for task in late:
             ray.cancel(task, force=True)
+        problems = []
+        for task in done:
+            try:
+                problems += ray.get(task)
+            except ray.exceptions.RayError as error:
+                # Its Python has no raydr, for example, or the node is lost.
+                problems.append(f"{tasks[task]} cannot run a task of raydr ({root_cause(error)})")
         silent = f"{len(late)} of {len(tasks)} did not run a task in {TASK_TIMEOUT_S:.0f} s: look at ray status"
-        return [*(problem for problems in ray.get(done) for problem in problems), *([silent] if late else [])]
+        return [*problems, *([silent] if late else [])]
     finally:
         if workdir:
             folder.remove(name)
@@ -134,7 +147,10 @@ def problems_here(versions: dict[str, str], probe: str) -> list[str]:
 
 
 def _versions(names: Iterable[str]) -> dict[str, str]:
-    return {name: platform.python_version() if name == "python" else installed(name) for name in names}
+    # A local part (+cu130) names the build: nodes with GPUs have another than the head.
+    return {
+        name: platform.python_version() if name == "python" else installed(name).partition("+")[0] for name in names
+    }
 
 
 def _probe_name() -> str:

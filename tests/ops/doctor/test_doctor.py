@@ -145,10 +145,23 @@ def test_a_ray_that_is_there_is_looked_at(ray_local: None, tmp_path: Path, monke
 
 
 def test_nodes_that_differ_or_see_another_folder_are_named(tmp_path: Path) -> None:
-    assert services.problems_here({"torch": version("torch")}, str(tmp_path)) == []
+    # The head's build is for processors, a worker's for GPUs.
+    release = version("torch").partition("+")[0]
+    assert services.problems_here({"torch": release}, str(tmp_path)) == []
     different, blind = services.problems_here({"torch": "2.0"}, "/mnt/x/probe")
-    assert different.endswith(f"has torch {version('torch')}, expected 2.0")
+    assert different.endswith(f"has torch {release}, expected 2.0")
     assert blind.startswith("/mnt/x is not the same folder on ")
+
+
+@pytest.mark.usefixtures("ray_local")
+def test_a_node_that_cannot_run_a_task_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_raydr(versions: dict[str, str], probe: str) -> list[str]:
+        raise ModuleNotFoundError("No module named 'raydr'")
+
+    monkeypatch.setattr(services, "problems_here", without_raydr)
+    _, nodes = services.check_ray(RayConfig())
+    assert (nodes.check, nodes.state) == ("ray nodes", "broken")
+    assert nodes.observation.endswith("cannot run a task of raydr (ModuleNotFoundError: No module named 'raydr')")
 
 
 def test_the_table_and_the_exit_status(

@@ -60,7 +60,9 @@ def memory_to_ask(num_bytes: int) -> int:
 
 def node_capacities() -> list[dict[str, float]]:
     """Return the CPUs and GPUs of each live node that ``ray.node_labels`` admits."""
-    return [{name: float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU")} for node in nodes_with(stage_labels())]
+    return [
+        {name: float(node["Resources"].get(name, 0)) for name in ("CPU", "GPU")} for node in nodes_with(stage_labels())
+    ]
 
 
 def nodes_with(labels: Mapping[str, str]) -> list[dict[str, Any]]:

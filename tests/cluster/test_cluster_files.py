@@ -271,3 +271,7 @@ def test_the_image_is_made_from_the_constraints() -> None:
     dockerfile = (ROOT / "cluster" / "Dockerfile").read_text()
     assert f"rayproject/ray:{pinned('ray')}-py311" in dockerfile
     assert "--constraint /home/ray/raydr/constraints.txt" in dockerfile
+    # For MLflow's server, whose files kuberay.yaml keeps in s3://; no extra of raydr brings it.
+    assert "s3://" in str(documents()["Deployment/mlflow"])
+    assert '"/home/ray/raydr[${EXTRAS}]" boto3' in dockerfile
+    assert pinned("boto3")

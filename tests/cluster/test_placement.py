@@ -162,7 +162,7 @@ def test_an_encoding_starts_and_keeps_no_training_machine(file: str) -> None:
     def send(bundles: list[dict[str, float]], label_selectors: list[dict[str, str]] | None = None) -> None:
         sent[:] = map(request, bundles, label_selectors or [{}] * len(bundles))
 
-    coordinator = _AutoscalingCoordinatorActor(send_resources_request=send, get_cluster_nodes=lambda: [])
+    coordinator = _AutoscalingCoordinatorActor(send_resources_request=send, get_cluster_nodes=list)
     labels = data_context().execution_options.label_selector
     coordinator.request_resources("data", [{"GPU": 1, "CPU": 2}] * 8, 180, subcluster_selector=labels)
     asked = [ClusterResourceConstraint(resource_requests=ResourceRequestUtil.group_by_count(sent))]

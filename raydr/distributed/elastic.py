@@ -1,43 +1,79 @@
-"""Elastic groups on nodes with labels, which Ray Train 2.60 does not regard when it counts the possible workers.
+"""Elastic groups of Ray Train: which nodes count for their size, and when they are resized.
 
-It would start, and resize to, a group that some node without the labels could hold, and wait for it for ever.
+Ray Train 2.60 counts nodes without the labels of the group too, so that it would start a group that waits for ever. It
+resizes a group at any step, which loses the steps since the last state.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ray._private.state import available_resources_per_node
+from ray.train import ScalingConfig
 from ray.train.torch import TorchTrainer
-from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy
+from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision, ResizeDecision
 
 from raydr.distributed.resources import nodes_with
+from raydr.store.folder import Folder
+from raydr.training.checkpoint import whole_states
 
 
-class LabelledScaling(ElasticScalingPolicy):  # type: ignore[misc]
-    """Policy that counts the running workers, and those for which nodes with their labels have free resources."""
+class GroupSize(ElasticScalingPolicy):  # type: ignore[misc]
+    """Policy that counts nodes with the group's labels alone, and resizes a group when it has kept a state.
 
-    num_running = 0
+    Args:
+        scaling_config: workers of the group, their resources and labels.
+        states: folder of the states.
+    """
+
+    def __init__(self, scaling_config: ScalingConfig, states: Folder) -> None:
+        super().__init__(scaling_config)
+        self.states, self.num_running = states, 0
+        #: Last state at the time from which another size is wanted; None while the size is right.
+        self.wanted_since: list[str] | None = None
 
     def make_decision_for_non_running_worker_group(self) -> Any:
-        self.num_running = 0
+        self.num_running, self.wanted_since = 0, None
         return super().make_decision_for_non_running_worker_group()
 
     def make_decision_for_running_worker_group(self, worker_group_state: Any, worker_group_status: Any) -> Any:
         self.num_running = worker_group_state.num_workers
-        return super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
+        if self.wanted_since is not None:
+            if self._last_state() == self.wanted_since:
+                return NoopDecision()
+            # The nodes are counted again at once, not a minute after the last time.
+            self.wanted_since, self._latest_monitor_time = None, float("-inf")
+            return super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
+        decision = super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
+        if not isinstance(decision, ResizeDecision):
+            return decision
+        self.wanted_since = self._last_state()
+        return NoopDecision()
 
     def _count_possible_workers(self, reserved_resources: Any) -> int:
+        labels = self.scaling_config.label_selector
+        if not labels:
+            return int(super()._count_possible_workers(reserved_resources))
         free = available_resources_per_node()
-        nodes = [node["NodeID"] for node in nodes_with(self.scaling_config.label_selector)]
-        num_more = super()._count_possible_workers({node: free.get(node, {}) for node in nodes})
+        num_more = super()._count_possible_workers(
+            {node["NodeID"]: free.get(node["NodeID"], {}) for node in nodes_with(labels)}
+        )
         return int(min(self.num_running + num_more, self.scaling_config.max_workers))
 
+    def _last_state(self) -> list[str]:
+        try:
+            return whole_states(self.states)[-1:]
+        except OSError:
+            # The store is away: the group goes on, and the next look decides.
+            return self.wanted_since or []
 
-class LabelledTrainer(TorchTrainer):  # type: ignore[misc]
-    """Trainer whose elastic group regards labels."""
+
+class GroupTrainer(TorchTrainer):  # type: ignore[misc]
+    """Trainer whose elastic group has the size of its policy; the settings of its loop name the ``states``."""
+
+    policy: ClassVar = GroupSize
 
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
-        if self.scaling_config.elasticity_enabled and self.scaling_config.label_selector:
-            arguments["scaling_policy"] = LabelledScaling(self.scaling_config)
+        if self.scaling_config.elasticity_enabled:
+            arguments["scaling_policy"] = self.policy(self.scaling_config, self.train_loop_config["states"])
         return super()._initialize_and_run_controller(**arguments)

@@ -278,9 +278,9 @@ def _trainer(worker: Worker, job: Any, name: str, states: Folder, settings: Trai
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig
 
-    from raydr.distributed.elastic import LabelledTrainer
+    from raydr.distributed.elastic import GroupTrainer
 
-    return LabelledTrainer(
+    return GroupTrainer(
         _work_in_group,
         train_loop_config={"worker": worker, "job": job, "settings": settings, "states": states.absolute() / name},
         torch_config=TorchConfig(backend="nccl" if settings.use_gpu else "gloo"),

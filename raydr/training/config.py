@@ -117,8 +117,8 @@ class TrainConfig(Config):
 
     checkpoint_minutes: Annotated[float | None, Neutral] = Field(default=5, gt=0)
     """Minutes after which a checkpoint is written, at the next logged step; never inside an epoch if null. The loss of
-    a node without notice costs at most these minutes. So does a node that joins an elastic group, which resumes from
-    the last checkpoint. After a cloud's notice each logged step writes a checkpoint, at most every ten seconds."""
+    a node without notice costs at most these minutes. An elastic group takes a node that joins at its next checkpoint.
+    After a cloud's notice each logged step writes a checkpoint, at most every ten seconds."""
 
     share_warmup: Annotated[PositiveInt | tuple[PositiveInt, ...] | None, Neutral] = None
     """Numbers of epochs of plain NCE after which the state becomes an artefact. All trainings of the working folder

@@ -25,8 +25,8 @@ def diagnose(
 
     Args:
         model: training of the run, or of a variant.
-        quick: train no models of folds; BM25 and the untrained model look for mismatched pairs, unless dev is held out
-            of them.
+        quick: train no models of folds; only a checkpoint that is a retriever then finds mismatched pairs where dev is
+            held out of them.
 
     Raises:
         ConfigError: the config trains no such model.
@@ -36,8 +36,8 @@ def diagnose(
     with open_session(config, again, dry_run) as session:
         recipe = session.recipe
         margins = cross_fitting.margins(recipe.context, config.data.train_split)
-        measured = session.inventory.state(margins) == "done"
         folds, train = config.cross_fit.resolved(config.model), config.variant(model).train
+        measured = session.inventory.state(margins) == "done" or (not folds.num_epochs and bool(config.data.hold_out))
         if folds.num_epochs and not (quick or measured):
             say(
                 f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "

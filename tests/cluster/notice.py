@@ -23,7 +23,7 @@ from ray.train.v2._internal.execution.context import get_train_context
 
 from raydr.data.corpus import Corpus
 from raydr.data.dataset import Dataset
-from raydr.distributed import worker_group
+from raydr.distributed import elastic, worker_group
 from raydr.distributed.cluster import RayConfig, connected, quiet_ray_logs
 from raydr.distributed.pool import Pool
 from raydr.distributed.ray_pool import RayPool
@@ -44,8 +44,9 @@ from tests.patience import wait_until
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
 #: Step after which the notice comes, in the second of four epochs of five steps; and seconds until the node is gone.
 NOTICE_AFTER, SECONDS_LEFT = 6, 15
-#: Step after which another node comes, in the third epoch, of which no state is kept yet.
-JOIN_AFTER = 12
+#: Step after which another node comes, in the third epoch, of which no state is kept yet; and that after its state.
+JOIN_AFTER, NEXT_EPOCH = 12, 16
+WANTED = "wanted"
 TRAIN: dict[str, Any] = {
     "num_epochs": 4,
     "batch_size": 8,
@@ -59,7 +60,7 @@ TRAIN: dict[str, Any] = {
 @dataclass(frozen=True)
 class Cloud:
     """A watcher beside rank 0 that stops the training until it is begun again, when it has given notice of a node and a
-    state is kept, and when it has asked for another node.
+    state is kept, and when another node is there and a state is kept.
 
     Args:
         gcs: address of the cluster.
@@ -78,10 +79,14 @@ class Cloud:
             file.write(f"{message}\n")
 
     def step(self, progress: Progress, num_steps: int) -> None:
-        step, stopped, asked = progress.global_step, self.folder / "stopped", self.folder / "asked"
+        step = progress.global_step
+        stopped, asked, resized = (self.folder / name for name in ("stopped", "asked", "resized"))
         if stopped.exists():
             if step == JOIN_AFTER and not asked.exists():
                 asked.touch()
+                wait_until((self.folder / WANTED).exists, "the group is to have the new node")
+            if step == NEXT_EPOCH and not resized.exists():
+                resized.touch()
                 wait_until(lambda: False, "this process is ended")
             return
         if step == NOTICE_AFTER:
@@ -133,6 +138,16 @@ def _bring_node(cluster: Cluster, asked: Path) -> None:
     cluster.add_node(**NODE)
 
 
+class Observed(elastic.GroupSize):
+    """Policy that leaves a file once it wants another size."""
+
+    def make_decision_for_running_worker_group(self, worker_group_state: Any, worker_group_status: Any) -> Any:
+        decision = super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
+        if self.wanted_since is not None:
+            (Path(self.states.root).parents[1] / WANTED).touch()
+        return decision
+
+
 def _look_often(*arguments: Any) -> TorchTrainer:
     """Return the trainer of a group that looks for new nodes each second, not each minute."""
     group = _TRAINER(*arguments)
@@ -155,6 +170,7 @@ def _train(gcs: str, node: str, folder: Path, corpus: str, dataset: str, checkpo
         cloud = Cloud(gcs, node, states, folder)
         job = TrainingJob(training, Dataset(data), Corpus(passages), OptionalInputs(), making.folder, cloud)
         worker_group._trainer = _look_often
+        elastic.GroupTrainer.policy = Observed
         outcome = run_workers(pool, worker, job, making, training.train, "the dual encoder")
         making.record_files()
         return {"world_size": outcome["world_size"]}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
@@ -15,6 +17,8 @@ from raydr.distributed.cluster import RayConfig, ray_session, read_capacity, sta
 from raydr.distributed.resources import cluster_capacity, memory_to_ask, node_capacities
 from raydr.distributed.worker_group import _report_missing_resources
 from raydr.errors import ConfigError
+from raydr.store.folder import Folder
+from raydr.training.checkpoint import PROGRESS, state_name
 from raydr.training.config import TrainConfig
 
 
@@ -108,8 +112,9 @@ def test_an_elastic_group_counts_the_nodes_that_its_labels_admit(monkeypatch: py
     monkeypatch.setattr(elastic, "available_resources_per_node", lambda: free)
 
     def possible(num_running: int, **labels: str) -> int:
-        policy = elastic.LabelledScaling(
-            ScalingConfig(num_workers=(1, 6), use_gpu=True, resources_per_worker={"GPU": 1}, label_selector=labels)
+        policy = elastic.GroupSize(
+            ScalingConfig(num_workers=(1, 6), use_gpu=True, resources_per_worker={"GPU": 1}, label_selector=labels),
+            Folder("states"),
         )
         policy.num_running = num_running
         return policy._count_possible_workers(free)
@@ -120,6 +125,35 @@ def test_an_elastic_group_counts_the_nodes_that_its_labels_admit(monkeypatch: py
     assert possible(4, group="train") == 6
     free["train"] = {}
     assert possible(0, group="train") == 0
+
+
+def test_a_group_is_resized_when_it_has_kept_a_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own policy resizes at once, and each node that joins costs the steps since the last state."""
+    sizes = ScalingConfig(num_workers=(1, 4), resources_per_worker={"CPU": 1}, elastic_resize_monitor_interval_s=0)
+    policy = elastic.GroupSize(sizes, Folder(str(tmp_path)))
+    nodes = {"a": {"CPU": 1.0}}
+    monkeypatch.setattr(policy, "_maybe_send_resource_request", lambda: None)
+    monkeypatch.setattr(policy, "_get_reserved_resources", lambda: nodes)
+
+    def size() -> int | None:
+        group = SimpleNamespace(num_workers=1, start_time=0.0)
+        return getattr(policy.make_decision_for_running_worker_group(group, None), "num_workers", None)
+
+    def keep_state(step: int) -> None:
+        (tmp_path / state_name(step)).mkdir()
+        (tmp_path / state_name(step) / PROGRESS).write_text("{}")
+
+    keep_state(1)
+    assert size() is None
+    nodes["b"] = {"CPU": 2.0}
+    assert [size(), size()] == [None, None]
+    keep_state(2)
+    assert size() == 3
+    # The node goes before a state is kept.
+    assert size() is None
+    del nodes["b"]
+    keep_state(3)
+    assert [size(), size()] == [None, None]
 
 
 def test_a_training_that_waits_for_labels_names_them(

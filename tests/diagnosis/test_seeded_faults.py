@@ -163,3 +163,20 @@ def test_a_seeded_fault_is_named_first(diagnosed: Callable[..., list[str]], faul
 @pytest.mark.parametrize("settings", HEALTHY)
 def test_a_healthy_training_is_not_accused(diagnosed: Callable[..., list[str]], settings: str) -> None:
     assert diagnosed(healthy, HEALTHY[settings], seed=len(settings)) == []
+
+
+@pytest.mark.parametrize(("checkpoint", "is_read"), [("offline:minilm", True), ("", False)])
+def test_a_retriever_measures_pairs_in_a_quick_diagnosis_where_dev_is_held_out_of_them(
+    checkpoint: str,
+    is_read: bool,
+    beir_folder: Path,
+    tiny_checkpoint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Half of the pairs of a prepared file were wrong, and the likeliest cause was too few steps."""
+    config = small_run(beir_folder, checkpoint or tiny_checkpoint, tmp_path, negatives=None)
+    for hold_out, listed in ({"dev": 0.1}, is_read), ({}, False):
+        config["data"]["hold_out"] = hold_out
+        raydr.diagnose(RunConfig.parse(config), quick=True, dry_run=True)
+        assert ("margins-train: new" in capsys.readouterr().err) == listed

@@ -38,14 +38,15 @@ class GroupSize(ElasticScalingPolicy):  # type: ignore[misc]
 
     def make_decision_for_running_worker_group(self, worker_group_state: Any, worker_group_status: Any) -> Any:
         self.num_running = worker_group_state.num_workers
-        if self.wanted_since is not None:
+        is_wanted = self.wanted_since is not None
+        if is_wanted:
             if self._last_state() == self.wanted_since:
                 return NoopDecision()
             # The nodes are counted again at once, not a minute after the last time.
-            self.wanted_since, self._latest_monitor_time = None, float("-inf")
-            return super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
+            self._latest_monitor_time = float("-inf")
         decision = super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
-        if not isinstance(decision, ResizeDecision):
+        if is_wanted or not isinstance(decision, ResizeDecision):
+            self.wanted_since = None
             return decision
         self.wanted_since = self._last_state()
         return NoopDecision()
@@ -60,12 +61,12 @@ class GroupSize(ElasticScalingPolicy):  # type: ignore[misc]
         )
         return int(min(self.num_running + num_more, self.scaling_config.max_workers))
 
-    def _last_state(self) -> list[str]:
+    def _last_state(self) -> list[str] | None:
         try:
             return whole_states(self.states)[-1:]
         except OSError:
-            # The store is away: the group goes on, and the next look decides.
-            return self.wanted_since or []
+            # The store does not answer: nothing changes until it does.
+            return self.wanted_since
 
 
 class GroupTrainer(TorchTrainer):  # type: ignore[misc]

@@ -25,8 +25,8 @@ def diagnose(
 
     Args:
         model: training of the run, or of a variant.
-        quick: train no models of folds; only a checkpoint that is a retriever then finds mismatched pairs where dev is
-            held out of them.
+        quick: train no models of folds. If dev is held out of the pairs, only a retriever as checkpoint then detects
+            mismatched pairs.
 
     Raises:
         ConfigError: the config trains no such model.
@@ -37,8 +37,10 @@ def diagnose(
         recipe = session.recipe
         margins = cross_fitting.margins(recipe.context, config.data.train_split)
         folds, train = config.cross_fit.resolved(config.model), config.variant(model).train
-        measured = session.inventory.state(margins) == "done" or (not folds.num_epochs and bool(config.data.hold_out))
-        if folds.num_epochs and not (quick or measured):
+        exist = session.inventory.state(margins) == "done"
+        # Wrong pairs of train and of a dev that was held out of them look alike: only margins tell.
+        need_no_training = not folds.num_epochs and bool(config.data.hold_out)
+        if folds.num_epochs and not (quick or exist):
             say(
                 f"detecting mismatched pairs takes {folds.num_folds} short trainings on parts of the pairs, "
                 f"{folds.total_epochs} epochs of the data in all (the model has "
@@ -49,7 +51,7 @@ def diagnose(
             model,
             recipe.trained(model),
             recipe.model(UNTRAINED),
-            margins if measured or not quick else None,
+            margins if exist or need_no_training or not quick else None,
         )
         made = session.make(recipe.named(f"diagnoses/{model}", target))
         for artifact in made:

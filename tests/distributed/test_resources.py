@@ -156,6 +156,24 @@ def test_a_group_is_resized_when_it_has_kept_a_state(tmp_path: Path, monkeypatch
     assert [size(), size()] == [None, None]
 
 
+def test_a_store_that_does_not_answer_resizes_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ScalingConfig(num_workers=(1, 4), resources_per_worker={"CPU": 1}, elastic_resize_monitor_interval_s=0)
+    policy = elastic.GroupSize(sizes, Folder("states"))
+    monkeypatch.setattr(policy, "_maybe_send_resource_request", lambda: None)
+    monkeypatch.setattr(policy, "_get_reserved_resources", lambda: {"a": {"CPU": 2.0}})
+    answers = iter([OSError("away"), ["step-1"], OSError("away"), ["step-1"], ["step-2"]])
+
+    def last_states(states: Folder) -> list[str]:
+        if isinstance(answer := next(answers), OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(elastic, "whole_states", last_states)
+    group = SimpleNamespace(num_workers=1, start_time=0.0)
+    decisions = [policy.make_decision_for_running_worker_group(group, None) for _ in range(5)]
+    assert [getattr(decision, "num_workers", None) for decision in decisions] == [None] * 4 + [2]
+
+
 def test_a_training_that_waits_for_labels_names_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,6 +181,6 @@ def test_a_training_that_waits_for_labels_names_them(
     _report_missing_resources(TrainConfig(num_workers=4))
     assert capsys.readouterr().err == ""
     _report_missing_resources(TrainConfig(num_workers=4, node_labels={"group": "train"}))
-    told = " ".join(capsys.readouterr().err.split())
-    assert "Ray has 0 now on nodes with train.node_labels {'group': 'train'}" in told
-    assert "or train.node_labels={}" in told
+    message = " ".join(capsys.readouterr().err.split())
+    assert "Ray has 0 now on nodes with train.node_labels {'group': 'train'}" in message
+    assert "or train.node_labels={}" in message

@@ -93,7 +93,7 @@ def audit(context: Context, name: str, verdicts: Mapping[str, Node], negatives: 
     )
 
 
-@artefact("audit", version=8, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), moves=True)
+@artefact("audit", version=9, rows=lambda of: of.dataset.rows(f"qrels/{of.split}"), moves=True)
 def report_verdicts(
     making: Building,
     pool: Pool,

@@ -17,6 +17,8 @@ def inconclusive(judge: str, reason: str) -> str:
     )
 
 
+#: Caveat where a retriever flags no pair (docs/noise-benchmark.md).
+NEAR_MISSES = "Wrong passages that resemble their query, such as those of a search engine, cannot be detected this way."
 #: Setting that adds a training with mismatched pairs to a run's systems.
 THROUGH_NOISE = "variants.npc.loss=npc"
 
@@ -150,10 +152,17 @@ class AuditResult(Config):
         """Main result: the number of wrong labels, and its uncertainty."""
         return (self.pairs or self.negatives)[0].sentences
 
+    @property
+    def caveat(self) -> str:
+        """Kind of wrong pairs that a retriever overlooks, if it flags no pair; else empty."""
+        first = self.pairs[0] if self.pairs else None
+        return NEAR_MISSES if first and first.settings.get("name") == "npc" and first.share_flagged == 0 else ""
+
     def advice(self, config: str) -> str:
         """Return the next command to run."""
         if self.suspected_by and not self.pairs[0].num_flagged:
-            return "" if self.pairs[0].reason else "No pair needs to be left out: train on all of them."
+            kept = f"No pair is sure enough to be left out: train on all of them. {self.caveat}"
+            return "" if self.pairs[0].reason else kept.rstrip()
         if self.pairs:
             return (
                 f"raydr evaluate {config} --set {THROUGH_NOISE} trains through them, beside a training that trusts all "

@@ -20,6 +20,7 @@ from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_fla
 from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
 from raydr.data.rows import join_passage
 from raydr.errors import ConfigError, DataError
+from raydr.noise.audit_result import NEAR_MISSES
 from raydr.noise.judges.base import judge_class
 from raydr.noise.margins import compared_with_random
 from raydr.noise.verdict_report import reason_for_doubt
@@ -89,8 +90,7 @@ class Noise:
         if not len(self.flagged):
             return (
                 f"About {self.share:.0%} of {pairs} may be mismatched, but no pair is sure enough to be flagged.\n"
-                "Wrong passages that resemble their query, such as those of a search engine, cannot be detected this "
-                "way.\n"
+                f"{NEAR_MISSES}\n"
                 'Next: raydr.train(pairs, loss="nce"), since there are no flagged pairs to train through.'
             )
         doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most)

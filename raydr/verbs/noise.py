@@ -169,7 +169,8 @@ def audit(
         made = session.make(*targets, anew=[*verdicts, *targets])
         for artifact in made:
             print_audit(artifact)
-            if doubt := _doubt(config, load_result(artifact), quick):
+            result = load_result(artifact)
+            for doubt in filter(None, (result.caveat, _doubt(config, result, quick))):
                 warn(doubt)
             for part in artifact.parts():
                 if part.endswith((".html", ".json", ".png", ".csv")):

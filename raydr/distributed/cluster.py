@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from raydr.component import Config
-from raydr.errors import ClusterError, ConfigError
+from raydr.errors import ClusterError, ConfigError, first_line
 
 #: Seconds to wait for an answer at a cluster's address.
 KNOCK_TIMEOUT_S = 10.0
@@ -164,7 +164,7 @@ def _start_local(start: Callable[[], object]) -> None:
     the end of the thread removes what an attempt has left.
 
     Raises:
-        ClusterError: the processes were too slow each time.
+        ClusterError: the processes were too slow each time, or Ray cannot use its folder or settings.
     """
     for _ in range(MAX_STARTS):
         starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raydr-ray")
@@ -172,6 +172,9 @@ def _start_local(start: Callable[[], object]) -> None:
             starter.submit(_begin, start).result()
         except Exception as error:
             starter.shutdown()
+            if isinstance(error, OSError | ValueError):
+                remedy = "set ray.temp_dir to a short path that can be written, or another ray.object_store_gib"
+                raise ClusterError(f"Ray cannot start here: {first_line(error).rstrip('.')}; {remedy}") from error
             # Ray has no class for it, and no setting for the half minute.
             if "timed out during startup" not in str(error):
                 raise
@@ -247,8 +250,7 @@ def address_of(config: RayConfig) -> str:
 
 def is_connected() -> bool:
     """Return whether this process is connected to Ray."""
-    # Without an import of Ray, which takes a second, there is no connection.
-    ray = sys.modules.get("ray")
+    ray = sys.modules.get("ray")  # Its import takes a second.
     return ray is not None and bool(ray.is_initialized())
 
 
@@ -335,8 +337,7 @@ def give_back_memory() -> bool:
     """Return freed memory to the system. glibc keeps it per thread, so that each stage of a process would add its own
     peak. PyTorch keeps it on a GPU, which a worker of Ray may need next.
 
-    Returns:
-        Whether the C library supports it (glibc).
+    Returns whether the C library supports it (glibc).
     """
     # Another thread may be importing it.
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)

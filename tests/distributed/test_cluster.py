@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from typing import Any
 
 import pytest
 import ray
@@ -104,6 +105,21 @@ def test_a_ray_that_is_slow_to_start_is_started_again_and_reported_in_the_end(nu
             _start_local(start)
     # The end of a thread stops the processes that it started.
     assert [thread.is_alive() for thread in threads] == [False] * num_slow + [True] * (num_slow < MAX_STARTS)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temp_dir": f"/tmp/{'x' * 100}"}, {"object_store_gib": 0.01}], ids=lambda wrong: next(iter(wrong))
+)
+def test_a_local_ray_that_cannot_start_says_which_setting_helps(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    """A long TMPDIR, as batch systems set it, ended in Ray's traceback."""
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with (
+        pytest.raises(ClusterError, match=r"^Ray cannot start here: .*; set ray\.temp_dir .* ray\.object_store_gib$"),
+        connected(RayConfig(num_cpus=1, **wrong)),
+    ):
+        pytest.fail("connected")
 
 
 @pytest.mark.ray

@@ -47,8 +47,8 @@ def find_noise(
     (docs/methods.md).
 
     Args:
-        pairs: a list of (query, passage) tuples, a DataFrame, a ``datasets.Dataset``, or the path of a file. Columns
-            are recognised by their names.
+        pairs: a list of (query, passage) tuples, a DataFrame, an Arrow table, a ``datasets.Dataset``, or the path of a
+            file. Columns are recognised by their names.
         model: Hugging Face name or folder of an encoder; None: a MiniLM from an installed package.
         cross_fit: whether to train on folds. False takes as long as encoding. None: only if the checkpoint is no
             retriever; a retriever detects more real noise without training (docs/experiments/detectors.md).

@@ -260,8 +260,9 @@ class MeasureFolds:
         allowed = np.flatnonzero(~np.isin(fold.content_P, self.content_M[self.first_T[at] : end]))
         if len(allowed) < 2:
             raise DataError(
-                f"there are {len(allowed)} passages unrelated to query {query_id!r} in its fold, and two are needed: "
-                + ("add passages to the corpus" if self.job.is_held_out else "these are too few pairs, bring more")
+                f"only {len(allowed)} of {len(fold.content_P)} different passages in its fold are unrelated to query "
+                f"{query_id!r}, and two are needed: "
+                + ("add passages to the corpus" if self.job.is_held_out else "bring more pairs of different passages")
             )
         rng = query_rng(self.job.seed, 0, f"{query_id}\n{passage_id}", "cross-fit")
         num = min(self.job.num_random + 1, len(allowed))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 #: Pairs of a split, in memory.
-PairTable: TypeAlias = "pd.DataFrame | Dataset | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]"
+PairTable: TypeAlias = "pd.DataFrame | Dataset | ArrowStream | Sequence[Sequence[str]] | Sequence[Mapping[str, Any]]"
 #: Pairs in memory, by split where there are several; or the path of a file or folder, local or an fsspec URL.
 Pairs: TypeAlias = "PairTable | Mapping[str, PairTable] | str | Path"
 
@@ -49,6 +49,13 @@ class ArrowFormat(Protocol):
 
     @classmethod
     def from_list(cls, mapping: list[dict[str, Any]], features: Any) -> Any: ...
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Table that Arrow reads, such as its own or a ``polars.DataFrame``."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 def place_pairs(pairs: Pairs, folder: str) -> str:
@@ -73,7 +80,8 @@ def place_pairs(pairs: Pairs, folder: str) -> str:
         split = split_in(str(name))
         if not split or split in tables:
             raise DataError(
-                f"pairs has a split {name!r}; expected splits named train, validation or dev, test, each once"
+                f"pairs has a split {name!r}; expected splits named train, validation or dev, test, each once. For a "
+                "dict of columns give pandas.DataFrame(pairs)"
             )
         tables[split] = pair_table(cast("PairTable", rows), f"pairs[{name!r}]")
     if "train" not in tables:
@@ -127,7 +135,7 @@ def pair_table(pairs: PairTable, where: str) -> pa.Table:
     """Return the pairs of a split as an Arrow table; its queries and positives are checked to be texts.
 
     Args:
-        pairs: a DataFrame, a ``datasets.Dataset``, or rows: tuples (query, passage[, negative]) or dicts.
+        pairs: a table of pandas, Polars, Arrow or ``datasets``, or rows: tuples (query, passage[, negative]) or dicts.
         where: name of the pairs in messages.
 
     Raises:
@@ -152,16 +160,16 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
     columns: Mapping[str, Sequence[Any]]
     if isinstance(pairs, ArrowFormat):
         return cast(pa.Table, pairs.with_format("arrow")[:])
-    if hasattr(pairs, "columns") and hasattr(pairs, "to_dict"):
-        frame = cast("pd.DataFrame", pairs)
-        repeated = [name for name, times in Counter(map(str, frame.columns)).items() if times > 1]
+    if hasattr(pairs, "iloc") or isinstance(pairs, ArrowStream):
+        named = _named_columns(pairs)
+        repeated = [name for name, times in Counter(name for name, _ in named).items() if times > 1]
         if repeated:
             raise DataError(f"{where} has several columns {repeated[0]!r}: rename or drop all but one")
-        columns = {str(name): frame[name].tolist() for name in frame.columns}
+        columns = dict(named)
     elif isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
         raise DataError(
-            f"{where} is a {type(pairs).__name__}; expected a list of (query, passage) tuples, a DataFrame, a "
-            "datasets.Dataset, or the path of a file"
+            f"{where} is a {type(pairs).__name__}; expected a list of (query, passage) tuples, a DataFrame, an "
+            "Arrow table, a datasets.Dataset, or the path of a file"
         )
     elif pairs and isinstance(pairs[0], Mapping):
         for at, row in enumerate(pairs):
@@ -189,6 +197,14 @@ def _as_table(pairs: PairTable, where: str) -> pa.Table:
         if not name.isprintable():
             raise DataError(f"{where} has a column {name!r}: a name has printable characters only")
     return pa.table({name: _column(values, name, where) for name, values in columns.items()})
+
+
+def _named_columns(table: Any) -> list[tuple[str, list[Any]]]:
+    """Return names and values of the columns of a pandas DataFrame, or of a table that Arrow reads."""
+    if hasattr(table, "iloc"):
+        return [(str(name), table.iloc[:, at].tolist()) for at, name in enumerate(table.columns)]
+    arrow = pa.table(table)
+    return [(name, arrow.column(at).to_pylist()) for at, name in enumerate(arrow.column_names)]
 
 
 def _is_judgment(value: Any) -> bool:

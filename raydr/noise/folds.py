@@ -37,8 +37,8 @@ def assign_folds(query_N: IntArray, passage_N: IntArray, order_N: NDArray[np.uin
         raise DataError("no query has a positive passage (relevance > 0), so there is no pair to judge")
     if num_queries < num_folds:
         raise DataError(
-            f"{num_queries} queries with a positive cannot be cut into {num_folds} folds: bring more queries, or set "
-            "fewer folds (at least 2)"
+            f"there are fewer queries with a positive ({num_queries}) than folds ({num_folds}): bring more queries"
+            + (", or set fewer folds" if num_folds > 2 else "")
         )
     edges = (np.ones(len(query_N), np.int8), (query_N, num_queries + passage_N))
     _, group_V = connected_components(coo_array(edges, shape=(num_queries + num_passages,) * 2), directed=False)

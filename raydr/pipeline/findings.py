@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import pyarrow as pa
 
 from raydr.artefacts.declaration import Node
 from raydr.artefacts.judged import read_verdicts
@@ -17,7 +19,7 @@ from raydr.data import Corpus, Dataset
 from raydr.data.dataset import positives_of, query_texts, read_split
 from raydr.data.pair_shape import pair_shape
 from raydr.data.pairs import Layout, PairColumns, PairIds, pair_ids, without_flagged
-from raydr.data.pairs_in_memory import ArrowFormat, PairTable, pair_table
+from raydr.data.pairs_in_memory import ArrowFormat, ArrowStream, PairTable, pair_table
 from raydr.data.rows import join_passage
 from raydr.errors import ConfigError, DataError
 from raydr.noise.audit_result import NEAR_MISSES
@@ -103,7 +105,7 @@ class Noise:
         )
 
     def drop_from(self, pairs: PairTable) -> Any:
-        """Return the pairs that are not flagged, in the type of the input: DataFrame, ``datasets.Dataset`` or list.
+        """Return the pairs that are not flagged, in the type of the input: DataFrame, list, ``datasets.Dataset``, ...
 
         From a row with several positives, only the flagged positives are removed.
 
@@ -120,12 +122,23 @@ class Noise:
             left = without_flagged(record, flagged, layout, columns)
             if left is not None:
                 kept.append((at, left))
+        places = [at for at, _ in kept]
         cut = [name for name in records[0] if any(left[name] != records[at][name] for at, left in kept)]
+        changed = {name: [left[name] for _, left in kept] for name in cut}
         if isinstance(pairs, ArrowFormat):
-            rows = pairs.select([at for at, _ in kept])
-            return type(pairs).from_list([left for _, left in kept], features=rows.features) if cut else rows
+            rows = pairs.select(places)
+            return type(pairs).from_list([left for _, left in kept], features=rows.features) if changed else rows
         if hasattr(pairs, "iloc"):
-            return pairs.iloc[[at for at, _ in kept]].assign(**{name: [left[name] for _, left in kept] for name in cut})
+            return pairs.iloc[places].assign(**changed)
+        if isinstance(pairs, pa.Table):
+            rows = pairs.take(places)
+            for name, values in changed.items():
+                rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
+            return rows
+        if isinstance(pairs, ArrowStream):
+            # The interface of Polars: Arrow cannot take rows of its texts.
+            frame = cast(Any, pairs)
+            return type(frame)({**frame[places].to_dict(), **changed})
         return [pairs[at] if left == records[at] else left for at, left in kept]
 
     def _read_judged(self, pairs: PairTable) -> tuple[list[dict[str, Any]], Layout, PairColumns]:
@@ -310,8 +323,6 @@ def _make(session: Session, verdicts: Node) -> tuple[Artifact, Dataset, Corpus]:
 
 def _verdict_frame(verdicts: Artifact, split: str) -> pd.DataFrame:
     """Return query_id, passage_id, score, flagged and p, the probability of a wrong label (NaN if unknown)."""
-    import pyarrow as pa
-
     tables, probability_N = read_verdicts(verdicts, split)
     if not tables:
         raise DataError(f"the split {split} has nothing to judge: its queries have no candidates")

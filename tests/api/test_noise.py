@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import ray
 from datasets import ClassLabel, Dataset
@@ -89,6 +91,7 @@ def test_the_command_line_finds_the_same_in_a_file(noise: raydr.Noise, tmp_path:
         lambda pairs: Dataset.from_dict(
             {"query": [text for text, _ in pairs], "positive": [text for _, text in pairs]}
         ),
+        lambda pairs: pa.table(list(zip(*pairs, strict=True)), names=["query", "positive"]),
     ],
 )
 def test_equal_pairs_in_another_form_are_the_same_artefact(
@@ -120,6 +123,9 @@ def test_flagged_pairs_leave_whatever_they_are_held_in(noise: raydr.Noise) -> No
     kept = flagged.drop_from(dataset)
     assert isinstance(kept, Dataset)
     assert list(zip(kept["anchor"], kept["positive"], strict=True)) == without
+    table = dataset.with_format("arrow")[:]
+    assert flagged.drop_from(table) == kept.with_format("arrow")[:]
+    assert flagged.drop_from(pl.DataFrame(table)).rows() == without
 
 
 def test_rows_of_a_file_are_asked_for_where_a_file_is_passed(noise: raydr.Noise) -> None:
@@ -169,6 +175,10 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         Dataset.from_list(rows).add_column("source", [0, 1]).cast_column("source", ClassLabel(names=["web", "log"]))
     )
     assert flagged.drop_from(dataset).features == dataset.features
+    table = pa.Table.from_pylist(rows).append_column("source", pa.array(["web", "log"]).dictionary_encode())
+    assert flagged.drop_from(table).equals(table.set_column(1, "positives", pa.array([[other], [passage]])))
+    polars = pl.DataFrame(table).cast({"source": pl.Categorical})
+    assert flagged.drop_from(polars).equals(polars.with_columns(pl.Series("positives", [[other], [passage]])))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +192,7 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         ([("a", object()), ("c", object())], "pairs, row 0, column 'positive': .* no text, number or list"),
         ([("a", "b"), ("c", np.float32("nan"))], "pairs, row 1, column 'positive': the text is empty or missing"),
         (pd.DataFrame([["a", "b"]], columns=["query", "query"]), "pairs has several columns 'query'"),
+        (pa.table([["a"], ["b"]], names=["query", "query"]), "pairs has several columns 'query'"),
         ([("a", "b", ["c"]), ("c", "d", [1])], "pairs, column 'negative': the values fit no type of a table"),
         ([{"query": "a", "\ud800": "b"}], "pairs has a column '.ud800'"),
         ([("a", "b", 1), ("c", "d", 0)], r"pairs\[0\] has the number 1 in third place, where a negative is expected"),
@@ -213,6 +224,7 @@ def test_of_several_positives_only_the_flagged_ones_leave(noise: raydr.Noise) ->
         ({"dev": [("a", "b")], "test": [("a", "b")]}, "pairs has the splits dev, test; expected a split train"),
         (pd.DataFrame({"x": ["a"], "y": ["b"], "z": ["c"]}), "pairs has the columns 'x', 'y', 'z'"),
         ({"train": [("a", "b")], "more": [("c", "d")]}, "pairs has a split 'more'"),
+        ({"query": ["a"], "passage": ["b"]}, r"pairs has a split 'query'.* give pandas.DataFrame\(pairs\)"),
         (7, "pairs is a int; expected a list of"),
         # What only the reader refuses.
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from raydr.tuning.settings import Entry
 from raydr.tuning.space import build_space, with_values
 from tuning.made_space import make_config, make_space
 
-SPACES = sorted((Path(__file__).parents[2] / "tune_spaces").glob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+SPACES = sorted((ROOT / "tune_spaces").glob("*.yaml"))
 
 
 def test_a_space_knows_the_defaults_of_its_config():
@@ -248,3 +250,9 @@ def test_multiples_of_a_value_are_exact(value: float, multiples: list[float]) ->
     """A batch of 12,288 queries became one of 12,290, and the config's own value was none of those tried."""
     assert Entry.model_validate({"times": [1, 2]}).parameter(value).values == multiples
     assert Entry.model_validate({"times": [0.3]}).parameter(2e-5).values == [6e-6]
+
+
+def test_the_space_of_the_page_fits_a_plain_config() -> None:
+    [block] = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "tuning.md").read_text(), re.DOTALL)
+    plan = plan_search(build_space(yaml.safe_load(block), make_config(train={"num_hard_negatives": 2}), "page"))
+    assert plan.total == 24

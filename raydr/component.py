@@ -9,11 +9,14 @@ do its work. A file in the package of its kind suffices to make its name availab
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
 from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -158,10 +161,11 @@ class Config(BaseModel):
             field = of_class.model_fields.get(name, own)
             default = None if field.is_required() else field.get_default(call_default_factory=True)
             value = content_of(getattr(self, name), type(default) if isinstance(default, Config) else None)
-            always = field.is_required() or (name == "name" and isinstance(self, Component))
+            # The defaults of a class outside raydr may change with its code.
+            always = field.is_required() or (isinstance(self, Component) and (name == "name" or bool(self.own_code)))
             if always or value != content_of(default):
                 content[name] = value
-        return content
+        return content | (self.own_code if isinstance(self, Component) else {})
 
 
 def _is_number(annotation: Any) -> bool:
@@ -182,6 +186,21 @@ class Component(Config):
 
     kind: ClassVar[str]
     """Name of the kind in messages, for example ``loss``."""
+
+    own_code: ClassVar[dict[str, str]] = {}
+    """Checksum of the methods of a class outside raydr, part of keys; raydr's artefacts have versions instead. It is
+    taken where the class is defined, since a worker may lack the source."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.__module__.startswith("raydr."):
+            return
+        texts = list(cls.own_code.values())
+        for member in vars(cls).values():
+            with suppress(OSError, TypeError):
+                texts.append(inspect.getsource(getattr(member, "fget", member)))
+        cls.own_code = {"code_checksum": hashlib.blake2b("".join(texts).encode(), digest_size=8).hexdigest()}
 
     @classmethod
     def choices(cls) -> dict[str, type[Component]]:

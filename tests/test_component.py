@@ -7,11 +7,13 @@ from typing import ClassVar, Literal
 
 import pytest
 from pydantic import ValidationError
+from ray import cloudpickle
 
 from raydr.component import Component, Config, content_of
 from raydr.data.readers.base import Reader
 from raydr.errors import ConfigError
 from raydr.losses.base import Loss
+from raydr.losses.nce import NCE
 from raydr.models.scores.base import ScoreFunction
 from raydr.negatives.samplers.base import Sampler
 from raydr.noise.detectors.base import Detector
@@ -76,6 +78,44 @@ def test_a_component_that_is_defined_again_replaces_the_former() -> None:
     former, latter = define(1), define(2)
     assert Sampler.choices()["again"] is latter
     assert former is not latter
+
+
+def test_the_code_of_a_class_outside_raydr_is_part_of_keys() -> None:
+    """An own loss is changed and trained again: by settings alone its key would stay."""
+
+    class Kind(Component):
+        package: ClassVar[str] = "raydr.losses"
+        kind: ClassVar[str] = "thing"
+
+        def compute(self) -> float:
+            return 0.0
+
+    def define(default: float) -> type[Kind]:
+        class Mine(Kind):
+            name: Literal["mine"] = "mine"
+            factor: float = default
+
+            def compute(self) -> float:
+                return self.factor * 2
+
+        return Mine
+
+    class Other(Kind):
+        name: Literal["mine"] = "mine"
+        factor: float = 0.5
+
+        def compute(self) -> float:
+            return self.factor * 3
+
+    class Derived(Other):
+        pass
+
+    mine = define(0.5)()
+    assert len({content_of(each)["code_checksum"] for each in (mine, define(0.25)(), Other(), Derived())}) == 3
+    # A default that changes is a change of the code.
+    assert (content_of(mine)["factor"], content_of(define(0.25)())["factor"]) == (0.5, 0.25)
+    assert "code_checksum" not in content_of(NCE())
+    assert content_of(cloudpickle.loads(cloudpickle.dumps(mine))) == content_of(mine)
 
 
 def test_two_components_of_a_name_are_refused() -> None:

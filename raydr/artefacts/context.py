@@ -143,7 +143,7 @@ class Facts:
 
     def content_key(self, reader: Reader) -> dict[str, Any]:
         """Return the settings of a reader that determine its rows."""
-        return self._once(f"content {reader.model_dump_json()}", reader.content_key)
+        return self._once(f"content {reader.model_dump_json()}", reader.content_key) | reader.own_code
 
     def settled(self, judge: DecisionsReader, split: str) -> dict[Label, bool]:
         """Return the decisions of people on labels of a split: whether each label is wrong.

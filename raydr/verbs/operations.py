@@ -17,13 +17,13 @@ from raydr.errors import ConfigError
 from raydr.ops.doctor.machine import Finding
 from raydr.ops.doctor.services import any_broken, examine, show
 from raydr.ops.submit.client import SubmittedJob, exit_status, follow, send
-from raydr.ops.submit.request import Sent, build_request
+from raydr.ops.submit.request import Sent, build_request, check_places
 from raydr.pipeline.forecast import Forecast
 from raydr.pipeline.garbage import MIN_AGE_MINUTES, Garbage, find_garbage, remove_garbage
 from raydr.pipeline.session import open_session
 from raydr.verbs import VERBS
 from raydr.verbs.app import load_command
-from raydr.verbs.command import Again, ConfigFile, Overrides, takes_config
+from raydr.verbs.command import Again, ConfigFile, Overrides, set_options, takes_config
 
 
 @takes_config
@@ -90,6 +90,7 @@ def submit(
 
     Raises:
         ConfigError: the request is invalid; nothing was sent.
+        typer.BadParameter: the verb or one of its options is unknown.
         ClusterError: the cluster is unreachable or rejects the job.
     """
     if not isinstance(config, str | Path):
@@ -97,6 +98,7 @@ def submit(
             f"submit needs a file, but the config is a {type(config).__name__}; expected the path of a YAML file in "
             "the working directory, or the name of a config that comes with raydr"
         )
+    _check_command(verb, str(config), [*arguments, *set_options(overrides or [])])
     request = build_request(str(config), verb, arguments, overrides or [], sent, submission_id)
     job = send(request, address, {name: amount for name, amount in (resources or {}).items() if amount})
     return follow(job) if wait else job
@@ -138,7 +140,6 @@ def submit_command(
         wait: follow the log to the end and exit with the job's status.
     """
     arguments = [*(options or []), *(["--again"] if again else [])]
-    _check_command(verb, config, [*arguments, *(part for override in set_ or [] for part in ("--set", override))])
     sent = Sent(working_dir, _variables(env or []), require_env or [], runtime_env, python)
     resources = {"num_cpus": entrypoint_num_cpus, "memory": entrypoint_memory}
     job = submit(config, verb, arguments, set_, sent, address, submission_id, resources, wait=False)
@@ -151,12 +152,17 @@ def submit_command(
     raise typer.Exit(exit_status(job))
 
 
+#: Options of verbs that name files or folders to write, as in the signatures.
+_WRITTEN = ("output", "trec")
+
+
 def _check_command(verb: str, config: str, arguments: list[str]) -> None:
-    """Check the verb's options before anything is sent."""
-    allowed = [name for name in VERBS if name != "submit"]
+    """Check the verb's options, with the settings and places among them, before anything is sent."""
+    allowed = [name for name in VERBS if name != "submit" and " " not in name]
     if verb not in allowed:
         raise typer.BadParameter(f"{verb!r} is no verb; allowed: {', '.join(allowed)}", param_hint="VERB")
-    load_command(verb).make_context(f"raydr {verb}", [config, *arguments])
+    options = load_command(verb).make_context(f"raydr {verb}", [config, *arguments]).params
+    check_places(RunConfig.load(config, options.get("set_")), {name: options.get(name) or "" for name in _WRITTEN})
 
 
 def _variables(assignments: list[str]) -> dict[str, str]:

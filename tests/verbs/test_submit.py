@@ -12,7 +12,12 @@ from raydr.ops.submit.client import SubmittedJob
 from raydr.verbs import operations as verb
 from raydr.verbs.app import app
 
-CONFIG = "name: nq\nworkdir: s3://bucket/nq\ndata: {reader: {name: beir, path: /data/nq}}\n"
+CONFIG = """
+name: nq
+workdir: s3://bucket/nq
+data: {reader: {name: beir, path: /data/nq}}
+tracking: {enabled: false}
+"""
 
 
 @pytest.fixture
@@ -27,12 +32,15 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What would have been sent; the job ends with status 3."""
     calls: list[dict[str, Any]] = []
 
-    def submit(*arguments: Any, **options: Any) -> SubmittedJob:
-        names = ("config", "verb", "arguments", "overrides", "sent", "address", "submission_id", "resources")
-        calls.append(dict(zip(names, arguments, strict=True)) | options)
+    def build_request(*arguments: Any) -> dict[str, Any]:
+        return dict(zip(("config", "verb", "arguments", "overrides", "sent", "submission_id"), arguments, strict=True))
+
+    def send(request: dict[str, Any], address: str, resources: dict[str, float]) -> SubmittedJob:
+        calls.append(request | {"resources": resources})
         return SubmittedJob("j1", "http://head:8265")
 
-    monkeypatch.setattr(verb, "submit", submit)
+    monkeypatch.setattr(verb, "build_request", build_request)
+    monkeypatch.setattr(verb, "send", send)
     monkeypatch.setattr(
         verb,
         "follow",
@@ -56,7 +64,7 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
     [call] = sent
     assert call["arguments"] == ["--name", "npc", "--again"]
     assert (call["verb"], call["overrides"], call["sent"].env) == ("train", ["seed=3"], {"A": "b=c"})
-    assert (call["sent"].require_env, call["resources"]) == (["S"], {"num_cpus": 2.0, "memory": 0})
+    assert (call["sent"].require_env, call["resources"]) == (["S"], {"num_cpus": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,7 @@ def test_the_verbs_options_are_handed_on_and_the_exit_status_comes_back(
         (["inspect", "--again"], "No such option"),
         (["fly"], "is no verb"),
         (["submit"], "is no verb"),
+        (["benchmark noise"], "is no verb"),
         (["train", "--env", "HF_TOKEN"], "--require-env HF_TOKEN"),
     ],
 )
@@ -78,6 +87,25 @@ def test_wrong_usage_is_told_before_anything_is_sent(
     # Typer folds its messages at the width of the terminal.
     assert message in " ".join(result.output.replace("│", " ").split())
     assert not sent
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        # A file of the job's copy would be deleted with it.
+        (["export", "--", "out"], "output 'out'"),
+        (["search", "--", "--split", "test", "--trec", "run.trec"], "trec 'run.trec'"),
+        # Settings after -- are checked as those before it.
+        (["train", "--", "--set", "workdir=work"], "workdir 'work'"),
+        (["train", "--", "--set", "train.num_epoch=3"], "train.num_epoch: unknown key"),
+    ],
+)
+def test_what_the_options_of_the_verb_write_and_set_is_checked(
+    config: str, sent: list[dict[str, Any]], words: list[str], named: str
+) -> None:
+    result = invoke(config, *words)
+    assert (result.exit_code, named in result.output, sent) == (2, True, []), result.output
+    assert invoke(config, "export", "--", "s3://bucket/out").exit_code == 3
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_stop_it(

@@ -88,7 +88,7 @@ def build_request(
     return JobRequest(
         submission_id=submission_id or f"{config.name}-{verb}-{randomness.token_hex(4)}",
         entrypoint=shlex.join(command),
-        runtime_env=runtime_environment(working_dir, sent),
+        runtime_env=runtime_environment(working_dir, sent, _left_out(config, working_dir, inside)),
     )
 
 
@@ -102,8 +102,12 @@ def refuse_secret(text: str, what: str) -> None:
         raise ConfigError(f"{what} is a URL that holds credentials. {_ELSEWHERE}")
 
 
-def check_places(config: RunConfig) -> None:
+def check_places(config: RunConfig, written: Mapping[str, str] | None = None) -> None:
     """Refuse relative paths: a job runs in a copy of the working directory that is deleted with the cluster.
+
+    Args:
+        config: the run.
+        written: files and folders that the job writes, by the name of the option.
 
     Raises:
         ConfigError: settings are relative paths, which the message names; or a bucket cannot hold the tracking file.
@@ -113,7 +117,8 @@ def check_places(config: RunConfig) -> None:
             f"tracking.uri is empty, and the working folder {config.workdir} cannot hold a SQLite file: set "
             "tracking.uri to an MLflow server that the cluster reaches, or tracking.enabled=false"
         )
-    relative, reader = {}, config.data.reader
+    reader = config.data.reader
+    relative = {key: place for key, place in (written or {}).items() if place and not _is_absolute(place)}
     for key, text in texts_of(config.model_dump(mode="json")):
         # An SQLite path is relative with three slashes, and absolute with four.
         place = text.removeprefix("sqlite:///")
@@ -122,7 +127,7 @@ def check_places(config: RunConfig) -> None:
         file = key.startswith("data.reader.files.") and not getattr(reader, "path", "")
         tracked = key == "tracking.uri" and config.tracking.enabled
         is_place = on_hub or file or tracked or key in ("workdir", "data.reader.path")
-        if not is_place or not place or place.startswith("/") or "://" in place:
+        if not is_place or not place or _is_absolute(place):
             continue
         if not on_hub or place.startswith((".", "~")) or Path(place).exists():
             relative[key] = place
@@ -134,12 +139,17 @@ def check_places(config: RunConfig) -> None:
         )
 
 
+def _is_absolute(place: str) -> bool:
+    return place.startswith("/") or "://" in place
+
+
 def _remote(keys: Iterable[str]) -> str:
     """Return what a cluster reads in place of a folder, for the first of some settings."""
     key = next(iter(keys))
     if key.endswith("checkpoint"):
         return "a name on the hub"
-    return f"a URL: --set {key}={'http://mlflow:5000' if key == 'tracking.uri' else 's3://BUCKET/...'}"
+    where = "http://mlflow:5000" if key == "tracking.uri" else "s3://BUCKET/..."
+    return f"a URL: --set {key}={where}" if "." in key or key == "workdir" else f"a URL: {where}"
 
 
 def _inside(config_file: str, working_dir: Path) -> str:
@@ -160,8 +170,20 @@ def _inside(config_file: str, working_dir: Path) -> str:
     return inside.as_posix()
 
 
-def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
+def _left_out(config: RunConfig, working_dir: Path, config_file: str) -> list[str]:
+    """Return the results and the data of a run within the working directory, which Ray would send as well."""
+    places = (Path(place) for place in (config.workdir, getattr(config.data.reader, "path", "")) if place[:1] == "/")
+    inside = [place.relative_to(working_dir) for place in places if place.is_relative_to(working_dir)]
+    return [f"/{place}" for place in inside if not Path(config_file).is_relative_to(place)]
+
+
+def runtime_environment(working_dir: Path, sent: Sent, left_out: Sequence[str] = ()) -> dict[str, Any]:
     """Return Ray's runtime environment of a job.
+
+    Args:
+        working_dir: folder whose files are sent.
+        sent: the user's options.
+        left_out: folders of the run in it that are not sent.
 
     Raises:
         ConfigError: it would hold a secret, or the user's file is not readable.
@@ -182,7 +204,7 @@ def runtime_environment(working_dir: Path, sent: Sent) -> dict[str, Any]:
         variables[REQUIRED_VARIABLES] = ",".join(sent.require_env)
     # Log lines arrive unbuffered, and tables are wider than 80 columns.
     variables = {"PYTHONUNBUFFERED": "1", "COLUMNS": "140", **{key: str(value) for key, value in variables.items()}}
-    excludes = [*EXCLUDES, *(runtime_env.get("excludes") or [])]
+    excludes = [*EXCLUDES, *left_out, *(runtime_env.get("excludes") or [])]
     runtime_env |= {"working_dir": str(working_dir), "excludes": excludes, "env_vars": variables}
     if not (working_dir / "raydr" / "__init__.py").is_file():
         # The job runs this copy of raydr, whatever version the cluster's image has.

@@ -47,6 +47,22 @@ def test_data_and_results_stay_here_and_the_package_raydr_data_does_not(tmp_path
     assert sorted(zipfile.ZipFile(package).namelist()) == ["raydr/data/reader.py", "run.yaml"]
 
 
+def test_results_and_data_of_the_run_stay_here_wherever_they_lie(project: Path) -> None:
+    """On a folder that all machines see, the working directory often holds them; Ray refuses more than 500 MB."""
+    places = [f"workdir={project}/runs/nq", f"data.reader.path={project}/beir"]
+    for name in ("runs/nq/store/m.bin", "runs/other.yaml", "beir/corpus.jsonl"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).touch()
+    excludes = request(project, overrides=places).runtime_env["excludes"]
+    package = project.parent / f"{project.name}.zip"
+    create_package(str(project), package, include_gitignore=True, excludes=excludes)
+    assert sorted(zipfile.ZipFile(package).namelist()) == ["configs/nq.yaml", "runs/other.yaml"]
+    # The folder of the data may be that of the config.
+    for folder in (project, project / "configs"):
+        made = request(project, overrides=[f"data.reader.path={folder}"])
+        assert made.runtime_env["excludes"] == list(EXCLUDES)
+
+
 def test_raydr_itself_goes_along_unless_the_folder_has_it(project: Path) -> None:
     assert request(project).runtime_env["py_modules"] == [str(Path(raydr.__file__).parent)]
     (project / "raydr").mkdir()

@@ -104,8 +104,8 @@ def _renew(leases: Folder, own: str, token: str, ended: threading.Event, lost: t
                 return
             leases.write_json(own, lease.model_dump())
             expires = lease.expires
-        except (OSError, ArtifactError):
-            # The store may recover before the lease expires.
+        except Exception:
+            # The store may recover before the lease expires. Its clients' errors have no common class.
             if time.time() > expires:
                 lost.set()
                 return

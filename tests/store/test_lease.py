@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from s3_server import served_bucket
 
 from raydr.artefacts.places import Places
@@ -103,14 +104,17 @@ def test_a_lease_is_renewed_while_it_is_held(folder, monkeypatch):
             pass
 
 
+@pytest.mark.parametrize(
+    "error", [ConnectionError("reset by peer"), EndpointConnectionError(endpoint_url="http://s3")], ids=["system", "S3"]
+)
 @pytest.mark.parametrize("request_of", ["files", "write_json"])
-def test_a_failed_request_does_not_end_the_renewals(folder, monkeypatch, request_of):
+def test_a_failed_request_does_not_end_the_renewals(folder, monkeypatch, request_of, error):
     answer, failed = getattr(Folder, request_of), threading.Event()
 
     def fails_once(self: Folder, *arguments: object) -> object:
         if threading.current_thread().name == "raydr-lease" and not failed.is_set():
             failed.set()
-            raise ConnectionError("reset by peer")
+            raise error
         return answer(self, *arguments)
 
     monkeypatch.setattr(lease, "_RENEW_S", 0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from raydr.config.files import CONFIGS, located, read_mapping
-from raydr.config.run import RunConfig
+from raydr.config.run import RunConfig, check_name
 from raydr.config.secrets import holds_credentials, looks_secret, texts_of
 from raydr.errors import ConfigError
 
@@ -83,6 +83,9 @@ def build_request(
     for what, texts in (("--python", [sent.python]), ("--submission-id", [submission_id]), (verb, arguments)):
         for text in texts:
             refuse_secret(text, what if what != verb else f"an argument of {verb}")
+    if submission_id:
+        # Ray makes it part of a URL and of a file's name.
+        check_name(submission_id, "--submission-id")
     command = [sent.python, "-m", "raydr", verb, inside, *arguments]
     command += [part for override in overrides for part in ("--set", override)]
     return JobRequest(

@@ -159,6 +159,13 @@ def test_secrets_are_refused_and_names_are_passed_on(project: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("submission_id", ["my job", "a/b", "a?b"])
+def test_a_name_that_is_no_part_of_a_url_is_refused(project: Path, submission_id: str) -> None:
+    """Ray would run the job a?b, and answer questions on the job a."""
+    with pytest.raises(ConfigError, match="--submission-id .* is no name"):
+        request(project, submission_id=submission_id)
+
+
 def test_a_runtime_environment_is_taken_over(project: Path) -> None:
     file = project / "env.yaml"
     file.write_text("pip: [regex]\nexcludes: ['*.bin']\nenv_vars: {A: 1}\npy_modules: [s3://bucket/m.zip]\n")

@@ -199,18 +199,15 @@ def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> No
         assert mounted == volumes
         # Ray's object store, 30 % of the memory, lies on disk where /dev/shm is smaller: KubeRay's own is large enough.
         assert "/dev/shm" not in {mount["mountPath"] for mount in container["volumeMounts"]}
+        # What is kept of fetched files has room in the pod's own storage: a pod above its limit is evicted.
+        kept = next(variable["value"] for variable in container["env"] if variable["name"] == "RAYDR_CACHE_GIB")
+        assert int(kept) < int(container["resources"]["limits"]["ephemeral-storage"].removesuffix("Gi"))
     for group in groups.values():
         annotations = group["template"]["metadata"]["annotations"]
         assert annotations["karpenter.sh/do-not-disrupt"] == "true"
         assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
-        # Ray drains a node that is told to end; what is kept of fetched files has room in the pod's own storage.
-        pod = group["template"]["spec"]
-        assert pod["terminationGracePeriodSeconds"] >= 110
-        kept = next(
-            variable["value"] for variable in pod["containers"][0]["env"] if variable["name"] == "RAYDR_CACHE_GIB"
-        )
-        stored = pod["containers"][0]["resources"]["limits"]["ephemeral-storage"]
-        assert int(kept) < int(stored.removesuffix("Gi"))
+        # Ray drains a node that is told to end.
+        assert group["template"]["spec"]["terminationGracePeriodSeconds"] >= 110
     for name, num_gpus in {"gpu-spot": "1", "gpu-on-demand": "1", "gpu-train": "4"}.items():
         gpu = groups[name]["template"]["spec"]["containers"][0]
         assert gpu["resources"]["limits"]["nvidia.com/gpu"] == num_gpus

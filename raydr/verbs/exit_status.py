@@ -16,6 +16,9 @@ from raydr.console import prose
 from raydr.distributed.cluster import step_threads
 from raydr.errors import RaydrError
 
+#: Packages of clients of object stores, whose errors are no :class:`ConnectionError`.
+_STORE_CLIENTS = ("botocore", "aiohttp", "gcsfs")
+
 
 @contextmanager
 def _handle_sigterm() -> Iterator[list[int]]:
@@ -67,6 +70,14 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return named or any(words in text for words in ("allocate memory", "out of memory", "bad_alloc"))
 
 
+def _is_of_store(error: BaseException) -> bool:
+    """Return whether the network, or the client of an object store, reports an error."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    # A broken pipe is that of the output, for example to head.
+    connection = isinstance(error, ConnectionError | TimeoutError) and not isinstance(error, BrokenPipeError)
+    return connection or not packages.isdisjoint(_STORE_CLIENTS)
+
+
 @contextmanager
 def exit_status(what: str) -> Iterator[None]:
     """Run a block as a command, with its exit status.
@@ -88,14 +99,17 @@ def exit_status(what: str) -> Iterator[None]:
         prose(f"error: {error}", "red")
         sys.exit(error.exit_code)
     except Exception as error:
-        if not _is_out_of_memory(error):
+        reason = " ".join(str(error).split())[-300:] or type(error).__name__
+        if _is_out_of_memory(error):
+            message = (
+                f"out of memory ({reason}). Finished parts are kept. Use smaller batches (train.batch_size, "
+                "encode.token_budget) or fewer workers (encode.max_actors, ray.num_cpus)"
+            )
+        elif _is_of_store(error):
+            message = f"a store or server failed ({reason}). Finished parts are kept; run the same {what} again"
+        else:
             raise
-        reason = " ".join(str(error).split())[-300:] or "allocation failed"
-        prose(
-            f"error: out of memory ({reason}). Finished parts are kept. Use smaller batches "
-            "(train.batch_size, encode.token_budget) or fewer workers (encode.max_actors, ray.num_cpus)",
-            "red",
-        )
+        prose(f"error: {message}", "red")
         sys.exit(1)
     except KeyboardInterrupt:
         # --again makes finished artefacts again, but names move to other settings only with it.

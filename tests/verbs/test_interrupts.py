@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
 
 from raydr.verbs.exit_status import exit_status
 
@@ -65,6 +66,27 @@ def test_memory_that_runs_out_ends_the_command_with_a_line(
     assert "train.batch_size" in shown
     with pytest.raises(RuntimeError, match="a bug"), exit_status("command"):
         raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EndpointConnectionError(endpoint_url="https://bucket"),
+        ClientError({"Error": {"Code": "ExpiredToken", "Message": "the token has expired"}}, "GetObject"),
+        ConnectionResetError(104, "Connection reset by peer"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_store_that_fails_in_the_middle_ends_the_command_with_a_line(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="1"), exit_status("command"):
+        raise error
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.startswith("error: a store or server failed (")
+    assert "run the same command again" in shown
+    with pytest.raises(BrokenPipeError), exit_status("command"):
+        raise BrokenPipeError
 
 
 def test_a_character_that_the_encoding_of_the_output_lacks_does_not_end_a_command() -> None:

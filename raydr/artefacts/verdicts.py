@@ -248,7 +248,7 @@ def report_verdicts(judge: Judge, info: Mapping[str, Any]) -> None:
             f"{list(judge.unsure)}. With a wider range (unsure: [0, 1]) it reads more"
         )
     elif reason:
-        warn(inconclusive(judge.name, reason))
+        warn(inconclusive(judge.name, reason, info["verdicts"]))
     elif doubt := reason_for_doubt(type(judge), info):
         warn(
             f"flags of {judge.name} are likely to be false: {doubt}. Use a stronger model "

@@ -7,13 +7,21 @@ from typing import Any
 from raydr.component import Config
 from raydr.data.inspection_report import SplitReport, leak_findings, split_findings
 
+#: Minimum of pairs for a judge: a distribution of fewer margins says little.
+_FEWEST_PAIRS = 50
 
-def inconclusive(judge: str, reason: str) -> str:
+
+def inconclusive(judge: str, reason: str, num_pairs: int) -> str:
     """Return why a judge of pairs is inconclusive, and remedies."""
+    remedy = (
+        "Cross-fitted margins may help (judge npc with margins: cross_fitted), then longer trainings or a stronger "
+        "model (cross_fit.num_epochs, cross_fit.model)"
+    )
+    if num_pairs < _FEWEST_PAIRS:
+        remedy = f"It needs more pairs than these {num_pairs}"
     return (
-        f"{judge} is inconclusive: {reason}. It keeps all pairs; some may still be mismatched. Cross-fitted margins "
-        "may help (judge npc with margins: cross_fitted), then longer trainings or a stronger model "
-        "(cross_fit.num_epochs, cross_fit.model). raydr review shows pairs to people"
+        f"{judge} is inconclusive: {reason}. It keeps all pairs; some may still be mismatched. {remedy}. raydr review "
+        "shows pairs to people"
     )
 
 
@@ -63,7 +71,7 @@ class PairFindings(Config):
     def sentences(self) -> str:
         """Number of pairs that are probably wrong, and its uncertainty."""
         if self.reason:
-            return f"{inconclusive(self.judge, self.reason)}."
+            return f"{inconclusive(self.judge, self.reason, self.num_judged)}."
         if not self.num_judged:
             return f"{self.judge} judged no pair."
         share = self.num_flagged / self.num_judged

@@ -56,8 +56,8 @@ def test_where_no_pair_is_flagged_no_share_of_these_is_given() -> None:
 
 def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     """Where half was mismatched an audit said 0.0 %."""
-    findings = pairs_of(num_judged=40, num_flagged=0, reason="the two groups are too close")
-    flags_none = pairs_of(num_judged=40, num_flagged=0)
+    findings = pairs_of(num_judged=400, num_flagged=0, reason="the two groups are too close")
+    flags_none = pairs_of(num_judged=400, num_flagged=0)
     assert (findings.share_flagged, flags_none.share_flagged) == (None, 0.0)
     result = result_of([findings, flags_none])
     _, rows = pair_rows(result)
@@ -65,9 +65,12 @@ def test_a_judge_that_could_not_tell_has_found_no_share() -> None:
     assert "mismatched_share.npc" in result_of([flags_none]).numbers
     assert "mismatched_share.npc" not in result_of([findings]).numbers
     assert "None of them is flagged: these have the highest scores" in audit_page(result, [], {"pairs": []})
-    for text in (inconclusive("npc", findings.reason), result.headline, audit_page(result, [], {"pairs": []})):
+    for text in (inconclusive("npc", findings.reason, 400), result.headline, audit_page(result, [], {"pairs": []})):
         assert "npc is inconclusive: the two groups are too close" in text
         assert "cross_fitted" in text
+    # Six pairs of a dev split were to be judged with another kind of margins.
+    assert "needs more pairs than these 6" in (few := inconclusive("npc", findings.reason, 6))
+    assert "cross_fitted" not in few
 
 
 def test_without_a_judge_of_pairs_the_candidates_are_the_answer() -> None:

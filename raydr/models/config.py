@@ -32,7 +32,7 @@ def num_positions(checkpoint: str, ask_hub: bool = True) -> int | None:
     """Return the maximum of tokens that a checkpoint reads; None if unlimited or unknown.
 
     Args:
-        checkpoint: folder, name on the hub, or ``offline:minilm``.
+        checkpoint: folder, URL, name on the hub, or ``offline:minilm``.
         ask_hub: whether to look up a name on the hub.
     """
     # Loading its weights reports a missing package.
@@ -80,7 +80,8 @@ class ModelConfig(Config):
     """
 
     checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
-    """A Hugging Face name, a local folder, a raydr model, or ``offline:minilm``."""
+    """A Hugging Face name, a folder or URL (``s3://``, ``gs://``) of a checkpoint or raydr model, or
+    ``offline:minilm``."""
 
     passage_checkpoint: Annotated[str, Resolved] = ""
     """Checkpoint of the passage tower, for ``towers: two``; the query checkpoint if empty."""
@@ -224,8 +225,8 @@ class CrossEncoderConfig(Config):
     """A model that reads query and passage together and returns a score of relevance."""
 
     checkpoint: Annotated[str, Resolved] = OFFLINE_CHECKPOINT
-    """A Hugging Face name, a local folder or ``offline:minilm``; a saved cross-encoder keeps its classifier, any other
-    checkpoint gets a new classifier."""
+    """A Hugging Face name, a folder or URL, or ``offline:minilm``; a saved cross-encoder keeps its classifier, any
+    other checkpoint gets a new classifier."""
 
     num_layers: int | None = Field(default=None, ge=1)
     """Keep only the first layers of the checkpoint; all of them if null."""

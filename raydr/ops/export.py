@@ -159,10 +159,10 @@ def _facts(places: Places, name: str, model: Artifact, evaluations: dict[str, Ar
 
 
 def _hub_name(name: str) -> str:
-    """Return the hub's name of a checkpoint or a data set; empty for a folder."""
+    """Return the hub's name of a checkpoint or a data set; empty for a folder or a URL."""
     if name == OFFLINE_CHECKPOINT:
         return _OFFLINE_NAME
-    return "" if name.startswith(("/", ".", "~")) or Path(name).exists() else name
+    return "" if name.startswith(("/", ".", "~")) or "://" in name or Path(name).exists() else name
 
 
 def _noise(places: Places, model: Artifact) -> list[str]:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,8 @@ from pydantic import ValidationError
 from safetensors.torch import save_file
 
 from raydr.config.run import RunConfig
-from raydr.errors import ModelError
+from raydr.errors import ArtifactError, ModelError
+from raydr.models.checkpoint import checkpoint_fingerprint
 from raydr.models.checkpoint_settings import hub_file, replaced
 from raydr.models.config import ModelConfig, SideConfig
 from raydr.models.dual_encoder import DualEncoder, build_tokenizers
@@ -427,3 +429,34 @@ def test_a_name_on_the_hub_brings_what_was_kept_of_it(
     hub_file.cache_clear()
     assert ModelConfig(checkpoint="somebody/far-away").pooling == "cls"
     hub_file.cache_clear()
+
+
+def test_a_checkpoint_in_a_store_is_that_of_the_folder(tmp_path: Path, tiny_checkpoint: str) -> None:
+    dense = {"out_features": 8, "activation_function": None}
+    made: dict[str, Any] = {"prompts": {"query": "find "}, "pooling": {"pooling_mode": "cls"}, "dense": dense}
+    folder = sentence_transformer(tmp_path / "st", tiny_checkpoint, similarity_fn_name="dot", **made)
+    store, url = fsspec.filesystem("memory"), f"memory://{tmp_path.name}/st"
+    store.put(f"{folder}/", url, recursive=True)
+    here, there = ModelConfig(checkpoint=folder), ModelConfig(checkpoint=url)
+    assert there.model_dump(exclude={"checkpoint"}) == here.model_dump(exclude={"checkpoint"})
+    assert there.is_retriever
+    assert checkpoint_fingerprint(there) == checkpoint_fingerprint(here)
+    np.testing.assert_array_equal(vectors(there)["query"], vectors(here)["query"])
+    DualEncoder.from_config(here).save(tmp_path / "saved", build_tokenizers(here))
+    store.put(f"{tmp_path}/saved/", f"{url}-saved", recursive=True)
+    saved = ModelConfig(checkpoint=f"{url}-saved")
+    assert (saved.pooling, saved.projection) == ("cls", 8)
+    np.testing.assert_array_equal(vectors(saved)["passage"], vectors(here)["passage"])
+    with pytest.raises(ModelError, match="the checkpoint memory://nothing does not exist"):
+        vectors(ModelConfig(checkpoint="memory://nothing"))
+
+
+def test_the_settings_of_a_checkpoint_whose_store_is_away_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that submits a job may not reach the bucket of the cluster."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+    config = ModelConfig(checkpoint="s3://away/bert")
+    assert "s3://away/bert cannot be reached now" in replaced(config.model_dump())
+    with pytest.raises(ArtifactError, match="cannot reach s3://away/bert"):
+        vectors(config)

@@ -149,10 +149,9 @@ def _is_absolute(place: str) -> bool:
 def _remote(keys: Iterable[str]) -> str:
     """Return what a cluster reads in place of a folder, for the first of some settings."""
     key = next(iter(keys))
-    if key.endswith("checkpoint"):
-        return "a name on the hub"
     where = "http://mlflow:5000" if key == "tracking.uri" else "s3://BUCKET/..."
-    return f"a URL: --set {key}={where}" if "." in key or key == "workdir" else f"a URL: {where}"
+    on_hub = "a name on the hub, or " if key.endswith("checkpoint") else ""
+    return f"{on_hub}a URL: --set {key}={where}" if "." in key or key == "workdir" else f"a URL: {where}"
 
 
 def _inside(config_file: str, working_dir: Path) -> str:

@@ -94,9 +94,9 @@ def test_relative_places_are_refused(project: Path, override: str, named: str) -
     ("override", "remedy"),
     [
         ("workdir=work", "or a URL: --set workdir=s3://BUCKET/..."),
-        # MLflow has no store in a bucket, and checkpoints are not read from one.
+        # MLflow has no store in a bucket.
         ("tracking.uri=mlruns", "or a URL: --set tracking.uri=http://mlflow:5000"),
-        ("model.checkpoint=./bert", "or a name on the hub"),
+        ("model.checkpoint=./bert", "or a name on the hub, or a URL: --set model.checkpoint=s3://BUCKET/..."),
     ],
 )
 def test_the_remedy_for_a_relative_place_works(project: Path, override: str, remedy: str) -> None:

@@ -158,8 +158,8 @@ def show(artifact: Artifact) -> None:
     if quality[1]:
         show_table("against the truth", *transposed(quality))
     prose(result.headline, "bold")
-    listed = {"all of these": artifact.folder.path(FLAGGED)} if result.pairs else {}
-    show_summary("audit", {"report": artifact.folder.path(REPORT), **listed})
+    listed = {"all of these": artifact.folder / FLAGGED} if result.pairs else {}
+    show_summary("audit", {"report": artifact.folder / REPORT, **listed})
 
 
 def _write(

@@ -159,7 +159,7 @@ def show(artifact: Artifact) -> None:
     say(f"no finding: {', '.join(finding.check for finding in result.of_level('ok')) or 'none'}")
     for check, why in result.missing.items():
         say(f"not checked: {check} ({why})")
-    show_summary(KIND, {"report": artifact.folder.path(REPORT)})
+    show_summary(KIND, {"report": artifact.folder / REPORT})
 
 
 _RULE = (

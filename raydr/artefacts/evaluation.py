@@ -209,7 +209,7 @@ def show(artifact: Artifact) -> None:
             warn(f"{system}: {counts['without_results']:,} queries of the split have no result and score 0")
         if strangers := counts["in_run_but_not_in_split"]:
             warn(f"{system}: {strangers:,} queries of the run are not in the split, and are ignored")
-    show_summary("evaluation", {"report": artifact.folder.path(REPORT), "per query": artifact.folder.path(PER_QUERY)})
+    show_summary("evaluation", {"report": artifact.folder / REPORT, "per query": artifact.folder / PER_QUERY})
 
 
 def _warn_if_shallow(wanted: int, system: str, run: Artifact) -> None:

@@ -95,7 +95,7 @@ def inspect(
     show_report(report)
     if output is not None:
         output.write_json(REPORT, report.model_dump(mode="json"))
-        say(f"the same as JSON: {output.path(REPORT)}")
+        say(f"the same as JSON: {output / REPORT}")
     return report
 
 

@@ -213,7 +213,7 @@ def settle(
     num_bad = sum(outcome.num_bad for outcome in outcomes)
     examples = [row for outcome in outcomes if outcome.num_bad for row in outcome.examples]
     of_corpus = corpus.info["num_bad"] if corpus is not None else 0
-    quarantines = [_write_quarantine(making.folder), corpus.folder.path(QUARANTINE) if corpus and of_corpus else ""]
+    quarantines = [_write_quarantine(making.folder), str(corpus.folder / QUARANTINE) if corpus and of_corpus else ""]
     check_allowed(num_bad + of_corpus, examples, max_bad_rows, " and ".join(filter(None, quarantines)))
     making.folder.remove(STAGING)
     return num_bad
@@ -229,7 +229,7 @@ def _write_quarantine(folder: Folder) -> str:
         for name in names:
             with folder.open(name) as file:
                 shutil.copyfileobj(file, quarantine)
-    return folder.path(QUARANTINE)
+    return str(folder / QUARANTINE)
 
 
 def left_out(num_bad: int) -> str:

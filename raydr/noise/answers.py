@@ -182,6 +182,6 @@ def open_answers(folder: Folder) -> Iterator[Answers]:
 
 def _unusable(folder: Folder, error: Exception) -> ArtifactError:
     return ArtifactError(
-        f"cannot use {folder.path(_FILE)}: {error}. Check free space and permissions; if the file is damaged, remove "
+        f"cannot use {folder / _FILE}: {error}. Check free space and permissions; if the file is damaged, remove "
         "it: its questions are then asked again"
     )

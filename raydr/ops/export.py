@@ -123,7 +123,7 @@ def export_model(places: Places, name: str, target: Folder, again: bool = False)
             card = model_card(_facts(places, name, model, evaluations))
             Path(path).write_text(card, encoding="utf-8")
         making.record_files()
-        shown = {"evaluated on": ", ".join(evaluations) or "nothing yet: raydr evaluate", "card": target.path(CARD)}
+        shown = {"evaluated on": ", ".join(evaluations) or "nothing yet: raydr evaluate", "card": target / CARD}
         show_summary(f"exported model {name}", shown)
         return making.finish({"format": "model"})
 

@@ -73,8 +73,8 @@ def write_report(config: RunConfig, places: Places) -> str:
     with root.publish(PAGE) as path:
         Path(path).write_text(run_page(record), encoding="utf-8")
     counted = ("models", "evaluations", "audits", "verdicts", "rankers", "pages")
-    show_summary("report", {**{name: len(getattr(record, name)) for name in counted}, "at": root.path(PAGE)})
-    return root.path(PAGE)
+    show_summary("report", {**{name: len(getattr(record, name)) for name in counted}, "at": root / PAGE})
+    return str(root / PAGE)
 
 
 def _complete(places: Places) -> dict[str, Artifact]:

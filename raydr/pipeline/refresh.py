@@ -205,8 +205,8 @@ class _Refresh:
                     result.number,
                 )
             facts[f"best round ({arm.name})"] = number
-            facts[f"its model ({arm.name})"] = self.root.path(f"{arm.name}/round-{number}/model")
-        facts |= {"rounds": self.root.path(RESULTS), "report": self.root.path(PAGE)}
+            facts[f"its model ({arm.name})"] = self.root / f"{arm.name}/round-{number}/model"
+        facts |= {"rounds": self.root / RESULTS, "report": self.root / PAGE}
         show_summary("refresh", facts)
 
 

@@ -133,7 +133,7 @@ class Artifact:
 
     def _damaged(self, name: str, actual: str) -> ArtifactError:
         return ArtifactError(
-            f"{self.folder.path(name)} has {actual}, but its manifest has {self.manifest.parts[name].bytes} bytes: the "
+            f"{self.folder / name} has {actual}, but its manifest has {self.manifest.parts[name].bytes} bytes: the "
             "artefact is damaged; make it again with --again"
         )
 
@@ -146,7 +146,7 @@ class Artifact:
 
     def _differs(self, name: str) -> ArtifactError:
         return DamagedError(
-            f"{self.folder.path(name)} differs from the checksum in the manifest: it was changed or damaged after it "
+            f"{self.folder / name} differs from the checksum in the manifest: it was changed or damaged after it "
             f"was written; make it again: {COMMANDS.get(self.kind, 'the verb that made it')} with --again"
         )
 

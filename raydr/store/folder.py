@@ -172,7 +172,7 @@ class Folder:
         try:
             return json.loads(self.filesystem.cat_file(self.path(name)))
         except (ValueError, RecursionError, IsADirectoryError) as error:
-            raise DamagedError(f"{self.path(name)} is damaged ({first_line(error)}): {_REMEDY}") from None
+            raise DamagedError(f"{self / name} is damaged ({first_line(error)}): {_REMEDY}") from None
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
@@ -192,7 +192,7 @@ class Folder:
         value = self.read_json(name)
         seal = value.pop(_SEAL, None) if isinstance(value, dict) else ""
         if seal not in (None, _seal(value)):
-            raise DamagedError(f"{self.path(name)} was changed or damaged after it was written: {_REMEDY}")
+            raise DamagedError(f"{self / name} was changed or damaged after it was written: {_REMEDY}")
         return dict(value)
 
     def read_record(self, name: str, kind: type[Record]) -> Record:
@@ -205,9 +205,7 @@ class Folder:
         try:
             return kind.model_validate(value)
         except ValidationError as error:
-            raise DamagedError(
-                f"{self.path(name)} is no valid {kind.__name__} ({first_line(error)}): {_REMEDY}"
-            ) from None
+            raise DamagedError(f"{self / name} is no valid {kind.__name__} ({first_line(error)}): {_REMEDY}") from None
 
     def read_bytes(self, name: str, start: int, end: int) -> bytes:
         """Return a range of a file's bytes, in one request."""
@@ -267,7 +265,7 @@ class Folder:
         def fetch(copy: Path) -> None:
             self.filesystem.get_file(path, str(copy))
             if checksum and Folder(str(copy.parent)).checksum(copy.name) != checksum:
-                raise DamagedError(f"{path} differs from the checksum {checksum}: {_REMEDY}")
+                raise DamagedError(f"{self / name} differs from the checksum {checksum}: {_REMEDY}")
 
         return fetched(f"{key}/{Path(name).name}", fetch)
 

@@ -59,7 +59,7 @@ def hold_lease(folder: Folder) -> Iterator[None]:
     except FileExistsError:
         raise BusyError(f"another raydr process just started to write {folder}: wait for it") from None
     except OSError as error:
-        raise ArtifactError(f"cannot write {leases.path(own)}: {error}") from error
+        raise ArtifactError(f"cannot write {leases / own}: {error}") from error
     for name in leases.files():
         if name < own:
             leases.remove(name)

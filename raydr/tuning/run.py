@@ -191,8 +191,8 @@ def report(outcome: TuneOutcome, place: Folder, model: Artifact, tracker: Tracke
     for compared in outcome.confirmations:
         numbers |= {f"gain/{compared.split}/{row.measure}": row.difference for row in compared.comparisons}
     tracker.log_metrics({name: value for name, value in numbers.items() if math.isfinite(value)})
-    facts = {"on dev": outcome.summary(), "best config": place.path(BEST), "its model": str(model.folder)}
-    facts |= {"report": place.path(PAGE), "trials": place.path(TRIALS)}
+    facts = {"on dev": outcome.summary(), "best config": place / BEST, "its model": str(model.folder)}
+    facts |= {"report": place / PAGE, "trials": place / TRIALS}
     show_summary(f"search {outcome.plan.space.name}", facts)
 
 

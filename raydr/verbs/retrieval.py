@@ -112,7 +112,7 @@ def _make_run(session: Session, run: Node, system: str, trec: str) -> list[Artif
         folder, name = place_of(trec)
         target = folder.absolute()
         export_trec(Run(made[0]), target, name, tag=system)
-        say(f"the run of {system} in TREC format: {target.path(name)}")
+        say(f"the run of {system} in TREC format: {target / name}")
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import boto3
 import fsspec
@@ -11,8 +12,9 @@ from s3_server import served_bucket
 
 from raydr.artefacts.places import Places
 from raydr.data.inputs import find_input
-from raydr.errors import ArtifactError
+from raydr.errors import ArtifactError, DamagedError
 from raydr.store.filesystems import require_reachable
+from raydr.store.folder import Folder
 
 
 @pytest.fixture
@@ -61,3 +63,12 @@ def test_what_is_not_there_yet_is_reachable(bucket, tmp_path):
     require_reachable(f"{bucket}/work")
     require_reachable("s3://another-bucket/work")
     require_reachable(str(tmp_path / "work"))
+
+
+def test_messages_name_what_lies_in_a_store_by_its_url():
+    """An evaluation ended with "report  BUCKET/w/store/...", which no other program opens."""
+    folder = Folder("memory://damaged")
+    with folder.publish("facts.json") as path:
+        Path(path).write_text("{")
+    with pytest.raises(DamagedError, match=r"^memory://damaged/facts.json is damaged"):
+        folder.read_json("facts.json")

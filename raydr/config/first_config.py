@@ -82,11 +82,14 @@ def first_config(data: str, called: str = "") -> FirstConfig:
     name = re.sub(r"[^A-Za-z0-9-]+", "-", stem.rpartition(".")[0] or stem).strip("-") or "data"
     splits = _splits(recognised.splits)
     left = 1 - sum(splits.get("hold_out", {}).values())
-    train = {
+    train: dict[str, Any] = {
         "num_epochs": 3,
         "batch_size": _batch_size(recognised.num_queries, left),
         "optimizer": {"learning_rate": 5e-5},
     }
+    if recognised.reader.get("columns", {}).get("negatives"):
+        # Of several negatives of a query each is drawn, as trainers of triplets do.
+        train |= {"num_hard_negatives": 1, "sampler": "uniform"}
     raw = {"name": name, "workdir": f"work/{name}", "data": {"reader": recognised.reader, **splits}, "train": train}
     trains, tests = (
         tuple(split for split in recognised.splits if split_in(split) == word) for word in ("train", "test")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Column that the trainer passes to losses beside the texts.
 LABEL = "label"
+#: Columns that the trainer takes for labels. It takes the first that there is, and the others for texts.
+_LABELS = (LABEL, "labels", "score", "scores")
 
 
 def drop_flagged(dataset: Dataset, noise: Noise) -> Dataset:
@@ -54,12 +56,12 @@ def add_flags(dataset: Dataset, noise: Noise, weights: Literal["flags", "posteri
         weights: ``flags``: 0 for flagged pairs and 1 for others; ``posterior``: P(right).
 
     Raises:
-        ConfigError: it is no ``datasets.Dataset``, or already has a column ``label``.
+        ConfigError: it is no ``datasets.Dataset``, or already has a column of labels or scores.
     """
     if not hasattr(dataset, "add_column"):
         raise ConfigError(f"the data set is a {type(dataset).__name__}; expected a datasets.Dataset, of a single split")
-    if LABEL in dataset.column_names:
-        raise ConfigError(f"the data set already has a column {LABEL!r}: remove it, or pass its values to the loss")
+    if taken := [name for name in _LABELS if name in dataset.column_names]:
+        raise ConfigError(f"the data set already has a column {taken[0]!r}: remove it, or pass its values to the loss")
     labelled: Dataset = dataset.add_column(LABEL, noise.trust_of(dataset, weights))
     return labelled
 

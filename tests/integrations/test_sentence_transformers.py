@@ -155,6 +155,8 @@ def test_the_trainer_learns_with_flags_and_only_its_own_model_is_saved(both: Bot
     assert add_flags(dataset, noise, "posterior")["label"][:3] == pytest.approx([0.1, 0.8, 0.9])
     with pytest.raises(ConfigError, match="already has a column 'label'"):
         add_flags(flagged, noise)
+    with pytest.raises(ConfigError, match="already has a column 'score'"):
+        add_flags(dataset.add_column("score", [1.0] * 8), noise)
     with pytest.raises(ConfigError, match="weights is 'flag'; allowed: flags, posterior"):
         add_flags(dataset, noise, "flag")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="the data set is a DataFrame; expected a datasets.Dataset"):

@@ -8,6 +8,7 @@ A call builds a config as ``raydr prepare FILE`` does, and makes the same artefa
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from raydr.config.files import merged
 from raydr.config.first_config import first_config
 from raydr.config.run import RunConfig
 from raydr.console import only_warnings
+from raydr.data.inputs import absolute
 from raydr.data.pairs_in_memory import check_rows, in_rows, place_pairs
 from raydr.data.readers.pairs import PairsReader
 from raydr.errors import ConfigError, DataError
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 _IN_PROCESS_ROWS = 10**9
 #: Subfolder of the working folder for pairs that were passed in memory.
 _PAIRS = "pairs"
+#: Default number of candidates of a query.
+NUM_CANDIDATES = 30
+#: Values of arguments that settings may override: a caller who leaves an argument out has not chosen its default.
+_DEFAULTS = {"loss": "npc", "seed": 0, "miner": "bm25", "depth": NUM_CANDIDATES}
 
 
 def call_config(
@@ -52,7 +58,7 @@ def call_config(
         model: checkpoint of ``model``; None: its default.
         seed: seed of the run.
         workdir: working folder; None: a temporary folder of the process.
-        settings: settings of the caller, which override all others.
+        settings: settings of the caller, which override all others but arguments.
         sections: settings of the called function.
         hold_out: use the dev and test splits of the pairs, or hold out parts of the training split. If False, only the
             training split is used.
@@ -60,9 +66,13 @@ def call_config(
 
     Raises:
         DataError: the pairs are invalid.
-        ConfigError: a setting is invalid.
+        ConfigError: a setting is invalid, or contradicts an argument.
     """
-    place = str(workdir) if workdir is not None else _temporary_folder()
+    place = absolute(str(workdir)) if workdir is not None else _temporary_folder()
+    sections, own = sections or {}, settings_of_call(settings)
+    chosen = {name: section for name, section in sections.items() if name != "judge"}
+    named = {"seed": seed, "workdir": workdir and str(workdir), "model": model and {"checkpoint": str(model)}}
+    _refuse_contradictions(named | chosen, own)
     # A call computes on this machine, so it reads local files.
     local_folder = place if "://" not in place else _temporary_folder()
     placed, in_memory = place_pairs(pairs, f"{local_folder}/{_PAIRS}"), not isinstance(pairs, str | Path)
@@ -79,7 +89,10 @@ def call_config(
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
-    config = RunConfig.parse(merged(merged(raw, sections or {}), settings_of_call(settings)), "settings")
+    config = RunConfig.parse(merged(merged(raw, sections), own), "settings")
+    # The queries of a split that the caller has turned off are trained on.
+    used = {split: share for split, share in config.data.hold_out.items() if split in config.data.held_out_splits}
+    config = config.model_copy(update={"data": config.data.model_copy(update={"hold_out": used})})
     usable = first.trains or (on_tests and first.tests) or "train_split" in config.data.model_fields_set
     if in_memory and not usable:
         raise DataError("pairs has no training split: name a split train, or leave the column of splits out")
@@ -116,6 +129,23 @@ def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
     raise ConfigError(f"settings is {settings!r:.80}; expected a dict of sections, such as {{'train': {{...}}}}")
 
 
+def _refuse_contradictions(arguments: Mapping[str, Any], settings: Mapping[str, Any], place: str = "") -> None:
+    """Reject settings that differ from an argument that the caller has chosen.
+
+    Raises:
+        ConfigError: a setting and an argument differ.
+    """
+    for key in arguments.keys() & settings.keys():
+        own, other = arguments[key], settings[key]
+        if isinstance(own, Mapping) and isinstance(other, Mapping):
+            _refuse_contradictions(own, other, f"{place}{key}.")
+        elif own not in (None, other, _DEFAULTS.get(key)):
+            raise ConfigError(
+                f"{place}{key} is {other!r:.80} in settings, and an argument of the call makes it {own!r:.80}: leave "
+                "either out"
+            )
+
+
 def is_config(argument: object) -> TypeGuard[RunConfig]:
     """Return whether an argument is a config, not pairs: a RunConfig, a YAML path or name, or a nested dict.
 
@@ -149,8 +179,7 @@ def refuse_pair_options(function: str, options: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: an option differs from its default.
     """
-    defaults = {"loss": "npc", "seed": 0}
-    if changed := [name for name, value in options.items() if value != defaults.get(name)]:
+    if changed := [name for name, value in options.items() if value != _DEFAULTS.get(name)]:
         raise ConfigError(f"raydr.{function} with a config does not take {', '.join(changed)}: change the config")
 
 
@@ -158,5 +187,11 @@ def refuse_pair_options(function: str, options: Mapping[str, Any]) -> None:
 def _temporary_folder() -> str:
     """Return the temporary working folder of this process."""
     folder = tempfile.mkdtemp(prefix="raydr-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     return folder
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder at the exit of the process that made it, and not of its forked children."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from raydr.api.calls import call_config, call_session, settings_of_call
+from raydr.api.calls import NUM_CANDIDATES, call_config, call_session, settings_of_call
 from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
@@ -25,9 +26,6 @@ from raydr.pipeline.judging import active_judges
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: Default number of candidates of a query.
-_NUM_CANDIDATES = 30
 
 
 def find_noise(
@@ -72,7 +70,7 @@ def find_false_negatives(
     candidates: str | PairTable = BM25,
     *,
     judge: str = "near_duplicate",
-    num_candidates: int = _NUM_CANDIDATES,
+    num_candidates: int = NUM_CANDIDATES,
     model: str | Path | None = None,
     seed: int = 0,
     workdir: str | Path | None = None,
@@ -84,7 +82,8 @@ def find_false_negatives(
     Args:
         pairs: pairs as in :func:`find_noise`.
         candidates: ``bm25``: the best passages of BM25 for each query; ``source``: the negatives in the pairs; or your
-            own rows (query, passage), whose queries are among the pairs.
+            own rows (query, passage), whose queries are among the pairs. Of triplets, such as those of
+            :func:`mine_hard_negatives`, the negatives are the candidates.
         judge: judge of negatives: ``near_duplicate``, ``margin``, ``guide``, ``sieve``, ... (docs/methods.md).
         num_candidates: candidates of each query, at most.
         model: model of the judge; None: a MiniLM from an installed package.
@@ -92,10 +91,12 @@ def find_false_negatives(
 
     Raises:
         DataError: a row or column is invalid, or a candidate's query is unknown.
-        ConfigError: a setting is invalid, or the judge is none of negatives.
+        ConfigError: a setting is invalid, the judge is none of negatives, or the candidates are not allowed.
     """
     if not isinstance(candidates, str):
         pairs, candidates = _with_candidates(pairs, candidates), SOURCE
+    elif candidates not in (BM25, SOURCE):
+        raise ConfigError(f"candidates is {candidates!r}; allowed: {BM25}, {SOURCE}, or rows (query, passage)")
     _check_judge(judge)
     sections = _mining(candidates, num_candidates, model, settings)
     config = call_config(pairs, model=model, seed=seed, workdir=workdir, settings=settings, sections=sections)
@@ -108,7 +109,7 @@ def mine_hard_negatives(
     *,
     miner: Literal["bm25", "model"] = "bm25",
     num_negatives: int = 5,
-    num_candidates: int = _NUM_CANDIDATES,
+    num_candidates: int = NUM_CANDIDATES,
     judge: str | None = "near_duplicate",
     model: str | Path | None = None,
     seed: int = 0,
@@ -138,9 +139,9 @@ def mine_hard_negatives(
     miners = {"bm25": BM25, "model": UNTRAINED}
     if not isinstance(miner, str) or miner not in miners:
         raise ConfigError(f"miner is {miner!r}; allowed: {', '.join(miners)}")
-    if type(num_negatives) is not int or num_negatives < 1:
+    if type(num_negatives) is bool or not issubclass(type(num_negatives), Integral) or num_negatives < 1:
         raise ConfigError(f"num_negatives is {num_negatives!r}; expected a whole number from 1")
-    if isinstance(num_candidates, int) and num_candidates < num_negatives:
+    if issubclass(type(num_candidates), Integral) and num_candidates < num_negatives:
         raise ConfigError(
             f"num_negatives is {num_negatives}, and num_candidates only {num_candidates}: raise the latter"
         )
@@ -175,7 +176,11 @@ def _mining(
     miner: str, num_candidates: int, model: str | Path | None, settings: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the sections for judges of candidates: their miner, and their model in every role."""
-    guide = dict(settings_of_call(settings).get("model", {})) | ({} if model is None else {"checkpoint": str(model)})
+    of_call = settings_of_call(settings).get("model", {})
+    guide = {
+        **(of_call if isinstance(of_call, Mapping) else {}),
+        **({} if model is None else {"checkpoint": str(model)}),
+    }
     return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, "guide": guide}}
 
 
@@ -191,8 +196,10 @@ def _with_candidates(pairs: Pairs, candidates: PairTable) -> list[dict[str, Any]
     columns, own = _columns_of(table, "pairs"), _columns_of(candidate_table, "candidates")
     by_query: dict[str, list[str]] = {}
     texts = candidate_table[own.query].to_pylist()
-    for text, passage in zip(texts, candidate_table[own.positive].to_pylist(), strict=True):
-        by_query.setdefault(text, []).extend(passage if isinstance(passage, list) else [passage])
+    for name in own.negatives or [own.positive]:
+        for text, passage in zip(texts, candidate_table[name].to_pylist(), strict=True):
+            listed = passage if isinstance(passage, list) else [passage]
+            by_query.setdefault(text, []).extend(entry for entry in listed if entry is not None)
     records = _positives(table, columns)
     if strangers := by_query.keys() - {record["query"] for record in records}:
         at = next(at for at, text in enumerate(texts) if text in strangers)

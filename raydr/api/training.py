@@ -13,6 +13,7 @@ from raydr.artefacts.evaluation import show
 from raydr.artefacts.places import BM25, TRAINED, UNTRAINED, Places
 from raydr.config.run import AnyConfig, RunConfig
 from raydr.console import only_warnings
+from raydr.data.dataset import Dataset
 from raydr.data.pairs_in_memory import Pairs
 from raydr.errors import ConfigError
 from raydr.ops.export import export_model
@@ -87,17 +88,20 @@ class Model:
             A row for each split, system and measure: ``mean``, interval ``low`` and ``high``, and ``num_queries``.
 
         Raises:
-            ConfigError: the model is a ranker.
+            ConfigError: the model is a ranker, or no split was held out.
         """
         self._check_retriever()
         if pairs is not None:
             measured = evaluate(pairs, model=self.folder, workdir=workdir, verbose=verbose)
             return measured.replace({"system": {UNTRAINED: self.name}})
         with call_session(self.config, verbose) as session:
-            recipe, name = session.recipe, f"models/{self.name}"
+            recipe, name, splits = session.recipe, f"models/{self.name}", self.config.data.test_splits
+            dataset, existing = recipe.dataset(), session.inventory
+            if existing.manifest(dataset) and not {*splits} & {*Dataset(existing.open(dataset)).splits}:
+                raise ConfigError("no test split was held out: train on more pairs, or evaluate on pairs that you pass")
             # The files of this model: options of the training may differ from the config.
             recipe.trainings[self.name] = recipe.named(name, Existing.of(self.artifact, self.name))
-            return _measured(session, self.config.data.test_splits, [BM25, UNTRAINED, self.name])
+            return _measured(session, splits, [BM25, UNTRAINED, self.name])
 
     def _check_retriever(self) -> None:
         if self.artifact.kind != "model":

@@ -130,10 +130,11 @@ class Noise:
             return type(pairs).from_list([left for _, left in kept], features=rows.features) if changed else rows
         if hasattr(pairs, "iloc"):
             return pairs.iloc[places].assign(**changed)
-        if isinstance(pairs, pa.Table):
-            rows = pairs.take(places)
+        if isinstance(pairs, pa.Table | pa.RecordBatch):
+            rows = pairs.take(pa.array(places, pa.int64()))
             for name, values in changed.items():
-                rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
+                at = rows.schema.names.index(name)
+                rows = rows.set_column(at, name, pa.array(values, rows.schema.types[at]))
             return rows
         if isinstance(pairs, ArrowStream):
             # The interface of Polars: Arrow cannot take rows of its texts.

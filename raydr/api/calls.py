@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -43,7 +44,7 @@ _DEFAULTS = {"loss": "npc", "seed": 0, "miner": "bm25", "depth": NUM_CANDIDATES}
 def call_config(
     pairs: Pairs,
     *,
-    model: str | Path | None,
+    model: str | PathLike[str] | None,
     seed: int,
     workdir: str | Path | None,
     settings: Mapping[str, Any] | None,
@@ -71,7 +72,7 @@ def call_config(
     place = absolute(str(workdir)) if workdir is not None else _temporary_folder()
     sections, own = sections or {}, settings_of_call(settings)
     chosen = {name: section for name, section in sections.items() if name != "judge"}
-    named = {"seed": seed, "workdir": workdir and str(workdir), "model": model and {"checkpoint": str(model)}}
+    named = {"seed": seed, "workdir": workdir and str(workdir), "model": checkpoint_of(model)}
     _refuse_contradictions(named | chosen, own)
     # A call computes on this machine, so it reads local files.
     local_folder = place if "://" not in place else _temporary_folder()
@@ -85,7 +86,7 @@ def call_config(
     raw |= {
         "workdir": place,
         "seed": seed,
-        "model": {} if model is None else {"checkpoint": str(model)},
+        "model": checkpoint_of(model) or {},
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
@@ -127,6 +128,20 @@ def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if settings is None or isinstance(settings, Mapping):
         return settings or {}
     raise ConfigError(f"settings is {settings!r:.80}; expected a dict of sections, such as {{'train': {{...}}}}")
+
+
+def checkpoint_of(model: str | PathLike[str] | None) -> dict[str, str] | None:
+    """Return the setting of a call's model; None without a model.
+
+    Raises:
+        ConfigError: the model is neither a name nor a path.
+    """
+    if model is None or isinstance(model, str | PathLike):
+        return None if model is None else {"checkpoint": os.fspath(model)}
+    raise ConfigError(
+        f"model is a {type(model).__name__}; expected a Hugging Face name, a folder, or a model of raydr.train: save "
+        "others to a folder"
+    )
 
 
 def _refuse_contradictions(arguments: Mapping[str, Any], settings: Mapping[str, Any], place: str = "") -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from raydr.api.calls import NUM_CANDIDATES, call_config, call_session, settings_of_call
+from raydr.api.calls import NUM_CANDIDATES, call_config, call_session, checkpoint_of, settings_of_call
 from raydr.artefacts.negatives import SOURCE
 from raydr.artefacts.places import BM25, UNTRAINED
 from raydr.data.corpus import Corpus
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 def find_noise(
     pairs: Pairs,
     *,
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     cross_fit: bool | None = None,
     seed: int = 0,
     workdir: str | Path | None = None,
@@ -47,7 +48,8 @@ def find_noise(
     Args:
         pairs: a list of (query, passage) tuples, a DataFrame, an Arrow table, a ``datasets.Dataset``, or the path of a
             file. Columns are recognised by their names.
-        model: Hugging Face name or folder of an encoder; None: a MiniLM from an installed package.
+        model: Hugging Face name or folder of an encoder, or a model of :func:`train`; None: a MiniLM from an installed
+            package.
         cross_fit: whether to train on folds. False takes as long as encoding. None: only if the checkpoint is no
             retriever; a retriever detects more real noise without training (docs/experiments/detectors.md).
         seed: seed of folds, batches and random passages.
@@ -71,7 +73,7 @@ def find_false_negatives(
     *,
     judge: str = "near_duplicate",
     num_candidates: int = NUM_CANDIDATES,
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -111,7 +113,7 @@ def mine_hard_negatives(
     num_negatives: int = 5,
     num_candidates: int = NUM_CANDIDATES,
     judge: str | None = "near_duplicate",
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -173,13 +175,13 @@ def _check_judge(judge: str) -> None:
 
 
 def _mining(
-    miner: str, num_candidates: int, model: str | Path | None, settings: Mapping[str, Any] | None
+    miner: str, num_candidates: int, model: str | PathLike[str] | None, settings: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Return the sections for judges of candidates: their miner, and their model in every role."""
     of_call = settings_of_call(settings).get("model", {})
     guide = {
         **(of_call if isinstance(of_call, Mapping) else {}),
-        **({} if model is None else {"checkpoint": str(model)}),
+        **(checkpoint_of(model) or {}),
     }
     return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, "guide": guide}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -47,6 +48,10 @@ class Model:
     def folder(self) -> str:
         """Local folder of the model's files, which sentence-transformers opens."""
         return str(self.artifact.local_folder())
+
+    def __fspath__(self) -> str:
+        """Return the folder: functions that take a checkpoint take the model."""
+        return self.folder
 
     def sentence_transformer(self) -> SentenceTransformer:
         """Return the model as a ``SentenceTransformer``.
@@ -124,7 +129,7 @@ def train(
     pairs: Pairs,
     *,
     loss: str | Mapping[str, Any] = ...,
-    model: str | Path | None = ...,
+    model: str | PathLike[str] | None = ...,
     num_epochs: int | None = ...,
     batch_size: int | None = ...,
     learning_rate: float | None = ...,
@@ -137,7 +142,7 @@ def train(
     pairs: Pairs | AnyConfig,
     *,
     loss: str | Mapping[str, Any] = "npc",
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     num_epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
@@ -191,7 +196,7 @@ def evaluate(pairs: RunConfig, /, *arguments: Any, **options: Any) -> Evaluation
 def evaluate(
     pairs: Pairs,
     *,
-    model: str | Path | None = ...,
+    model: str | PathLike[str] | None = ...,
     seed: int = ...,
     workdir: str | Path | None = ...,
     settings: Mapping[str, Any] | None = ...,
@@ -200,7 +205,7 @@ def evaluate(
 def evaluate(
     pairs: Pairs | RunConfig,
     *arguments: Any,
-    model: str | Path | None = None,
+    model: str | PathLike[str] | None = None,
     seed: int = 0,
     workdir: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,

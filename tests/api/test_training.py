@@ -57,6 +57,14 @@ def test_the_config_is_the_same_run_for_the_command_line(model: raydr.Model, tmp
     assert artifact.fingerprint == model.artifact.fingerprint
 
 
+def test_a_trained_model_is_a_checkpoint_for_other_calls(model: raydr.Model) -> None:
+    pairs, settings = make_pairs(20), SMALL
+    by_model = raydr.find_noise(pairs, model=model, settings=settings).table
+    pd.testing.assert_frame_equal(by_model, raydr.find_noise(pairs, model=model.folder, settings=settings).table)
+    with pytest.raises(ConfigError, match="model is a SentenceTransformer; expected a Hugging Face name, a folder"):
+        raydr.find_noise(pairs, model=model.sentence_transformer())  # type: ignore[arg-type]
+
+
 def test_what_is_held_out_measures_the_model(model: raydr.Model) -> None:
     table = model.evaluate()
     assert table.groupby("system", sort=False).size().to_dict() == {"bm25": 2, "untrained": 2, "trained": 2}

@@ -1,7 +1,8 @@
 """Decisions of people on pairs and candidates: an append-only file with a JSON line per click.
 
 A line holds the reviewer, query, passage, label, texts and verdict. The verdict ``undo`` withdraws the reviewer's last
-decision on that label. An incomplete last line, from a killed process, is ignored and overwritten.
+decision on that label. An incomplete last line, from a killed process, is ignored and overwritten; a last line that
+lacks only its line break counts.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ class Decisions:
         Raises:
             DataError: a line is malformed; the message names it.
         """
-        *whole, rest = content.removeprefix(BOM_UTF8).split(b"\n")
+        whole = content[: _end_of_lines(content)]
         lines = []
-        for number, line in enumerate(whole, start=1):
+        for number, line in enumerate(whole.removeprefix(BOM_UTF8).split(b"\n"), start=1):
             if not line.strip():
                 continue
             try:
@@ -101,7 +102,7 @@ class Decisions:
                 raise DataError(
                     f"{where}, line {number}, is no decision ({'; '.join(findings(error))}): restore or remove it"
                 ) from None
-        return cls(tuple(lines), bool(rest))
+        return cls(tuple(lines), len(whole) < len(content))
 
     @classmethod
     def read(cls, file: str) -> Decisions:
@@ -185,6 +186,16 @@ def agreement(standing: Iterable[Decision]) -> list[ReviewerAgreement]:
     return agreements
 
 
+def _end_of_lines(content: bytes) -> int:
+    """Return where the last complete line ends; many an editor leaves out the last line break."""
+    start = content.rfind(b"\n") + 1
+    try:
+        Decision.model_validate_json(content[start:].removeprefix(BOM_UTF8))
+    except ValidationError:
+        return start
+    return len(content)
+
+
 def append_decision(file: Path, decision: Decision) -> None:
     """Append a line and flush it to disk; several processes may append to one file.
 
@@ -196,8 +207,10 @@ def append_decision(file: Path, decision: Decision) -> None:
         fcntl.flock(opened, fcntl.LOCK_EX)
         opened.seek(0)
         content = opened.read()
-        opened.truncate(content.rfind(b"\n") + 1)
-        opened.write(decision.model_dump_json().encode() + b"\n")
+        end = _end_of_lines(content)
+        opened.truncate(end)
+        line_break = b"\n" if end and content[end - 1 : end] != b"\n" else b""
+        opened.write(line_break + decision.model_dump_json().encode() + b"\n")
         opened.flush()
         os.fsync(opened.fileno())
         if not content:

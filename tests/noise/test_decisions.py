@@ -31,10 +31,6 @@ def test_a_line_that_was_torn_is_said_and_replaced_by_the_next(tmp_path: Path) -
     append_decision(file, lines[0])
     append_decision(file, lines[1])
     whole = file.read_bytes()
-    with file.open("ab") as opened:
-        opened.write(lines[2].model_dump_json().encode())
-    # It never was acknowledged, although it is readable.
-    assert Decisions.read(str(file)) == Decisions(tuple(lines[:2]), is_torn=True)
     file.write_bytes(whole + b'{"at": "2026')
     assert Decisions.read(str(file)).is_torn
     append_decision(file, lines[2])
@@ -56,6 +52,16 @@ def test_what_an_editor_adds_is_no_decision(tmp_path: Path) -> None:
     whole = Decisions.read(str(file))
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n\r\n"))
     assert Decisions.read(str(file)) == whole
+
+
+def test_a_last_line_without_a_line_break_stays(tmp_path: Path) -> None:
+    file = tmp_path / "decisions.jsonl"
+    lines = [decision("ada", f"p{at}", "wrong") for at in range(3)]
+    for end, line in enumerate(lines, start=1):
+        append_decision(file, line)
+        # Many an editor saves it so.
+        file.write_bytes(file.read_bytes().removesuffix(b"\n"))
+        assert Decisions.read(str(file)) == Decisions(tuple(lines[:end]))
 
 
 def test_many_writers_leave_whole_lines(tmp_path: Path) -> None:

@@ -56,12 +56,16 @@ class Review:
         self._write(reviewer, self._shown[label_id].label, verdict)
 
     def undo(self, reviewer: str) -> Label | None:
-        """Take back a reviewer's last verdict; return its label, or None if there is no verdict."""
-        standing = self.decisions().standing(reviewer)
-        if not standing:
+        """Take back a reviewer's last verdict on a listed label; return the label, or None without a verdict."""
+        listed = self._listed(self.decisions(), reviewer)
+        if not listed:
             return None
-        self._write(reviewer, standing[-1].label, "undo")
-        return standing[-1].label
+        self._write(reviewer, listed[-1].label, "undo")
+        return listed[-1].label
+
+    def _listed(self, decisions: Decisions, reviewer: str) -> list[Decision]:
+        """Return a reviewer's last decisions on labels of the list: no page shows those on other splits and texts."""
+        return [decision for decision in decisions.standing(reviewer) if decision.label.id in self._shown]
 
     def _write(self, reviewer: str, label: Label, verdict: Word) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -78,22 +82,19 @@ class Review:
         decisions = self.decisions()
         warranties = self._warranties(decisions)
         self._refresh(warranties)
-        decided_labels = {
-            decision.label: decision.verdict
-            for decision in decisions.standing(reviewer)
-            if decision.split == self.split and kind in ("all", decision.subject)
-        }
+        listed = self._listed(decisions, reviewer)
+        decided_labels = {decision.label: decision.verdict for decision in listed if kind in ("all", decision.subject)}
         wanted = [shown for shown in self.queue if kind in ("all", shown.label.subject)]
         waiting = [shown for shown in wanted if shown.label not in decided_labels]
         total = len(waiting) + len(decided_labels)
-        if first is not None and first.id in self._shown:
+        if first is not None:
             waiting = [self._shown[first.id], *waiting]
         decided = Counter(decided_labels.values())
         return {
             "item": _as_json(waiting[0]) if waiting else None,
             "total": total,
             "decided": {verdict: decided[verdict] for verdict in ("right", "wrong", "unsure")},
-            "can_undo": bool(decisions.standing(reviewer)),
+            "can_undo": bool(listed),
             "findings": self._findings(decisions, warranties),
         }
 

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from ops.review.conftest import HOSTILE
 from raydr.config.run import RunConfig
 from raydr.errors import ConfigError
-from raydr.noise.decisions import Decisions
+from raydr.noise.decisions import Decision, Decisions, append_decision
 from raydr.ops.review.review import Review
 from raydr.ops.review.server import listen, review_app
 
@@ -64,6 +64,17 @@ def test_each_click_is_saved_and_the_next_label_shown(client: TestClient, review
     # A review that is set up anew, after a kill for example, goes on there.
     again = TestClient(review_app(Review(review.file, "train", review.verdicts, review.read)), base_url=ADDRESS)
     assert state(again) == after
+
+
+def test_what_is_not_in_the_list_is_neither_undone_nor_counted(client: TestClient, review: Review) -> None:
+    before = state(client)
+    about = {"at": "", "reviewer": "ada", "subject": "pairs", "query_id": "q", "passage_id": "p", "texts": "t"}
+    elsewhere = [Decision(**about, split=split, verdict="wrong") for split in ("dev", "train")]
+    for decision in elsewhere:
+        append_decision(review.file, decision)
+    assert state(client) == before
+    assert client.post("/undo", json={"reviewer": "ada"}).json() == before
+    assert review.decisions().lines == tuple(elsewhere)
 
 
 def test_undo_shows_the_last_label_again_whatever_is_filtered(client: TestClient, review: Review) -> None:

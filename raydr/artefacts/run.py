@@ -14,6 +14,7 @@ import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from gzip import BadGzipFile
+from operator import itemgetter
 from typing import Annotated, Any
 
 import numpy as np
@@ -212,16 +213,16 @@ def import_trec_run(
     """Make a ``run`` artefact from a TREC file, for example Lucene's (plain or .gz; local or fsspec URL).
 
     This process, which may be the only one with access, streams the file; the lines of a query must be consecutive. As
-    in trec_eval, scores determine the order and ranks are ignored. With ``skip_own_id`` passages that have their
-    query's id are left out.
+    in trec_eval, scores determine the order and ranks are ignored; a warning tells if they disagree. With
+    ``skip_own_id`` passages that have their query's id are left out.
 
     Raises:
         DataError: a line is malformed, a query's lines are not consecutive, a passage occurs twice for a query, or the
             file is empty; the message names file and line.
     """
-    num_queries = depth = 0
-    for number, (queries, read) in enumerate(_read_trec(path)):
-        num_queries += queries
+    num_queries = num_against = depth = 0
+    for number, (queries, against, read) in enumerate(_read_trec(path)):
+        num_queries, num_against = num_queries + queries, num_against + against
         ranked = without_own_ids(read) if skip_own_id else read
         depth = max(depth, pc.max(ranked["rank"]).as_py() or 0)
         name = part_name(number)
@@ -229,15 +230,25 @@ def import_trec_run(
             making.done[name] = write_table(making.folder, name, ranked)
     if not num_queries:
         raise DataError(f"{path} is empty; {_EXPECTED}")
+    if 2 * num_against > num_queries:
+        warn(
+            f"{path}: in {num_against:,} of {num_queries:,} queries the last rank has no lower score than the first. "
+            "The highest score comes first here, as in trec_eval: change the sign of distances"
+        )
     return {"system": path.rpartition("/")[2], "num_queries": num_queries, "top_k": depth}
 
 
-def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number of queries, ranked rows) in bounded portions, cut between queries."""
-    rows: list[tuple[str, str, float]] = []
+#: query_id, passage_id, score, rank (0 if it is no number).
+_Row = tuple[str, str, float, float]
+
+
+def _read_trec(path: str) -> Iterator[tuple[int, int, pa.Table]]:
+    """Yield numbers of queries and of :func:`_against_ranks`, and ranked rows, in bounded portions of whole queries."""
+    rows: list[_Row] = []
     seen: set[str] = set()
     before, current = 0, ""
-    for number, query_id, passage_id, score in _trec_lines(path):
+    for number, row in _trec_lines(path):
+        query_id = row[0]
         if query_id != current:
             if query_id in seen:
                 raise DataError(
@@ -245,16 +256,27 @@ def _read_trec(path: str) -> Iterator[tuple[int, pa.Table]]:
                     "column"
                 )
             if len(rows) >= _IMPORT_ROWS:
-                yield len(seen) - before, _ranked(rows, path, number)
+                yield len(seen) - before, _against_ranks(rows), _ranked(rows, path, number)
                 rows, before = [], len(seen)
             seen.add(query_id)
             current = query_id
-        rows.append((query_id, passage_id, score))
+        rows.append(row)
     if rows:
-        yield len(seen) - before, _ranked(rows, path, number)
+        yield len(seen) - before, _against_ranks(rows), _ranked(rows, path, number)
 
 
-def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
+def _against_ranks(rows: Sequence[_Row]) -> int:
+    """Return the number of queries of whose first and last row the one of lower rank has no higher score.
+
+    >>> _against_ranks([("q", "a", 0.1, 1), ("q", "b", 0.2, 2), ("r", "a", 0.2, 1), ("r", "b", 0.1, 2)])
+    1
+    """
+    queries = (list(of_query) for _, of_query in itertools.groupby(rows, itemgetter(0)))
+    ends = (sorted((of_query[0], of_query[-1]), key=itemgetter(3)) for of_query in queries)
+    return sum(low[3] < high[3] and low[2] <= high[2] for low, high in ends)
+
+
+def _trec_lines(path: str) -> Iterator[tuple[int, _Row]]:
     expected = "expected 6 columns: query_id Q0 passage_id rank score tag"
     number = 0
     try:
@@ -269,7 +291,8 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
                     score = number_of(columns[4], "score")
                 except RowError:
                     raise DataError(f"{path}:{number}: the score is {columns[4]!r}, expected a finite number") from None
-                yield number, columns[0], columns[2], score
+                rank = float(columns[3]) if columns[3].isdecimal() else 0.0
+                yield number, (columns[0], columns[2], score, rank)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not valid UTF-8 ({error.reason}); {expected}") from None
     except (EOFError, BadGzipFile, zlib.error) as error:
@@ -278,8 +301,8 @@ def _trec_lines(path: str) -> Iterator[tuple[int, str, str, float]]:
         ) from None
 
 
-def _ranked(rows: list[tuple[str, str, float]], path: str, line: int) -> pa.Table:
-    query_ids, passage_ids, scores = zip(*rows, strict=True)
+def _ranked(rows: list[_Row], path: str, line: int) -> pa.Table:
+    query_ids, passage_ids, scores, _ = zip(*rows, strict=True)
     try:
         return rank_rows(
             pa.array(query_ids, pa.string()), pa.array(passage_ids, pa.string()), pa.array(scores, pa.float64())

@@ -106,6 +106,15 @@ def test_import_ignores_the_rank_column_as_trec_eval_does_and_reads_gz(tmp_path:
     assert table["rank"].to_pylist() == [1, 2, 1]
 
 
+def test_an_import_of_distances_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for sign in (1, -1):
+        lines = [f"q{at // 3} Q0 p{at} {at % 3 + 1} {sign * at} t\n" for at in range(9)]
+        (tmp_path / f"{sign}.run").write_text("".join(lines))
+        imported_from(tmp_path / f"{sign}.run", tmp_path / f"imported {sign}")
+        shown = " ".join("".join(capsys.readouterr()).split())
+        assert ("in 3 of 3 queries the last rank has no lower score than the first" in shown) is (sign == 1)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

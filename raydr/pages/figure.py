@@ -30,6 +30,8 @@ _FIXED = {"trained": 0, "untrained": 1, "bm25": 6}
 Draw = Callable[["Axes"], None]
 #: Entries of a shared legend that fit under a panel.
 _ENTRIES_A_PANEL = 2
+#: Height of an entry of a legend beside the axes.
+_ENTRY_INCHES = 0.24
 
 _STYLE: Any = {
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
@@ -121,8 +123,10 @@ def grid(panels: Sequence[tuple[str, Draw]], title: str, columns: int = 2, share
 
 
 def legend(axes: Axes) -> None:
-    """Add a legend beside the axes, if they have labels."""
-    if axes.get_legend_handles_labels()[0]:
+    """Add a legend beside the axes, if they have labels; many labels make the figure higher."""
+    if labels := axes.get_legend_handles_labels()[1]:
+        figure: Any = axes.figure
+        figure.set_figheight(max(figure.get_figheight(), _ENTRY_INCHES * len(labels) + 1.0))
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
@@ -148,7 +152,9 @@ def metric_bars(bars: Sequence[MeasureSummary], title: str, confidence: float) -
         else:
             axes.set_xticks(range(len(groups)), [name.replace(" (", "\n(") for name in groups])
         axes.set(
-            ylim=(0, 1), ylabel=f"mean over queries, {percent(confidence)} interval", xlim=(-0.6, len(groups) - 0.4)
+            ylim=(0, max(1.0, *(bar.mean for bar in bars))),
+            ylabel=f"mean over queries, {percent(confidence)} interval",
+            xlim=(-0.6, len(groups) - 0.4),
         )
         axes.grid(axis="x", visible=False)
         legend(axes)

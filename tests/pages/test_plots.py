@@ -69,3 +69,13 @@ def test_the_best_values_of_like_lines_do_not_lie_on_top_of_each_other(monkeypat
     figure.curves(lines, "dev", "epoch", "RR@10", mark_best=True, top=1.0)
     assert drawn[0].get_legend_handles_labels()[1] == ["npc: 0.147", "trained: 0.158"]
     assert not drawn[0].texts
+
+
+@pytest.mark.filterwarnings("error")
+def test_bars_and_legend_of_many_systems_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = [MeasureSummary(f"a-variant-{number}", "NumRet", number, number, number, 9) for number in range(32)]
+    # The layout warns if it has no place.
+    assert figure.metric_bars(bars, "test", 0.95)
+    drawn = drawn_by(monkeypatch)
+    figure.metric_bars(bars, "test", 0.95)
+    assert drawn[0].get_ylim()[1] >= 31

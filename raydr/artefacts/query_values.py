@@ -54,7 +54,7 @@ def _answer_values(
     accuracies = {}
     for query_id, answers in answered_queries(settings, queries).items():
         matcher = AnswerMatcher(query_id, answers, settings.answer_match)
-        texts = corpus.texts(corpus.rows_of(ranking[query_id][: max(settings.answer_cutoffs)])).texts
+        texts = corpus.texts_of_run(ranking[query_id][: max(settings.answer_cutoffs)]).texts
         accuracies[query_id] = accuracy_values(matcher.first_hit(texts), settings.answer_cutoffs)
     return accuracies
 

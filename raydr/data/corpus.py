@@ -156,6 +156,16 @@ class Corpus(ArtifactView):
     def texts(self, rows: NDArray[np.int64]) -> Texts:
         return Texts(self.passages.column("title", rows), self.passages.column("text", rows))
 
+    def texts_of_run(self, passage_ids: Sequence[str]) -> Texts:
+        """Return the texts of ranked passages; empty for ids that an imported run has and the corpus has not."""
+        rows = self.find(passage_ids)
+        texts, known = self.texts(np.maximum(rows, 0)), (rows >= 0).tolist()
+        titles, bodies = (
+            [text if is_known else "" for text, is_known in zip(column, known, strict=True)]
+            for column in (texts.titles, texts.texts)
+        )
+        return Texts(titles, bodies)
+
     @cached_property
     def part_partitions(self) -> NDArray[np.object_]:
         """Partition of each part; empty where it has none."""

@@ -184,7 +184,7 @@ def _browse(places: Places, evaluation: Artifact) -> QueryBrowser | None:
     ids = [str(query_id) for query_id in chosen.index]
     tops = [_top(Run(opened[f"runs/{system}"]), ids) for system in systems]
     passages = sorted({passage_id for top in tops for passage_ids in top.values() for passage_id in passage_ids})
-    texts = corpus.texts(corpus.find(passages))
+    texts = corpus.texts_of_run(passages)
     positives = positives_of(data, split, ids)
     queries = []
     for query_id, text in zip(ids, query_texts(data, split, ids), strict=True):

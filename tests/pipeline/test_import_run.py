@@ -59,6 +59,19 @@ def test_passages_of_another_corpus_are_noticed(config: RunConfig, tmp_path: Pat
     assert "queries of the run" not in output
 
 
+def test_a_passage_of_another_corpus_counts_as_wrong(config: RunConfig, tmp_path: Path) -> None:
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"answer_cutoffs": [1, 5]})})
+    _, dataset = raydr.prepare(config)
+    pairs = [(row["query_id"], row["passage_id"]) for row in Dataset(dataset).qrels("test").to_pylist()]
+    lines = [f"{query_id} Q0 x 1 2 t\n{query_id} Q0 {passage_id} 2 1 t\n" for query_id, passage_id in pairs]
+    (tmp_path / "a.trec").write_text("".join(lines))
+    raydr.import_run(config, str(tmp_path / "a.trec"), system="lucene")
+    [made] = raydr.evaluate(config, system=["lucene"])
+    means = {row["measure"]: row["mean"] for row in made.folder.read_json("summary.json")["measures"]}
+    assert means == {"RR@10": 0.5, "accuracy@1 (answer)": 0.0, "accuracy@5 (answer)": 1.0}
+    assert '"x": ["", ""]' in Path(raydr.report(config)).read_text()
+
+
 def test_queries_of_another_split_are_noticed(config: RunConfig, tmp_path: Path, capsys: Any) -> None:
     _, dataset = raydr.prepare(config)
     row = Dataset(dataset).qrels("test").to_pylist()[0]

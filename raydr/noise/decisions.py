@@ -202,6 +202,8 @@ def append_decision(file: Path, decision: Decision) -> None:
     Raises:
         OSError: the line cannot be written, and the decision does not count.
     """
+    # As Decisions.read resolves it: ~ is the home.
+    file = Path(resolve_url(str(file))[1])
     file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab+") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)

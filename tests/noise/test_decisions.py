@@ -64,6 +64,15 @@ def test_a_last_line_without_a_line_break_stays(tmp_path: Path) -> None:
         assert Decisions.read(str(file)) == Decisions(tuple(lines[:end]))
 
 
+def test_a_file_is_written_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    line = decision("ada", "p1", "wrong")
+    append_decision(Path("~/review/decisions.jsonl"), line)
+    assert Decisions.read("~/review/decisions.jsonl").lines == (line,)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
 def test_many_writers_leave_whole_lines(tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
     lines = [decision(f"r{at % 8}", f"p{at}" * 50, "right") for at in range(200)]

@@ -8,8 +8,13 @@ const make = (tag, attributes = {}, text = "") => {
   return node;
 };
 
+const SECONDS = { h: 3600, min: 60, s: 1 };
+
+// The number that a cell begins with, or its duration in seconds; null for a date.
 function numberIn(text) {
-  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+(?:e[-+]?\d+)?)/);
+  const units = [...text.matchAll(/([\d.]+) (h|min|s)\b/g)];
+  if (units.length && units[0].index === 0) return units.reduce((sum, [, of, unit]) => sum + of * SECONDS[unit], 0);
+  const digits = text.replace(/[,\s]/g, "").replace("−", "-").match(/^[<+]?(-?[\d.]+(?:e[-+]?\d+)?)(?![-:.\d])/);
   return digits ? Number(digits[1]) : null;
 }
 

@@ -12,7 +12,8 @@ from raydr.pages.html import BrowsedQuery, Page, QueryBrowser
 
 HOSTILE = "</script><script>window.hostile = 1</script><img src=x onerror='window.hostile = 1'>"
 ROWS = [["a", "1,200"], ["b", "0.5 [0.4, 0.6]"], ["c", "–"], ["d", "−3"], ["e", "30"], [HOSTILE, "7"], ["f", "9e-05"]]
-CELLS = "[...document.querySelectorAll('tbody tr:not([hidden])')].map((row) => row.cells[0].textContent)"
+TIMES = [["7.2 s", "2026-11-29T09:00"], ["1 h 01 min", "2026-01-30T12:00"], ["1 min 40 s", "2026-02-01T11:00"]]
+CELLS = "[...document.querySelector('tbody').rows].filter((row) => !row.hidden).map((row) => row.cells[0].textContent)"
 #: An indented line makes a text code.
 SHOWN = "titledef f():\n    text"
 QUERIES = "[...document.querySelectorAll('summary')].map((one) => one.textContent)"
@@ -30,7 +31,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenPage]:
         ["a", "b"], "nDCG@10", queries, 9, {"p1": ("", HOSTILE), "p2": ("title", "def f():\n    text")}
     )
     file = folder / "page.html"
-    made = Page(HOSTILE).table(HOSTILE, ["name", "value"], ROWS).queries(browser)
+    made = (
+        Page(HOSTILE).table(HOSTILE, ["name", "value"], ROWS).table("times", ["took", "made"], TIMES).queries(browser)
+    )
     file.write_text(made.render(), encoding="utf-8")
     with opened(file, folder) as open_page:
         yield open_page
@@ -44,6 +47,14 @@ def test_a_table_sorts_by_numbers_and_what_is_none_comes_last(page: OpenPage) ->
     assert page.ask(CELLS) == ["d", "f", "b", HOSTILE, "e", "a", "c"]
     page.ask("document.querySelectorAll('th button')[0].click()")
     assert page.ask(CELLS)[0] == "f"
+
+
+def test_durations_and_dates_sort_by_time(page: OpenPage) -> None:
+    click = "document.querySelectorAll('{}')[1].querySelectorAll('th button')[{}].click()"
+    cells = "[...document.querySelectorAll('tbody')[1].rows].map((row) => row.cells[{}].textContent)"
+    for at, order in enumerate([(1, 2, 0), (0, 2, 1)]):
+        page.ask(click.format("thead", at))
+        assert page.ask(cells.format(at)) == [TIMES[row][at] for row in order]
 
 
 def enter(page: OpenPage, field: str, value: str) -> None:

@@ -266,7 +266,7 @@ def _read_trec(path: str) -> Iterator[tuple[int, int, pa.Table]]:
 
 
 def _against_ranks(rows: Sequence[_Row]) -> int:
-    """Return the number of queries of whose first and last row the one of lower rank has no higher score.
+    """Return the number of queries whose score does not fall with the rank, by their first and last row.
 
     >>> _against_ranks([("q", "a", 0.1, 1), ("q", "b", 0.2, 2), ("r", "a", 0.2, 1), ("r", "b", 0.1, 2)])
     1

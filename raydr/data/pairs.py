@@ -244,7 +244,8 @@ def without_flagged(
         for at, value in enumerate(values)
     ]
     kept = [at for at, record in enumerate(alone) if not _is_flagged(record, flagged, layout, columns)]
-    if not kept:
+    # Blank texts, which may fill up a list, are no positives.
+    if len(kept) < len(values) and not any(pair_ids(alone[at], layout, columns) for at in kept):
         return None
     cut = {positive: [values[at] for at in kept]}
     if isinstance(listed, list):

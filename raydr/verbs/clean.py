@@ -69,8 +69,8 @@ def clean(config: RunConfig, split: str = "", dry_run: bool = False) -> Noise | 
         noise = find_mismatched(session, split)
     prose(noise.summary().partition("\nNext:")[0])
     for source in reader.sources():
-        if source.split == split:
-            _clean_file(source.path, noise, reader)
+        if reader.columns.split or source.split == split:
+            _clean_file(source.path, noise, reader, split)
     return noise
 
 
@@ -97,16 +97,16 @@ def clean_command(
     first = first_config(config)
     say(f"{config} is {first.what}")
     # No pair is held out, so that all are judged; `raydr prepare` of the same file uses another folder.
-    data = {"reader": first.raw["data"]["reader"], "dev_split": "", "test_splits": []}
-    raw = first.raw | {"variants": {}, "data": data}
+    data = {key: first.raw["data"][key] for key in ("reader", "train_split") if key in first.raw["data"]}
+    raw = first.raw | {"variants": {}, "data": data | {"dev_split": "", "test_splits": []}}
     raw["workdir"] = f"{first.raw['workdir']}-clean"
     for override in settings:
         apply_override(raw, override)
     clean(RunConfig.parse(raw), split, dry_run)
 
 
-def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
-    """Write the kept and dropped rows of a file."""
+def _clean_file(path: str, noise: Noise, reader: PairsReader, split: str) -> None:
+    """Write the kept and dropped rows of a file; rows of other splits are kept."""
     wrong = dict(zip(noise.pair_ids, noise.table[P_WRONG], strict=True))
     flagged = {ids for ids, is_flagged in zip(noise.pair_ids, noise.table["flagged"], strict=True) if is_flagged}
     kept: _Rows = []
@@ -115,6 +115,9 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader) -> None:
     bad_rows = BadRows(path)
     for _, record in records_of(path, bad_rows):
         columns |= dict.fromkeys(record)
+        if reader.columns.split and record.get(reader.columns.split) != split:
+            kept.append({**record})
+            continue
         left = without_flagged(record, flagged, reader.layout, reader.columns)
         if left is not None:
             kept.append(left)
@@ -170,7 +173,8 @@ def _write(rows: _Rows, columns: list[str], path: str, like: str) -> None:
         if like.endswith(".gz"):
             # Equal rows give equal bytes.
             content = stack.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
-        text = stack.enter_context(io.TextIOWrapper(content, encoding=encoding, newline=""))
+        text = stack.enter_context(io.TextIOWrapper(content, encoding, "backslashreplace", newline=""))
+        # Half surrogates, which JSON alone has, are escaped again.
         if kind in ("csv", "tsv"):
             delimiter = "," if kind == "csv" else "\t"
             table = csv.DictWriter(text, columns, delimiter=delimiter, lineterminator=line_end)

@@ -20,7 +20,7 @@ from training.harness import AboveMedian
 from typer.testing import CliRunner
 
 import raydr
-from raydr.data.pairs import PairColumns
+from raydr.data.pairs import PairColumns, pair_ids
 from raydr.data.pairs_in_memory import pair_table
 from raydr.data.readers.pairs import PairsReader
 from raydr.errors import ConfigError
@@ -150,7 +150,7 @@ def test_rows_that_cannot_be_read_are_counted(tmp_path: Path, capsys: pytest.Cap
     path.write_text("query,positive\nq,a\nbroken\nr,b\n")
     noise = SimpleNamespace(pair_ids=[("q", "a")], table={P_WRONG: [0.875], "flagged": [True]})
     columns = PairColumns(query_id="query", passage_id="positive")
-    _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns))
+    _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns), "train")
     printed = "".join(capsys.readouterr())
     assert "in neither: 1 row that cannot be read, the first is" in printed
     assert "mine.csv:3: expected 2 columns" in printed.replace("\n", "")
@@ -167,10 +167,53 @@ def test_dropped_rows_that_are_cleaned_again_have_each_column_once(end: str, tmp
     noise = SimpleNamespace(pair_ids=[("q", "a")], table={P_WRONG: [0.875], "flagged": [True]})
     columns = PairColumns(query="Question", query_id="Question", positive="Answer", passage_id="Answer")
     reader = PairsReader(files={"train": [str(path)]}, columns=columns)
-    _clean_file(str(path), noise, reader)
+    _clean_file(str(path), noise, reader, "train")
     kept, dropped = (tmp_path / f"mine.{word}.{end}" for word in ("kept", "dropped"))
     read = read_csv if end == "csv" else lambda place: pq.read_table(place).to_pylist()
     header = dropped.read_text().split()[0].split(",") if end == "csv" else pq.read_schema(dropped).names
     assert header == ["Question", "Answer", P_WRONG]
     assert [row[P_WRONG] for row in read(dropped)] == ["0.875" if end == "csv" else 0.875]
     assert read(kept) == []
+
+
+@pytest.mark.parametrize("split", ["training", "validation"])
+def test_with_a_column_of_splits_the_rows_of_other_splits_are_kept(
+    split: str, tiny_checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    splits = ["training"] * 30 + ["validation"] * 10
+    write_csv(
+        Path("mine.csv"),
+        [{"query": q, "positive": p, "split": name} for (q, p), name in zip(make_pairs(40), splits, strict=True)],
+    )
+    judge = {"name": "npc", "margins": "model", "num_random": 5, "detector": AboveMedian().name}
+    settings = SMALL | {"judge.judges": [judge], "model.checkpoint": tiny_checkpoint, "tracking.enabled": False}
+    options = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    named = [] if split == "training" else ["--split", split]
+    result = CliRunner().invoke(app, ["clean", "mine.csv", *named, *options])
+    assert result.exit_code == 0, result.output
+    dropped = [row["split"] for row in read_csv(Path("mine.dropped.csv"))]
+    assert dropped == [split] * (splits.count(split) // 2)
+    assert len(read_csv(Path("mine.kept.csv"))) == 40 - len(dropped)
+
+
+def test_texts_that_json_alone_can_hold_are_written_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    lines = [json.dumps({"q": word, "p": "a", "cut": "é\ud83d"}) for word in ("x", "y")]
+    path.write_text("\n".join(lines) + "\n")
+    noise = SimpleNamespace(pair_ids=[("x", "a")], table={P_WRONG: [0.5], "flagged": [True]})
+    columns = PairColumns(query="q", query_id="q", positive="p", passage_id="p")
+    _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns), "train")
+    assert [json.loads(line) for line in (tmp_path / "mine.kept.jsonl").open()] == [json.loads(lines[1])]
+
+
+def test_a_row_whose_other_positives_are_blank_is_dropped_and_an_unusable_row_stays(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [{"q": "x", "p": ["a", ""]}, {"q": "y", "p": ["b", " "]}, {"q": "z", "p": []}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = PairColumns(query="q", query_id="q", positive="p")
+    noise = SimpleNamespace(pair_ids=pair_ids(rows[0], "columns", columns), table={P_WRONG: [0.5], "flagged": [True]})
+    _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns), "train")
+    assert [json.loads(line) for line in (tmp_path / "mine.kept.jsonl").open()] == rows[1:]
+    [dropped] = [json.loads(line) for line in (tmp_path / "mine.dropped.jsonl").open()]
+    assert dropped == rows[0] | {P_WRONG: 0.5}

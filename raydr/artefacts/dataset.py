@@ -59,7 +59,7 @@ def content_of_corpus(of: Any) -> dict[str, Any]:
     return {"rows_of": of.rows_of, "checksums": of.checksums, "order": order, "part_rows": of.data.part_rows}
 
 
-@artefact("corpus", version=3, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
+@artefact("corpus", version=4, rows=lambda of: of.sources.num_rows(), content=content_of_corpus)
 def prepare_corpus(
     making: Building,
     pool: Pool,
@@ -169,7 +169,7 @@ def _content_of_dataset(of: Any) -> dict[str, Any]:
     return content
 
 
-@artefact("dataset", version=7, rows=lambda of: of.sources.num_rows(), content=_content_of_dataset)
+@artefact("dataset", version=8, rows=lambda of: of.sources.num_rows(), content=_content_of_dataset)
 def prepare_dataset(
     making: Building,
     pool: Pool,

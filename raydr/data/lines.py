@@ -91,8 +91,10 @@ def _check_encoding(path: str, start: bytes) -> None:
         raise DataError(f"{path} looks like UTF-16 without a byte order mark and not like UTF-8: save it as UTF-8.")
 
 
-def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a range with their numbers, from 1, without line ends.
+def read_lines(
+    path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES, with_ends: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a range with their numbers, from 1, without line ends if not ``with_ends``.
 
     Raises:
         DataError: the file is empty, or a truncated or damaged ``.gz``; the message has the last good line.
@@ -105,7 +107,7 @@ def read_lines(path: str, bad_rows: BadRows, lines: LineRange = ALL_LINES) -> It
                     continue
                 if number == lines.end:
                     return
-                content = raw.removesuffix(b"\n").removesuffix(b"\r")
+                content = raw if with_ends else raw.removesuffix(b"\n").removesuffix(b"\r")
                 try:
                     line = (content.removeprefix(_BOM) if number == 1 else content).decode("utf-8")
                 except UnicodeDecodeError as error:
@@ -222,10 +224,11 @@ def _csv_records(
 
     def physical_lines() -> Iterator[str]:
         nonlocal current
-        for number, line in read_lines(path, bad_rows, lines):
+        # The ends of lines inside of a quoted text are part of it.
+        for number, line in read_lines(path, bad_rows, lines, with_ends=True):
             current = number
-            taken.append(line)
-            yield line + "\n"
+            taken.append(line.rstrip("\r\n"))
+            yield line
 
     # A passage may be longer than the module's default limit of 131,072 characters.
     csv.field_size_limit(_LONGEST_FIELD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def test_csv_records_may_span_lines_and_keep_the_first_lines_number(tmp_path: Pa
     rows = list(read_csv(str(tmp_path / "a.csv"), ",", bad))
     assert rows == [(2, {"q": "two\nlines", "p": "x"}), (5, {"q": "b", "p": "y"})]
     assert bad_of(bad) == [(4, "expected 2 columns (q, p), found 1")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_quoted_texts_keep_their_line_ends_whatever_ends_a_row(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "form.csv"
+    rows = ["query,answer", 'q,"a\r\nb\nc\r\n"', "r,s", 'last,"d\r\n"']
+    path.write_bytes((end.join(rows)).encode())
+    bad = BadRows(str(path))
+    answers = ["a\r\nb\nc\r\n", "s", "d\r\n"]
+    assert [row["answer"] for _, row in read_csv(str(path), ",", bad)] == answers
+    with path.open(newline="") as file:
+        assert [row["answer"] for row in csv.DictReader(file)] == answers
+    assert not bad.count
 
 
 def test_csv_says_where_a_quote_was_opened_that_never_ends(tmp_path: Path) -> None:

@@ -179,8 +179,9 @@ def detect_wrong_labels(labelled: LabelledSet, method: str, config: RunConfig) -
     probability_N = None if noise.reason else mismatch_N
     if labelled.subject == "pairs":
         return MethodScores(method, -place_N, flagged_N, probability_N, seconds)
-    right_N = None if probability_N is None else 1.0 - probability_N
-    return MethodScores(method, place_N, ~flagged_N, right_N, seconds)
+    if probability_N is None:
+        return MethodScores(method, place_N, flagged_N, None, seconds)
+    return MethodScores(method, place_N, ~flagged_N, 1.0 - probability_N, seconds)
 
 
 #: Columns of the records.

@@ -5,17 +5,23 @@ from __future__ import annotations
 import csv
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pandas as pd
 import pytest
 from conftest import make_sentence
 from typer.testing import CliRunner
 
 import raydr
+from raydr.config.run import RunConfig
 from raydr.errors import ConfigError, DataError
-from raydr.noise.labelled import LabelledSet
+from raydr.noise.labelled import LabelledSet, read_labelled
+from raydr.pipeline import noise_benchmark as noise_pipeline
+from raydr.pipeline.findings import Noise
 from raydr.pipeline.noise_benchmark import METHODS, SetFigures
+from raydr.store import Artifact
 from raydr.verbs import noise_benchmark
 from raydr.verbs.app import app
 
@@ -128,3 +134,18 @@ def test_scores_that_measure_nothing_are_refused_before_any_work(pairs: Path, tm
     result = CliRunner().invoke(app, ["benchmark", "noise", str(pairs), *twice])
     assert result.exit_code == 2
     assert not (tmp_path / "out").exists()
+
+
+def test_an_inconclusive_detector_flags_no_candidate(candidates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled = read_labelled(candidates, "candidates")
+    count = len(labelled.queries)
+    table = pd.DataFrame({"p_wrong": [0.5] * count, "flagged": [False] * count})
+    ids = [("q", str(at)) for at in range(count)]
+    config = cast(RunConfig, None)
+    for reason, num_flagged in (("too few", 0), ("", count)):
+        noise = Noise(table, None, reason, ids, config, cast(Artifact, None))
+        monkeypatch.setattr(noise_pipeline, "find_mismatched", lambda *_, noise=noise: noise)
+        monkeypatch.setattr(noise_pipeline, "open_session", lambda _: nullcontext())
+        detected = noise_pipeline.detect_wrong_labels(labelled, "npc", config)
+        assert detected.flagged_N is not None
+        assert detected.flagged_N.sum() == num_flagged

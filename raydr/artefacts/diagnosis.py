@@ -80,7 +80,7 @@ def _num_examined(of: Any) -> int:
     return 2 * int(min(of.corpus.rows("passages"), sum(SAMPLE_SIZE.values())))
 
 
-@artefact(KIND, version=5, rows=_num_examined, asks_model=True, moves=True)
+@artefact(KIND, version=6, rows=_num_examined, asks_model=True, moves=True)
 def diagnose(
     making: Building,
     pool: Pool,

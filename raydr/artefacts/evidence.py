@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow.compute as pc
 
 from raydr.artefacts.evidence_samples import (
     DiagnosisJob,
@@ -18,6 +19,7 @@ from raydr.artefacts.evidence_samples import (
     lengths,
     weight_size,
 )
+from raydr.artefacts.judged import DROPPED_PAIR
 from raydr.data.examples import load_examples
 from raydr.data.leakage import find_copies, find_leaks
 from raydr.data.tables import of_queries, pairs_of, passages_by_query, relevant
@@ -253,6 +255,9 @@ def leaked(job: DiagnosisJob) -> Mapping[str, BoolArray]:
 
 
 def unanswered(job: DiagnosisJob, split: str) -> BoolArray:
-    """Return whether each query of a split has no positive in the corpus."""
+    """Return whether each query of a split has no positive in the corpus; pairs that judges drop count."""
     queries, qrels = job.judged(split)
-    return ~np.isin(queries["query_id"].to_pylist(), qrels["query_id"].to_pylist())
+    dropped = job.data.dropped(split)
+    dropped = dropped.filter(pc.equal(dropped["miner"], DROPPED_PAIR))
+    answered = [*qrels["query_id"].to_pylist(), *dropped["query_id"].to_pylist()]
+    return ~np.isin(queries["query_id"].to_pylist(), answered)

@@ -112,6 +112,8 @@ def _flagged(verdicts: pa.Table) -> BoolArray:
     return np.asarray(pc.not_equal(verdicts["action"], "keep").to_numpy())
 
 
+#: Miner of the pairs that judges drop, in the table ``dropped``.
+DROPPED_PAIR = "pair"
 _PAIR = ["query_id", "passage_id"]
 #: Further judgments of a data set.
 _ASIDE = ("dropped", "trusted")
@@ -287,7 +289,7 @@ def _filter_part(
     else:
         left, pairs, trusted = split_pairs(qrels, _verdict_tables(verdicts, prefix), _in_place_of(verdicts))
         beside["trusted"].append(trusted)
-        gone = to_table("dropped", ({**row, "miner": "pair"} for row in pairs.select(_PAIR).to_pylist()))
+        gone = to_table("dropped", ({**row, "miner": DROPPED_PAIR} for row in pairs.select(_PAIR).to_pylist()))
         beside["dropped"].append(gone)
     made = {
         names[folder]: write_table(output, names[folder], pa.concat_tables(tables))

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from conftest import make_sentence
 
-from raydr.artefacts.evidence import repeated_queries
+from raydr.artefacts.evidence import repeated_queries, unanswered
 from raydr.artefacts.evidence_samples import bm25, cut
+from raydr.artefacts.judged import DROPPED_PAIR
+from raydr.data.tables import to_table
 from raydr.models.config import ModelConfig
 from raydr.models.tokens import TextTokenizer
 from raydr.negatives.config import BM25Config
@@ -53,3 +55,18 @@ def test_queries_without_positives_are_not_twins() -> None:
     job = SimpleNamespace(judged=lambda split: (queries, qrels), training=SimpleNamespace(train_split="train"))
     # d has no positive that could be wrong for a and b, and c none at all.
     assert repeated_queries(cast(Any, job)).tolist() == [True, True, False, False, False]
+
+
+def test_queries_whose_pairs_judges_drop_are_not_unanswered() -> None:
+    queries = pa.table({"query_id": ["a", "b", "c"]})
+    qrels = pa.table({"query_id": ["a"]})
+    dropped = to_table(
+        "dropped",
+        [
+            {"query_id": "b", "passage_id": "2", "miner": DROPPED_PAIR},
+            # A passage that is no negative has not been a positive.
+            {"query_id": "c", "passage_id": "c", "miner": "source"},
+        ],
+    )
+    job = SimpleNamespace(judged=lambda _: (queries, qrels), data=SimpleNamespace(dropped=lambda _: dropped))
+    assert unanswered(cast(Any, job), "train").tolist() == [False, False, True]

@@ -112,17 +112,17 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader, split: str) -> Non
     kept: _Rows = []
     dropped: _Rows = []
     columns: dict[str, None] = {}
-    bad_rows = BadRows(path)
+    bad_rows, num_unjudged = BadRows(path), 0
     for _, record in records_of(path, bad_rows):
         columns |= dict.fromkeys(record)
-        if reader.columns.split and record.get(reader.columns.split) != split:
-            kept.append({**record})
-            continue
-        left = without_flagged(record, flagged, reader.layout, reader.columns)
+        is_ours = not reader.columns.split or record.get(reader.columns.split) == split
+        judged = wrong.keys() & (pair_ids(record, reader.layout, reader.columns) if is_ours else ())
+        num_unjudged += not judged
+        left = without_flagged(record, flagged & judged, reader.layout, reader.columns)
         if left is not None:
             kept.append(left)
         if left != record:
-            p = max(wrong[ids] for ids in pair_ids(record, reader.layout, reader.columns) if ids in flagged)
+            p = max(wrong[ids] for ids in flagged & judged)
             dropped.append({**record, P_WRONG: round(float(p), 4)})
     dropped.sort(key=lambda row: -float(row[P_WRONG]))
     tables = {KEPT: (kept, [*columns]), DROPPED: (dropped, [*dict.fromkeys([*columns, P_WRONG])])}
@@ -141,6 +141,9 @@ def _clean_file(path: str, noise: Noise, reader: PairsReader, split: str) -> Non
                 shutil.copyfile(f"{scratch}/{word}", target)
     for word, place in places.items():
         say(f"{word}: {counted(len(tables[word][0]), 'row')} -> {place}")
+    if num_unjudged:
+        why = "of another split (raydr clean FILE holds no pairs out), labelled not relevant, or unusable"
+        say(f"kept without a verdict: {counted(num_unjudged, 'row')}, {why}")
     if bad_rows.count:
         say(f"in neither: {counted(bad_rows.count, 'row')} that cannot be read, the first is {bad_rows.kept[0]}")
 

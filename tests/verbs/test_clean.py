@@ -152,6 +152,8 @@ def test_rows_that_cannot_be_read_are_counted(tmp_path: Path, capsys: pytest.Cap
     columns = PairColumns(query_id="query", passage_id="positive")
     _clean_file(str(path), noise, PairsReader(files={"train": [str(path)]}, columns=columns), "train")
     printed = "".join(capsys.readouterr())
+    # Held-out pairs and pairs with the label 0 are in the file, and nobody has judged them.
+    assert "kept without a verdict: 1 row" in printed
     assert "in neither: 1 row that cannot be read, the first is" in printed
     assert "mine.csv:3: expected 2 columns" in printed.replace("\n", "")
 

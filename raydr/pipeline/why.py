@@ -23,12 +23,12 @@ from raydr.noise.judges.base import judge_class
 from raydr.store import Artifact
 
 
-def explain_query(config: RunConfig, query_id: str) -> QueryRecord:
+def explain_query(config: RunConfig, wanted: str) -> QueryRecord:
     """Collect the data on a query from the artefacts of a working folder.
 
     Args:
         config: config of the run, whose named candidates and verdicts are read.
-        query_id: id of the query; if several splits have it, that of the training split.
+        wanted: id of the query, or its text; if several splits have it, that of the training split.
 
     Raises:
         DataError: no split has the query.
@@ -36,7 +36,8 @@ def explain_query(config: RunConfig, query_id: str) -> QueryRecord:
     places = Places.of(config.workdir)
     data = dataset_of(config, places)
     passages = Corpus(places.open("corpus", "corpus"))
-    split, query = _find(data, query_id, config.data.train_split)
+    split, query = _find(data, wanted, config.data.train_split)
+    query_id = query["query_id"]
     judged = [row for row in _rows(data.qrels(split), query_id) if row["relevance"] > 0]
     provenance: dict[str, list[dict[str, Any]]] = defaultdict(list)
     artifacts, others = artifacts_of(places, data)
@@ -59,19 +60,20 @@ def explain_query(config: RunConfig, query_id: str) -> QueryRecord:
     return QueryRecord(query_id, split, query["text"], answers, tuple(positives), tuple(negatives), tuple(others))
 
 
-def _find(data: Dataset, query_id: str, first: str) -> tuple[str, dict[str, Any]]:
+def _find(data: Dataset, wanted: str, first: str) -> tuple[str, dict[str, Any]]:
     """Return the query's split and row; ``first`` is preferred if several splits have the query."""
-    for split in sorted(data.splits, key=lambda name: name != first):
-        for row in _rows(data.queries(split), query_id):
-            return split, row
+    for column in ("query_id", "text"):
+        for split in sorted(data.splits, key=lambda name: name != first):
+            for row in _rows(data.queries(split), wanted, column):
+                return split, row
     raise DataError(
-        f"no split of the data set at {data.artifact.folder} ({', '.join(data.splits)}) has a query {query_id!r}: "
-        "see its queries, or the first column of the source, for ids"
+        f"no split of the data set at {data.artifact.folder} ({', '.join(data.splits)}) has a query with the id or "
+        f"text {wanted!r}: see the queries of the source, or flagged.csv of an audit, for both"
     )
 
 
-def _rows(table: pa.Table, query_id: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.filter(pc.equal(table["query_id"], query_id)).to_pylist()
+def _rows(table: pa.Table, value: str, column: str = "query_id") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.filter(pc.equal(table[column], value)).to_pylist()
     return rows
 
 

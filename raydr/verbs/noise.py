@@ -239,13 +239,13 @@ def _default_model(session: Session, judges: Sequence[Judge]) -> str:
 
 
 @takes_config
-def why(config: RunConfig, query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")]) -> QueryRecord:
+def why(config: RunConfig, query: Annotated[str, typer.Argument(metavar="QUERY")]) -> QueryRecord:
     """Show each negative of a query with its provenance and verdicts. Reads existing artefacts, without Ray.
 
     Args:
-        query_id: id of the query.
+        query: id or text of the query.
     """
-    return explain_query(config, query_id)
+    return explain_query(config, query)
 
 
 def show_why(record: QueryRecord) -> None:

@@ -90,6 +90,8 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     row = next(row for row in data.qrels("train").to_pylist() if row["noise"] == "mismatched")
     story = raydr.why(config, row["query_id"])
     assert (story.split, [positive.judgment["noise"] for positive in story.positives]) == ("train", ["mismatched"])
+    # Pairs without ids have ids that their owner does not know.
+    assert raydr.why(config, story.text) == story
     assert [verdict["judge"] for verdict in story.positives[0].verdicts] == ["npc"]
     # Candidates hold the positive that the query has lost: the truth is known of it.
     lost = next(negative for negative in story.negatives if negative.passage_id == row["original_passage_id"])
@@ -118,7 +120,9 @@ def test_what_cannot_be_judged_is_refused(configure: Any) -> None:
         raydr.judge(config, ["sieve"], split="dev")
     [clean] = raydr.judge(config, ["truth"])
     assert Dataset(clean).qrels("train").num_rows == NUM_QUERIES * 3 // 4
-    with pytest.raises(DataError, match=r"no split of the data set at .* \(dev, test, train\) has a query 'x9'"):
+    with pytest.raises(
+        DataError, match=r"no split of the data set at .* \(dev, test, train\) has a query with the id or text 'x9'"
+    ):
         raydr.why(config, "x9")
 
 

@@ -141,7 +141,7 @@ def start_ray() -> None:
             knock(address)
             _begin(lambda: ray.init(address=config.address or None, logging_level="ERROR", log_to_driver=False))
             return
-        temp_dir = Path(config.temp_dir or Path(tempfile.gettempdir()) / f"raydr-ray-{os.getuid()}").absolute()
+        temp_dir = Path(config.temp_dir or f"{tempfile.gettempdir()}/raydr-ray-{os.getuid()}").expanduser().absolute()
         start = partial(
             ray.init,
             address="local",

@@ -63,6 +63,16 @@ def test_a_busy_machine_has_longer_than_rays_own_30_s(monkeypatch: pytest.Monkey
     assert environment["RAY_raylet_start_wait_time_s"] == "500"
 
 
+def test_the_folder_of_a_local_ray_may_lie_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: dict[str, Any] = {}
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **settings: used.update(settings))
+    with ray_session(RayConfig(num_cpus=1, temp_dir="~/ray")):
+        start_ray()
+    assert used["_temp_dir"] == "/home/ada/ray"
+
+
 def test_connecting_to_nothing_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with (

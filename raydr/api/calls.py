@@ -71,6 +71,7 @@ def call_config(
     """
     place = absolute(str(workdir)) if workdir is not None else _temporary_folder()
     sections, own = sections or {}, settings_of_call(settings)
+    # Judges follow the model of the call, and settings may change them.
     chosen = {name: section for name, section in sections.items() if name != "judge"}
     named = {"seed": seed, "workdir": workdir and str(workdir), "model": checkpoint_of(model)}
     _refuse_contradictions(named | chosen, own)
@@ -86,7 +87,7 @@ def call_config(
     raw |= {
         "workdir": place,
         "seed": seed,
-        "model": checkpoint_of(model) or {},
+        "model": checkpoint_of(model),
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
@@ -130,14 +131,16 @@ def settings_of_call(settings: Mapping[str, Any] | None) -> Mapping[str, Any]:
     raise ConfigError(f"settings is {settings!r:.80}; expected a dict of sections, such as {{'train': {{...}}}}")
 
 
-def checkpoint_of(model: str | PathLike[str] | None) -> dict[str, str] | None:
-    """Return the setting of a call's model; None without a model.
+def checkpoint_of(model: str | PathLike[str] | None) -> dict[str, str]:
+    """Return the setting of a call's model; empty without a model.
 
     Raises:
         ConfigError: the model is neither a name nor a path.
     """
-    if model is None or isinstance(model, str | PathLike):
-        return None if model is None else {"checkpoint": os.fspath(model)}
+    if model is None:
+        return {}
+    if isinstance(model, str | PathLike):
+        return {"checkpoint": os.fspath(model)}
     raise ConfigError(
         f"model is a {type(model).__name__}; expected a Hugging Face name, a folder, or a model of raydr.train: save "
         "others to a folder"
@@ -154,7 +157,7 @@ def _refuse_contradictions(arguments: Mapping[str, Any], settings: Mapping[str, 
         own, other = arguments[key], settings[key]
         if isinstance(own, Mapping) and isinstance(other, Mapping):
             _refuse_contradictions(own, other, f"{place}{key}.")
-        elif own not in (None, other, _DEFAULTS.get(key)):
+        elif own not in (None, {}, other, _DEFAULTS.get(key)):
             raise ConfigError(
                 f"{place}{key} is {other!r:.80} in settings, and an argument of the call makes it {own!r:.80}: leave "
                 "either out"

@@ -179,10 +179,7 @@ def _mining(
 ) -> dict[str, Any]:
     """Return the sections for judges of candidates: their miner, and their model in every role."""
     of_call = settings_of_call(settings).get("model", {})
-    guide = {
-        **(of_call if isinstance(of_call, Mapping) else {}),
-        **(checkpoint_of(model) or {}),
-    }
+    guide = {**(of_call if isinstance(of_call, Mapping) else {}), **checkpoint_of(model)}
     return {"negatives": {"miner": miner, "depth": num_candidates}, "judge": {"model": UNTRAINED, "guide": guide}}
 
 

@@ -250,7 +250,7 @@ def address_of(config: RayConfig) -> str:
 
 def is_connected() -> bool:
     """Return whether this process is connected to Ray."""
-    ray = sys.modules.get("ray")  # Its import takes a second.
+    ray = sys.modules.get("ray")  # An import takes a second; without one there is no connection.
     return ray is not None and bool(ray.is_initialized())
 
 
@@ -334,10 +334,10 @@ def bound_memory() -> None:
 
 
 def give_back_memory() -> bool:
-    """Return freed memory to the system. glibc keeps it per thread, so that each stage of a process would add its own
-    peak. PyTorch keeps it on a GPU, which a worker of Ray may need next.
+    """Return freed memory to the system, and whether the C library can do so (glibc).
 
-    Returns whether the C library supports it (glibc).
+    glibc keeps it per thread, so that each stage of a process would add its own peak. PyTorch keeps it on a GPU, which
+    a worker of Ray may need next.
     """
     # Another thread may be importing it.
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)

@@ -171,8 +171,7 @@ class CheckpointFiles:
         self.folder = Path(name).expanduser()
         self.is_url = "://" in name
         # OFFLINE_CHECKPOINT is no name on the hub.
-        is_path = self.folder.exists() or name.startswith(("/", ".", "~", "offline:"))
-        self.on_hub = not is_path and not self.is_url
+        self.on_hub = not (self.is_url or self.folder.exists() or name.startswith(("/", ".", "~", "offline:")))
         self.unknown = False
 
     def read(self, file: str) -> Any:

@@ -14,11 +14,11 @@ _FEWEST_PAIRS = 50
 def inconclusive(judge: str, reason: str, num_pairs: int) -> str:
     """Return why a judge of pairs is inconclusive, and remedies."""
     remedy = (
-        "Cross-fitted margins may help (judge npc with margins: cross_fitted), then longer trainings or a stronger "
-        "model (cross_fit.num_epochs, cross_fit.model)"
+        f"It needs more pairs than these {num_pairs}"
+        if num_pairs < _FEWEST_PAIRS
+        else "Cross-fitted margins may help (judge npc with margins: cross_fitted), then longer trainings or a "
+        "stronger model (cross_fit.num_epochs, cross_fit.model)"
     )
-    if num_pairs < _FEWEST_PAIRS:
-        remedy = f"It needs more pairs than these {num_pairs}"
     return (
         f"{judge} is inconclusive: {reason}. It keeps all pairs; some may still be mismatched. {remedy}. raydr review "
         "shows pairs to people"

@@ -123,8 +123,11 @@ class Noise:
             if left is not None:
                 kept.append((at, left))
         places = [at for at, _ in kept]
-        cut = [name for name in records[0] if any(left[name] != records[at][name] for at, left in kept)]
-        changed = {name: [left[name] for _, left in kept] for name in cut}
+        changed = {
+            name: [left[name] for _, left in kept]
+            for name in records[0]
+            if any(left[name] != records[at][name] for at, left in kept)
+        }
         if isinstance(pairs, ArrowFormat):
             rows = pairs.select(places)
             return type(pairs).from_list([left for _, left in kept], features=rows.features) if changed else rows

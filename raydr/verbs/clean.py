@@ -176,8 +176,8 @@ def _write(rows: _Rows, columns: list[str], path: str, like: str) -> None:
         if like.endswith(".gz"):
             # Equal rows give equal bytes.
             content = stack.enter_context(gzip.GzipFile("", "wb", fileobj=content, mtime=0))
+        # Half surrogates, which only JSON holds, are escaped again.
         text = stack.enter_context(io.TextIOWrapper(content, encoding, "backslashreplace", newline=""))
-        # Half surrogates, which JSON alone has, are escaped again.
         if kind in ("csv", "tsv"):
             delimiter = "," if kind == "csv" else "\t"
             table = csv.DictWriter(text, columns, delimiter=delimiter, lineterminator=line_end)

@@ -83,8 +83,7 @@ class _Session:
     config: RayConfig | None = None
     dashboard = False
     lock = threading.Lock()
-    starter: ThreadPoolExecutor | None = None
-    """Thread that started the local Ray."""
+    starter: ThreadPoolExecutor | None = None  # Thread that started the local Ray.
 
 
 @contextmanager
@@ -190,9 +189,15 @@ def _start_local(start: Callable[[], object]) -> None:
 
 def _begin(start: Callable[[], object]) -> None:
     """Start Ray or join it, and keep this process's handler of SIGTERM."""
+    import ray
+
     ended_by = signal.getsignal(signal.SIGTERM)
-    with _without_level_line():
-        start()
+    try:
+        with _without_level_line():
+            start()
+    finally:
+        if not ray.is_initialized():
+            ray.shutdown()  # The client of a server that is gone would end this process later.
     if callable(ended_by) and threading.current_thread() is threading.main_thread():
         # Ray has replaced it by its own handler, which ends the process at any point.
         signal.signal(signal.SIGTERM, ended_by)
@@ -227,11 +232,9 @@ def read_capacity(text: str) -> dict[Literal["CPU", "GPU"], float] | None:
     >>> read_capacity("CPU=64,GPU=12")
     {'CPU': 64.0, 'GPU': 12.0}
     """
-    if not text:
-        return None
     amounts = dict(item.partition("=")[::2] for item in text.split(","))
     try:
-        return RayConfig.model_validate({"capacity": amounts}).capacity
+        return RayConfig.model_validate({"capacity": amounts}).capacity if text else None
     except ValueError as error:
         raise ConfigError(
             f"{CAPACITY} is {text!r}: expected CPUs and GPUs of the largest cluster, such as CPU=64,GPU=12"
@@ -324,10 +327,7 @@ def _without_level_line() -> Iterator[None]:
 
 
 def bound_memory() -> None:
-    """Limit the caches of compiled kernels; workers of the local Ray inherit the limit.
-
-    Call it before PyTorch's first matrix product. On a cluster, set it in the nodes' environment.
-    """
+    """Limit the caches of compiled kernels before PyTorch's first matrix product; workers of a local Ray inherit it."""
     # oneDNN keeps a kernel for each shape of a matrix product. Batches of changing lengths fill its 1,024 places with
     # hundreds of MiB, and are not slower with few places (docs/performance.md).
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
@@ -344,7 +344,6 @@ def give_back_memory() -> bool:
     if getattr(cuda, "is_initialized", bool)():
         cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:
-        return False
-    trim(0)
-    return True
+    if trim is not None:
+        trim(0)
+    return trim is not None

@@ -110,12 +110,14 @@ def read_scores(path: str | Path) -> dict[tuple[str, str], float]:
     """Read a method's scores: rows with ``query``, ``passage``, ``score``; a higher score is more suspicious.
 
     Raises:
-        DataError: a row is invalid.
+        DataError: a row is invalid, or a pair has two different scores.
     """
-    scores = {}
+    scores: dict[tuple[str, str], float] = {}
     for where, record in _records(Path(path), ("query", "passage", "score")):
         score = _number(record, "score", where)
-        scores[str(record["query"]).strip(), str(record["passage"]).strip()] = score
+        pair = str(record["query"]).strip(), str(record["passage"]).strip()
+        if scores.setdefault(pair, score) != score:
+            raise DataError(f"{where}: the score is {score}, and an earlier row of the same pair has {scores[pair]}")
     return scores
 
 

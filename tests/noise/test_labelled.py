@@ -129,3 +129,11 @@ def test_scores_cover_a_set_or_have_none_of_it(tmp_path: Path) -> None:
     for score in ("high", "nan", "-inf", ""):
         with pytest.raises(DataError, match=rf"scores.csv:2: 'score' must be a number, found '{score}'"):
             read_scores(write_csv(file, [("z", "z", score)], "query,passage,score"))
+
+
+def test_a_repeated_pair_has_the_same_score_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    repeated = [("z", "z", "0.5"), (" z", "z", "0.50")]
+    assert read_scores(write_csv(file, repeated, "query,passage,score")) == {("z", "z"): 0.5}
+    with pytest.raises(DataError, match=r"scores.csv:4: the score is 0.7, and an earlier row of the same pair has 0.5"):
+        read_scores(write_csv(file, [*repeated, ("z", "z", "0.7")], "query,passage,score"))

@@ -208,6 +208,8 @@ def test_the_kuberay_manifest_has_a_closed_cluster_that_scales_from_none() -> No
         assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
         # Ray drains a node that is told to end.
         assert group["template"]["spec"]["terminationGracePeriodSeconds"] >= 110
+        # A pod of a group without an affinity may come on a spot machine.
+        assert ("affinity" in group["template"]["spec"]) == ("market" in group["labels"])
     for name, num_gpus in {"gpu-spot": "1", "gpu-on-demand": "1", "gpu-train": "4"}.items():
         gpu = groups[name]["template"]["spec"]["containers"][0]
         assert gpu["resources"]["limits"]["nvidia.com/gpu"] == num_gpus
@@ -236,9 +238,13 @@ def test_what_the_manifest_names_is_in_it() -> None:
         if "persistentVolumeClaim" in volume
     }
     assert all(f"PersistentVolumeClaim/{claim}" in resources for claim in claims)
-    labels = resources["Deployment/mlflow"]["spec"]["template"]["metadata"]["labels"]
+    cluster, mlflow = resources["RayCluster/raydr"]["spec"], resources["Deployment/mlflow"]["spec"]
+    for pod in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"], mlflow):
+        # The image's user, of group 100, writes on a new volume, which is root's.
+        assert pod["template"]["spec"]["securityContext"]["fsGroup"] == 100
+    labels = mlflow["template"]["metadata"]["labels"]
     assert resources["Service/mlflow"]["spec"]["selector"] == labels
-    assert resources["Deployment/mlflow"]["spec"]["selector"]["matchLabels"] == labels
+    assert mlflow["selector"]["matchLabels"] == labels
     for name in ("raydr", "mlflow"):
         policy = resources[f"NetworkPolicy/{name}"]["spec"]
         assert policy["policyTypes"] == ["Ingress"]

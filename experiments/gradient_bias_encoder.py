@@ -179,7 +179,7 @@ def main() -> None:
         accuracy = minimise(scorer, by, arguments.steps, arguments.negatives, arguments.seed)
         places[f"{by} minimised"] = {"accuracy": accuracy} | biases(scorer, settings, arguments.seed)
         say(f"{by} minimised: accuracy {accuracy:.1%}")
-    rows = [[name, *(f"{values[name]:.3f}" for values in places.values())] for name in next(iter(places.values()))]
+    rows = [[name, *(f"{values[name]:.4f}" for values in places.values())] for name in next(iter(places.values()))]
     tables = [Table("Bias of the gradient", ["negatives", *places], rows)]
     write_results(arguments.out, vars(arguments), tables, {"places": places})
 

@@ -51,7 +51,7 @@ def find_noise(
         model: Hugging Face name or folder of an encoder, or a model of :func:`train`; None: a MiniLM from an installed
             package.
         cross_fit: whether to train on folds. False takes as long as encoding. None: only if the checkpoint is no
-            retriever; a retriever detects more real noise without training (docs/experiments/detectors.md).
+            retriever; a retriever detects about as much, or more, without training (docs/experiments/detectors.md).
         seed: seed of folds, batches and random passages.
         workdir: folder of the artefacts; None: a temporary folder of the process.
         settings: further settings of a YAML file, for example ``{"cross_fit": {"num_folds": 5}}``.

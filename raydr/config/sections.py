@@ -12,7 +12,7 @@ from raydr.models.config import ModelConfig
 from raydr.noise.judge_models import ClassifierConfig, SieveConfig
 from raydr.noise.judges.asked import CrossEncoder
 from raydr.noise.judges.base import Judge, SecondJudge
-from raydr.noise.judges.people import PEOPLE
+from raydr.noise.judges.people import PEOPLE, DecisionsReader
 
 #: Default judges of pairs, and of mined candidates.
 PAIRS_JUDGE, NEGATIVES_JUDGE = "npc", "margin"
@@ -63,6 +63,16 @@ class JudgeConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _decisions_lie_in_a_single_file(self) -> JudgeConfig:
+        files = {judge.name: judge.file for judge in self._decisions_readers()}
+        if len(set(files.values())) > 1:
+            named = ", ".join(f"{name} reads {file or 'that of the working folder'}" for name, file in files.items())
+            raise ValueError(
+                f"judges: {named}; raydr review writes a single file of decisions: set the same file for all"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _cross_encoder_learns_from_what_others_keep(self) -> JudgeConfig:
         keeper = self.classifier.pairs_kept_by
         if not keeper:
@@ -98,11 +108,21 @@ class JudgeConfig(Config):
     def judge(self, name: str) -> Judge:
         """Return the judge of a name with its settings, or with the defaults if it is not in the list.
 
+        A judge of decisions that is not in the list reads the file of those in the list.
+
         Raises:
             ConfigError: no judge has this name.
         """
         chosen = [judge for judge in self.judges if judge.name == name]
-        return chosen[0] if chosen else build(Judge, name)
+        if chosen:
+            return chosen[0]
+        judge, readers = build(Judge, name), self._decisions_readers()
+        if readers and isinstance(judge, DecisionsReader):
+            return judge.model_copy(update={"file": readers[0].file})
+        return judge
+
+    def _decisions_readers(self) -> list[DecisionsReader]:
+        return [judge for judge in self.judges if isinstance(judge, DecisionsReader)]
 
 
 class RoundChanges(Config):

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from raydr.config.sections import JudgeConfig
 from raydr.errors import DataError
 from raydr.noise.decisions import Decision, Decisions, agreement, append_decision, digest_texts
+from raydr.noise.judges.people import DecisionsReader
 
 
 def decision(reviewer: str, passage_id: str, verdict: str, **changes: Any) -> Decision:
@@ -159,3 +162,26 @@ def test_agreement_is_that_of_cohen() -> None:
     assert (both.num_both, both.num_same) == (10, 8)
     assert both.kappa == pytest.approx((0.8 - 0.5) / (1 - 0.5))
     assert agreements["ada", "eve"][2:] == (1, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ([{"name": "calibrated", "file": "d.jsonl"}], "people"),
+        ([{"name": "people", "file": "d.jsonl"}], "people_negatives"),
+        ([{"name": "people", "file": "d.jsonl"}], "calibrated"),
+        ([{"name": "people", "file": "d.jsonl"}, {"name": "calibrated", "file": "d.jsonl"}], "calibrated_negatives"),
+    ],
+)
+def test_a_judge_that_is_not_listed_reads_the_file_of_the_listed(listed: list[Any], asked: str) -> None:
+    """Else decisions would go to another file than that of the judge whose warranty the page shows."""
+    judge = JudgeConfig.model_validate({"judges": ["npc", *listed]}).judge(asked)
+    assert isinstance(judge, DecisionsReader)
+    assert (judge.name, judge.file) == (asked, "d.jsonl")
+
+
+def test_judges_of_decisions_read_a_single_file() -> None:
+    judges = ["npc", "calibrated", {"name": "people", "file": "d.jsonl"}]
+    expected = "calibrated reads that of the working folder, people reads d.jsonl; raydr review writes a single file"
+    with pytest.raises(ValidationError, match=expected):
+        JudgeConfig.model_validate({"judges": judges})

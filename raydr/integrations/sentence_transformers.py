@@ -116,6 +116,8 @@ class ContrastiveLoss(nn.Module):
         self._weights_version: int | None = None
         #: A submodule would be optimised and saved by the trainer. Empty during the warm-up.
         self._teachers: list[nn.Module] = []
+        #: The teacher's weights in float32: half precision would round the small steps of an average away.
+        self._averages: list[Tensor] = []
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Compute the mean loss of a batch.
@@ -162,6 +164,7 @@ class ContrastiveLoss(nn.Module):
         if not self._teachers:
             student = getattr(self.model, "module", self.model)
             self._teachers.append(copy.deepcopy(student).eval().requires_grad_(False))
+            self._averages = [weights.float() for weights in self._teachers[0].parameters()]
         return self._teachers[0]
 
     @torch.no_grad()
@@ -179,8 +182,8 @@ class ContrastiveLoss(nn.Module):
         self.num_steps += 1
         for teacher in self._teachers:
             student = getattr(self.model, "module", self.model)
-            for own, other in zip(teacher.parameters(), student.parameters(), strict=True):
-                own.lerp_(other.to(own), 1.0 - self.momentum)
+            for average, own, other in zip(self._averages, teacher.parameters(), student.parameters(), strict=True):
+                own.copy_(average.lerp_(other.to(average), 1.0 - self.momentum))
 
 
 class RobustContrastiveLoss(ContrastiveLoss):

@@ -29,6 +29,7 @@ from raydr.losses.base import Loss
 from raydr.losses.npc import NPC
 from raydr.losses.rcl import RCL, BetaSchedule
 from raydr.pipeline.findings import Noise
+from raydr.training.sections import TeacherConfig
 from raydr.training.trainer import Trainer
 
 TRAIN: dict[str, Any] = {"num_epochs": 2, "batch_size": 8, "num_hard_negatives": 2}
@@ -115,6 +116,27 @@ def test_the_noisy_pair_loss_and_its_teacher_are_those_of_raydr_after_a_step(
         teacher.update(both.trainer.model)
         both.step(actual, both.theirs)
     assert theirs.num_steps == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_teacher_of_a_model_in_half_precision_follows_it(both: Both, dtype: torch.dtype) -> None:
+    """Many models load in bfloat16, whose eight bits hold no step of an average with a momentum near 1."""
+    momentum, num_steps = 0.99, 30
+    model = both.theirs.to(dtype)
+    loss = NoisyPairLoss(model, steps_per_epoch=num_steps, loss=NPC(warmup_epochs=0),
+                         teacher=TeacherConfig(momentum=momentum))  # fmt: skip
+    weights = next(model.train().parameters())
+    weights.data.fill_(1.0)
+    loss(both.features())
+    weights.data.fill_(1.25)
+    for _ in range(num_steps):
+        # The weights stay, and their version does not.
+        with torch.no_grad():
+            weights += 0.0
+        loss(both.features())
+    averaged = next(loss._teachers[0].parameters()).float()
+    expected = torch.full_like(averaged, 1.0 + 0.25 * (1 - momentum**num_steps))
+    assert torch.allclose(averaged, expected, atol=0.01)
 
 
 def test_copies_of_the_positive_and_further_positives_are_no_negatives(both: Both) -> None:

@@ -24,6 +24,7 @@ from raydr.data.rows import join_passage
 from raydr.errors import ConfigError, DataError
 from raydr.noise.audit_result import NEAR_MISSES
 from raydr.noise.judges.base import judge_class
+from raydr.noise.judges.npc import NPC
 from raydr.noise.margins import compared_with_random
 from raydr.noise.verdict_report import reason_for_doubt
 from raydr.pipeline.session import Session
@@ -45,8 +46,8 @@ class Noise:
     Args:
         table: a row for each judged pair, the likeliest mismatch first: ``query``, ``passage``, ``p_wrong``
             (P(mismatched)), ``flagged``, and ``why``.
-        at_most: upper bound of the share of mismatched pairs, which includes hard right pairs; None if the judge is
-            inconclusive.
+        at_most: upper bound of the share of mismatched pairs, which includes hard right pairs; None if the detector has
+            no bound, or is inconclusive.
         reason: why the judge is inconclusive; empty if it is conclusive.
         pair_ids: query and passage id of each judged pair, by the index of the table, which callers may sort.
         config: config of the run; ``config.to_yaml()`` repeats it on the command line.
@@ -68,7 +69,7 @@ class Noise:
     @property
     def share(self) -> float | None:
         """Estimated share of mismatched pairs, the mean of ``p_wrong``; None if the judge is inconclusive."""
-        return float(self.table["p_wrong"].mean()) if self.at_most is not None else None
+        return None if self.reason else float(self.table["p_wrong"].mean())
 
     @property
     def precision(self) -> float | None:
@@ -84,7 +85,7 @@ class Noise:
     def summary(self) -> str:
         """Return the share of mismatched pairs, its uncertainty, and the next step."""
         pairs = counted(len(self.table), "pair")
-        if self.share is None or self.at_most is None:
+        if self.share is None:
             return (
                 f"The judge cannot tell which of {pairs} are mismatched: {self.reason}.\n"
                 "Next: pass more pairs, or a stronger model: raydr.find_noise(pairs, model=...)."
@@ -95,10 +96,11 @@ class Noise:
                 f"{NEAR_MISSES}\n"
                 'Next: raydr.train(pairs, loss="nce"), since there are no flagged pairs to train through.'
             )
-        doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most)
+        doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most or self.share)
+        bound = "" if self.at_most is None else f", at most {self.at_most:.0%}"
         return (
-            f"About {self.share:.0%} of {pairs} are mismatched, at most {self.at_most:.0%}; {len(self.flagged):,} are "
-            f"flagged.{' ' * bool(doubt)}{doubt}\n"
+            f"About {self.share:.0%} of {pairs} are mismatched{bound}; {len(self.flagged):,} are flagged."
+            f"{' ' * bool(doubt)}{doubt}\n"
             f"Expected: {self.precision or 0:.0%} of the flags are right, and {self.recall or 0:.0%} of the mismatched "
             "pairs are flagged.\n"
             'Next: raydr.train(pairs, loss="npc") trains through them; noise.drop_from(pairs) removes them.'
@@ -251,11 +253,14 @@ def find_mismatched(session: Session, split: str) -> Noise:
         session: session of the run.
         split: split of the data set.
     """
-    verdicts = session.recipe.verdicts(session.config.judge.judge("npc"), split, model=UNTRAINED)
+    judge = session.config.judge.judge("npc")
+    assert isinstance(judge, NPC)
+    verdicts = session.recipe.verdicts(judge, split, model=UNTRAINED)
     made, dataset, corpus = _make(session, verdicts)
     frame = _verdict_frame(made, split).sort_values(["p", "score", *_IDS], ascending=[False, False, True, True])
     reason = str(made.info.get("detector", {}).get("reason", ""))
-    share = made.info.get("detector", {}).get("share_mismatched")
+    bounded = judge.detector.bounds_share and not reason
+    share = made.info.get("detector", {}).get("share_mismatched") if bounded else None
     table = frame.assign(
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
@@ -264,7 +269,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)
-    return Noise(table, None if reason else share, reason, ids, session.config, made)
+    return Noise(table, share, reason, ids, session.config, made)
 
 
 def find_false_candidates(session: Session, split: str, judge: str, miner: str) -> FalseNegatives:

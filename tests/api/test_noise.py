@@ -60,6 +60,18 @@ def test_the_summary_says_how_much_how_sure_and_what_next(noise: raydr.Noise) ->
     assert "Next: raydr." in words
 
 
+@pytest.mark.parametrize("detector", ["local_fdr", "gaussian"])
+def test_only_a_detector_with_a_bound_states_the_most(tiny_checkpoint: str, workdir: Path, detector: str) -> None:
+    """The weight of a mixture was called an upper bound, and 98 of 200 flags instead of 47 were right."""
+    judges = [{"name": "npc", "detector": {"name": detector}}]
+    noise = raydr.find_noise(
+        make_pairs(), model=tiny_checkpoint, workdir=workdir, settings=SMALL | {"judge": {"judges": judges}}
+    )
+    bounded = detector == "local_fdr" and not noise.reason
+    assert (noise.at_most is not None, "at most" in noise.summary()) == (bounded, bounded)
+    assert noise.share is not None or noise.reason
+
+
 def test_the_command_line_finds_the_same_in_a_file(noise: raydr.Noise, tmp_path: Path) -> None:
     with open(tmp_path / "pairs.csv", "w", newline="") as file:
         csv.writer(file).writerows([("query", "positive"), *make_pairs()])

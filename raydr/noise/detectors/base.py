@@ -122,6 +122,8 @@ class Detector(Component):
     package: ClassVar[str] = "raydr.noise.detectors"
     kind: ClassVar[str] = "detector"
     reads_random_pairs: ClassVar[bool] = False
+    bounds_share: ClassVar[bool] = False
+    """Whether ``share_mismatched`` is an upper bound, not the weight of a mixture."""
     """Whether the detector compares with margins of random pairs."""
 
     threshold: float = Field(default=0.5, ge=0.0, lt=1.0)

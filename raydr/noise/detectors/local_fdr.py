@@ -42,6 +42,7 @@ class LocalFdrDetector(Detector):
     """
 
     reads_random_pairs: ClassVar[bool] = True
+    bounds_share: ClassVar[bool] = True
 
     name: Literal["local_fdr"] = "local_fdr"
     max_right_flagged: float | None = Field(default=None, gt=0.0, lt=1.0)

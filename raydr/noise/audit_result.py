@@ -86,7 +86,7 @@ class PairFindings(Config):
         if self.detection is not None:
             known = {name: self.detection[name] for name in ("precision", "recall") if self.detection[name] is not None}
             quality = " and ".join(f"{name} {value:.2f}" for name, value in known.items())
-            sentences += [f"On pairs mismatched on purpose: {quality}."] if quality else []
+            sentences += [f"On injected noise: {quality}."] if quality else []
         return " ".join(sentences)
 
 

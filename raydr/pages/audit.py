@@ -134,7 +134,7 @@ def audit_page(
     page = Page(f"Audit of {result.split}", result.headline, result.advice("CONFIG"))
     if result.pairs:
         page.heading("Mismatched pairs").table(PAIRS_CAPTION, *pair_rows(result)).note(PAIRS_LEGEND)
-        _quality(page, result.pairs, "quality against the pairs that were mismatched on purpose")
+        _quality(page, result.pairs, "quality against the injected noise")
         for png, caption in pictures:
             page.picture(png, caption)
         page.heading(f"Most suspicious pairs, by {result.suspected_by}")

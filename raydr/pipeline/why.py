@@ -196,7 +196,7 @@ def _print_passage(passage: ExplainedPassage, console: Console) -> None:
     if passage.judgment is not None and passage.judgment["noise"] is not None:
         original = passage.judgment["original_passage_id"]
         instead = f", in place of {original}" if original else ""
-        head.append(f"  [{passage.judgment['noise']} on purpose{instead}]", style="yellow")
+        head.append(f"  [injected noise: {passage.judgment['noise']}{instead}]", style="yellow")
     console.print(head)
     for line in [*_provenance_lines(passage.provenance), *map(_verdict_line, passage.verdicts)]:
         print_indented(console, line, 4)

@@ -39,7 +39,7 @@ def test_the_headline_says_how_many_and_how_sure() -> None:
     )
     assert "raydr evaluate my.yaml --set variants.npc.loss=npc" in result_of([findings]).advice("my.yaml")
     known = pairs_of(detection={"precision": 0.83, "recall": None})
-    assert result_of([known]).headline.endswith("On pairs mismatched on purpose: precision 0.83.")
+    assert result_of([known]).headline.endswith("On injected noise: precision 0.83.")
 
 
 def test_where_no_pair_is_flagged_no_share_of_these_is_given() -> None:

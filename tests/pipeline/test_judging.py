@@ -104,7 +104,7 @@ def test_sieve_classifier_and_npc_together_act_in_the_training(configure: Any) -
     print_query(story, console)
     shown = console.export_text()
     assert "found by bm25, round 0, rank" in shown
-    assert f"mismatched on purpose, in place of {row['original_passage_id']}" in shown
+    assert f"injected noise: mismatched, in place of {row['original_passage_id']}" in shown
     assert lost.text in shown
 
 

@@ -143,9 +143,6 @@ def evaluate(
     """
     if not runs:
         raise ConfigError("evaluate needs at least one run: make it with raydr search")
-    wanted = max([deepest_cutoff(parse_measures(settings.scored_measures).values()), *settings.answer_cutoffs])
-    for system, run in runs.items():
-        _warn_if_shallow(wanted, system, run)
     # The name of a system need not be valid as a file name.
     names = {
         system: {f"{number}-{part}": part for part in Run(run).part_names}
@@ -159,8 +156,11 @@ def evaluate(
     }
     make_parts(values, pool, score_part, calls, f"evaluate: {split}")
     counts = {system: total_counts(values, parts) for system, parts in names.items()}
+    deepest = deepest_cutoff(parse_measures(settings.scored_measures).values())
     for system, counted in counts.items():
         check_queries(Run(runs[system]), system, counted["in split"], split)
+        of_answers = settings.answer_cutoffs if counted["answered"] else []
+        _warn_if_shallow(max([deepest, *of_answers]), system, runs[system])
     if REPORT not in making.done:
         scored = {system: (list(parts), counts[system]["elsewhere"]) for system, parts in names.items()}
         provenance = list(making.identity.inputs.items())

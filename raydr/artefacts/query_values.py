@@ -34,7 +34,7 @@ def score_part(
     query_ids = pa.array(list(ranking), type=pa.string())
     qrels = relevance_by_query(of_queries(data.judgments(split), query_ids))
     values = score_queries(parse_measures(settings.scored_measures), qrels, ranking)
-    queries = of_queries(data.queries(split), query_ids)
+    queries, answered = of_queries(data.queries(split), query_ids), {}
     if settings.answer_cutoffs:
         answered = _answer_values(settings, corpus, queries, ranking)
         labels = map(answer_label, settings.answer_cutoffs)
@@ -44,7 +44,7 @@ def score_part(
     columns = {
         label: pa.array(map(value_of_query.get, ranking), type=pa.float64()) for label, value_of_query in values.items()
     }
-    counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows}
+    counts = {"in split": queries.num_rows, "elsewhere": len(ranking) - queries.num_rows, "answered": len(answered)}
     return {name: write_table(folder, name, pa.table({"query_id": query_ids, **columns}), counts)}
 
 

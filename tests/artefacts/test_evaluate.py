@@ -287,6 +287,16 @@ def test_a_shallow_run_is_named_with_the_settings_that_deepen_it(capsys: pytest.
     assert "set search.top_k (and rerank.depth, if a ranker orders it) to 64" in shown
 
 
+@pytest.mark.parametrize(("prefixes", "warned"), [(["nq"], True), (["no such query"], False)])
+def test_cutoffs_of_answers_deepen_a_run_only_where_answers_count(
+    data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str], prefixes: list[str], warned: bool
+) -> None:
+    run = run_with_positive_at(tmp_path / "r", [1] * 8)
+    run.info["top_k"] = 7
+    evaluation_of(data, {"r": run}, tmp_path / "out", answer_cutoffs=[1, 64], answer_query_prefixes=prefixes)
+    assert ("a measure reads 64" in " ".join(capsys.readouterr().err.split())) is warned
+
+
 def test_questions_without_judgments_are_missed_too(
     data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

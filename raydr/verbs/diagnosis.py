@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raydr.artefacts import cross_fitting
 from raydr.artefacts.diagnosis import REPORT, diagnosis, load_result, show, trial_settings
-from raydr.artefacts.places import TRAINED, UNTRAINED
+from raydr.artefacts.places import TRAINED, UNTRAINED, Places
 from raydr.config.run import RunConfig
 from raydr.console import say
 from raydr.errors import ConfigError
@@ -65,8 +65,12 @@ def next_after_diagnose(made: list[Artifact], config: RunConfig) -> tuple[str, l
     faults = load_result(made[0]).faults
     if not faults or not faults[0].settings:
         return "report", [], ""
-    remedy = {setting.removeprefix("train.") for setting in faults[0].settings}
-    variants = ({f"{key}={value}" for key, value in changes.items()} for changes in config.variants.values())
     workdir = str(made[0].folder).rpartition("/store/")[0]
-    trial = [] if remedy in variants else set_options(trial_settings(faults[0], workdir))
+    pointers = {name: Places.of(workdir).pointer(f"diagnoses/{name}") for name in config.variants}
+    examined = next((name for name, of in pointers.items() if of and of.key == made[0].fingerprint), TRAINED)
+    changes = config.variants.get(examined, {})
+    remedy = {setting.removeprefix("train.") for setting in faults[0].settings}
+    variants = ({f"{key}={value}" for key, value in others.items()} for others in config.variants.values())
+    is_there = not changes and remedy in variants
+    trial = [] if is_there else set_options(trial_settings(faults[0], workdir, changes))
     return "evaluate", trial, "to test the first remedy"

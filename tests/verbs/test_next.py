@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from raydr.artefacts.places import Places
+from raydr.config.files import apply_override
 from raydr.config.run import RunConfig
 from raydr.diagnosis.diagnosis import Finding
 from raydr.verbs import diagnosis
@@ -70,3 +73,21 @@ def test_diagnose_suggests_no_second_variant_with_the_same_settings(
     config = RunConfig.parse({"data": {"reader": {"name": "beir", "path": "data"}}, "variants": variants})
     made: Any = [SimpleNamespace(folder="work/store/diagnosis/1")]
     assert diagnosis.next_after_diagnose(made, config) == ("evaluate", options, "to test the first remedy")
+
+
+def test_the_remedy_of_a_variant_keeps_what_the_variant_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variants: dict[str, Any] = {"long": {"num_epochs": 9, "optimizer": {"learning_rate": 0.01}}, "npc": {"loss": "npc"}}
+    fault = Finding("learning_rate", 0.4, "", ("train.optimizer.learning_rate=3e-04",), "")
+    monkeypatch.setattr(diagnosis, "load_result", lambda artifact: SimpleNamespace(faults=[fault]))
+    data = {"reader": {"name": "beir", "path": "data"}}
+    config = RunConfig.parse({"data": data, "variants": variants})
+    Places.of(str(tmp_path)).point("diagnoses/long", "diagnosis", "a1")
+    made: Any = [SimpleNamespace(folder=f"{tmp_path}/store/diagnosis/a1", fingerprint="a1")]
+    _, options, _ = diagnosis.next_after_diagnose(made, config)
+    raw: dict[str, Any] = {"data": data, "variants": variants}
+    for override in options[1::2]:
+        apply_override(raw, override)
+    remedied = RunConfig.parse(raw).variant("remedy").train
+    assert (remedied.num_epochs, remedied.optimizer.learning_rate) == (9, 3e-4)

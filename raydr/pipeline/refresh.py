@@ -216,10 +216,21 @@ def check_choice(config: RunConfig, settings: RefreshConfig) -> None:
     Raises:
         ConfigError: the dev split or the selecting measure is not evaluated.
     """
+    check_dev_split(config)
     split = config.data.dev_split
     if settings.evaluate_splits and split not in settings.evaluate_splits:
         raise ConfigError(f"refresh.evaluate_splits has no {split!r}: the dev split selects the best round; add it")
     check_measure(config, settings)
+
+
+def check_dev_split(config: RunConfig) -> None:
+    """Check that there is a dev split, by which rounds and trials are compared.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if not config.data.dev_split:
+        raise ConfigError("data.dev_split is empty, but rounds and trials are compared on the dev split: name a split")
 
 
 def check_measure(config: RunConfig, settings: RefreshConfig) -> None:

@@ -15,7 +15,7 @@ from raydr.config.files import SPACES, apply_override, located, merged, read_map
 from raydr.config.run import RunConfig, check_name
 from raydr.distributed.resources import IF_IT_GROWS
 from raydr.errors import ConfigError
-from raydr.pipeline.refresh import check_measure
+from raydr.pipeline.refresh import check_dev_split, check_measure
 from raydr.tuning.settings import as_text
 from raydr.tuning.space import SEARCHABLE, Space, build_space, with_values
 
@@ -145,6 +145,7 @@ def plan_search(space: Space) -> TunePlan:
     fixable = (*SEARCHABLE[settings.objective], *_FIXABLE)
     if wrong := sorted(set(settings.fixed) - set(fixable)):
         raise ConfigError(f"the space fixes {wrong[0]}; it may fix settings of {', '.join(fixable)}")
+    check_dev_split(space.config)
     plan = _plan_stopping(space)
     for values in plan.combinations:
         with_values(space.config, values)

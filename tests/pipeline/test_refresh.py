@@ -174,6 +174,13 @@ def test_rounds_whose_best_could_not_be_chosen_do_not_begin(beir_folder, tiny_ch
     assert not (tmp_path / "w" / "store").exists()
 
 
+def test_rounds_without_a_dev_split_do_not_begin(beir_folder, tiny_checkpoint, tmp_path):
+    config = run_config(beir_folder, tiny_checkpoint, tmp_path / "w")
+    config = config.model_copy(update={"data": config.data.model_copy(update={"dev_split": ""})})
+    with pytest.raises(ConfigError, match=r"^data\.dev_split is empty, but rounds and trials are compared on the dev"):
+        raydr.refresh(config, dry_run=True)
+
+
 def test_a_search_demands_all_its_actors_at_a_time(planned):
     asked = {"search": {"max_actors": 3, "cpus_per_actor": 2, "device": "cpu"}}
     searches = [node for node in nodes(planned(**asked)) if node.kind == "run" and "index" in node.inputs]

@@ -173,6 +173,12 @@ def test_a_search_over_refreshes_counts_rounds_and_knows_what_cannot_differ():
         plan_search(make_space(starts, asked, objective="refresh"))
 
 
+def test_a_search_without_a_dev_split_does_not_begin():
+    asked = make_config(data={"reader": {"name": "beir", "path": "unused"}, "dev_split": ""})
+    with pytest.raises(ConfigError, match=r"^data\.dev_split is empty"):
+        plan_search(make_space(config=asked))
+
+
 def test_a_grid_is_every_combination_after_the_default():
     grid = {"model.scale": {"grid": [10, 20]}, "train.loss.warmup_epochs": {"int": [1, 2]}}
     plan = plan_search(make_space(grid, search={"algorithm": "grid"}))

@@ -91,6 +91,9 @@ def call_config(
         "tracking": {"enabled": False},
         "ray": {"in_process_rows": _IN_PROCESS_ROWS},
     }
+    if (data := own.get("data")) and isinstance(data, Mapping) and data.get("hold_out") == {}:
+        # Merged with shares of the missing splits, an empty mapping would change nothing.
+        raw["data"].pop("hold_out", None)
     config = RunConfig.parse(merged(merged(raw, sections), own), "settings")
     # The queries of a split that the caller has turned off are trained on.
     used = {split: share for split, share in config.data.hold_out.items() if split in config.data.held_out_splits}

@@ -59,6 +59,9 @@ def test_queries_of_a_split_that_is_turned_off_are_trained_on(tmp_path: Path) ->
     config = config_of(make_pairs(), tmp_path, {"data": {"dev_split": "", "test_splits": []}})
     assert config.data.hold_out == {}
     assert config_of(make_pairs(), tmp_path, {"data": {"dev_split": ""}}).data.hold_out == {"test": 0.1}
+    # An empty mapping was merged with the shares of missing splits, and changed nothing.
+    assert config_of(make_pairs(), tmp_path, {"data": {"hold_out": {}}}).data.hold_out == {}
+    assert config_of(make_pairs(), tmp_path, {"data": {"hold_out": {"test": 0.2}}}).data.hold_out["test"] == 0.2
 
 
 def test_a_workdir_is_that_of_the_user_or_below_the_current_folder(

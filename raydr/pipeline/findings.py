@@ -24,7 +24,6 @@ from raydr.data.rows import join_passage
 from raydr.errors import ConfigError, DataError
 from raydr.noise.audit_result import NEAR_MISSES
 from raydr.noise.judges.base import judge_class
-from raydr.noise.judges.npc import NPC
 from raydr.noise.margins import compared_with_random
 from raydr.noise.verdict_report import reason_for_doubt
 from raydr.pipeline.session import Session
@@ -46,8 +45,6 @@ class Noise:
     Args:
         table: a row for each judged pair, the likeliest mismatch first: ``query``, ``passage``, ``p_wrong``
             (P(mismatched)), ``flagged``, and ``why``.
-        at_most: upper bound of the share of mismatched pairs, which includes hard right pairs; None if the detector has
-            no bound, or is inconclusive.
         reason: why the judge is inconclusive; empty if it is conclusive.
         pair_ids: query and passage id of each judged pair, by the index of the table, which callers may sort.
         config: config of the run; ``config.to_yaml()`` repeats it on the command line.
@@ -55,7 +52,6 @@ class Noise:
     """
 
     table: pd.DataFrame
-    at_most: float | None
     reason: str
     pair_ids: Sequence[PairIds] = field(repr=False)
     config: RunConfig = field(repr=False)
@@ -68,7 +64,10 @@ class Noise:
 
     @property
     def share(self) -> float | None:
-        """Estimated share of mismatched pairs, the mean of ``p_wrong``; None if the judge is inconclusive."""
+        """Estimated share of clearly mismatched pairs, the mean of ``p_wrong``; None if the judge is inconclusive.
+
+        Wrong passages that resemble their query do not count.
+        """
         return None if self.reason else float(self.table["p_wrong"].mean())
 
     @property
@@ -78,7 +77,7 @@ class Noise:
 
     @property
     def recall(self) -> float | None:
-        """Expected share of mismatched pairs that is flagged; None if no mismatch is expected."""
+        """Expected share of clearly mismatched pairs that is flagged; None if no mismatch is expected."""
         total = float(self.table["p_wrong"].sum())
         return float(self.flagged["p_wrong"].sum()) / total if total > 0 else None
 
@@ -92,17 +91,18 @@ class Noise:
             )
         if not len(self.flagged):
             return (
-                f"About {self.share:.0%} of {pairs} may be mismatched, but no pair is sure enough to be flagged.\n"
+                f"About {self.share:.0%} of {pairs} are clearly mismatched, but none is sure enough to be flagged.\n"
                 f"{NEAR_MISSES}\n"
                 'Next: raydr.train(pairs, loss="nce"), since there are no flagged pairs to train through.'
             )
-        doubt = self.config.cross_fit.resolved(self.config.model).doubt(self.at_most or self.share)
-        bound = "" if self.at_most is None else f", at most {self.at_most:.0%}"
+        doubt = self.config.cross_fit.resolved(self.config.model).doubt(
+            self.verdicts.info["detector"]["share_mismatched"]
+        )
         return (
-            f"About {self.share:.0%} of {pairs} are mismatched{bound}; {len(self.flagged):,} are flagged."
+            f"About {self.share:.0%} of {pairs} are clearly mismatched; {len(self.flagged):,} are flagged."
             f"{' ' * bool(doubt)}{doubt}\n"
-            f"Expected: {self.precision or 0:.0%} of the flags are right, and {self.recall or 0:.0%} of the mismatched "
-            "pairs are flagged.\n"
+            f"Expected: {self.precision or 0:.0%} of the flags are right, and {self.recall or 0:.0%} of the clearly "
+            "mismatched pairs are flagged.\n"
             'Next: raydr.train(pairs, loss="npc") trains through them; noise.drop_from(pairs) removes them.'
         )
 
@@ -253,14 +253,10 @@ def find_mismatched(session: Session, split: str) -> Noise:
         session: session of the run.
         split: split of the data set.
     """
-    judge = session.config.judge.judge("npc")
-    assert isinstance(judge, NPC)
-    verdicts = session.recipe.verdicts(judge, split, model=UNTRAINED)
+    verdicts = session.recipe.verdicts(session.config.judge.judge("npc"), split, model=UNTRAINED)
     made, dataset, corpus = _make(session, verdicts)
     frame = _verdict_frame(made, split).sort_values(["p", "score", *_IDS], ascending=[False, False, True, True])
     reason = str(made.info.get("detector", {}).get("reason", ""))
-    bounded = judge.detector.bounds_share and not reason
-    share = made.info.get("detector", {}).get("share_mismatched") if bounded else None
     table = frame.assign(
         query=query_texts(dataset, split, frame["query_id"].tolist()),
         passage=_passages(corpus, frame["passage_id"].tolist()),
@@ -269,7 +265,7 @@ def find_mismatched(session: Session, split: str) -> Noise:
     )
     ids = list(zip(frame["query_id"], frame["passage_id"], strict=True))
     table = table[PAIR_COLUMNS].reset_index(drop=True)
-    return Noise(table, share, reason, ids, session.config, made)
+    return Noise(table, reason, ids, session.config, made)
 
 
 def find_false_candidates(session: Session, split: str, judge: str, miner: str) -> FalseNegatives:

@@ -56,20 +56,10 @@ def test_every_pair_has_a_probability_and_the_worst_come_first(noise: raydr.Nois
 
 def test_the_summary_says_how_much_how_sure_and_what_next(noise: raydr.Noise) -> None:
     words = noise.summary()
-    assert f"{noise.share:.0%} of 60 pairs" in words
+    assert f"{noise.share:.0%} of 60 pairs are clearly mismatched; {len(noise.flagged)} are flagged" in words
+    # On sets judged by people the estimate is below the truth: it bounds nothing.
+    assert "at most" not in words
     assert "Next: raydr." in words
-
-
-@pytest.mark.parametrize("detector", ["local_fdr", "gaussian"])
-def test_only_a_detector_with_a_bound_states_the_most(tiny_checkpoint: str, workdir: Path, detector: str) -> None:
-    """The weight of a mixture was called an upper bound, and 98 of 200 flags instead of 47 were right."""
-    judges = [{"name": "npc", "detector": {"name": detector}}]
-    noise = raydr.find_noise(
-        make_pairs(), model=tiny_checkpoint, workdir=workdir, settings=SMALL | {"judge": {"judges": judges}}
-    )
-    bounded = detector == "local_fdr" and not noise.reason
-    assert (noise.at_most is not None, "at most" in noise.summary()) == (bounded, bounded)
-    assert noise.share is not None or noise.reason
 
 
 def test_the_command_line_finds_the_same_in_a_file(noise: raydr.Noise, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def found_noise(pairs: list[tuple[str, str]], p_wrong: list[float]) -> Noise:
         p_wrong=p_wrong, flagged=[p > 0.5 for p in p_wrong]
     )
     ids = [(content_id(query), content_id("", passage)) for query, passage in pairs]
-    return Noise(table, 0.5, "", ids, None, None)  # type: ignore[arg-type]
+    return Noise(table, "", ids, None, None)  # type: ignore[arg-type]
 
 
 def test_the_trainer_learns_with_flags_and_only_its_own_model_is_saved(both: Both, tmp_path: Path) -> None:

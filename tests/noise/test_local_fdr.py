@@ -55,7 +55,7 @@ def test_it_is_calibrated_where_mismatched_pairs_are_random_ones(share, seed):
     assert report.calibration_error < 0.05
     assert report.precision > 0.75
     assert report.recall > 0.75
-    # An upper bound, since some right pairs are as surprising as random ones.
+    # Some right pairs are as surprising as random ones.
     assert share - 0.04 < detection.share_mismatched < share + 0.06
 
 

@@ -143,7 +143,7 @@ def test_an_inconclusive_detector_flags_no_candidate(candidates: Path, monkeypat
     ids = [("q", str(at)) for at in range(count)]
     config = cast(RunConfig, None)
     for reason, num_flagged in (("too few", 0), ("", count)):
-        noise = Noise(table, None, reason, ids, config, cast(Artifact, None))
+        noise = Noise(table, reason, ids, config, cast(Artifact, None))
         monkeypatch.setattr(noise_pipeline, "find_mismatched", lambda *_, noise=noise: noise)
         monkeypatch.setattr(noise_pipeline, "open_session", lambda _: nullcontext())
         detected = noise_pipeline.detect_wrong_labels(labelled, "npc", config)

@@ -172,10 +172,10 @@ _ROBUST = "train.loss=npc"
 class MismatchedPairs(Check):
     """The passage of a mismatched pair scores no better than passages of other pairs: p is uniform.
 
-    Twice the share of p > ½ is an upper bound of the mismatched share (Storey, JRSS B 2002), since hard right pairs
-    count in both splits. The severity is the lower end for the worse split, less the upper end for the other split, by
-    the reader with the smallest difference. It is reduced by the share of queries unlike those of the other split,
-    which may all be hard.
+    Twice the share of p > ½ estimates the mismatched share (Storey, JRSS B 2002). Hard right pairs count too, in both
+    splits; wrong passages that resemble their query do not. The severity is the lower end for the worse split, less the
+    upper end for the other split, by the reader with the smallest difference. It is reduced by the share of queries
+    unlike those of the other split, which may all be hard.
 
     A split that was held out of the training pairs has the same mistakes. Then the cross-fitted model decides alone:
     the severity is its lower end, less a tenth for hard right pairs.
@@ -227,7 +227,7 @@ class MismatchedPairs(Check):
         return self.finding(
             severity,
             f"{shares[reader][at].mean:.0%} of the {kinds[at]} pairs suit their query no better than passages of other "
-            f"pairs (an upper bound of wrong pairs), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} pairs "
+            f"pairs (hard right pairs among them), {shares[reader][1 - at].mean:.0%} of the {kinds[1 - at]} pairs "
             f"({reader}, {len(evidence.p_training[reader]):,} training pairs)"
             + f"; {kind:.0%} or more of the queries are unlike those of the other split"
             * (kind > 0),
@@ -244,8 +244,8 @@ class MismatchedPairs(Check):
         training, held_out = shares[CROSS_FITTED]
         return self.finding(
             max(0.0, training.low - _HARD) if _is_flat(evidence.p_training[CROSS_FITTED]) else 0.0,
-            f"{training.mean:.0%} of the training pairs suit their query no better than passages of other pairs (an "
-            f"upper bound of wrong pairs; {CROSS_FITTED}, {len(evidence.p_training[CROSS_FITTED]):,} pairs), and "
+            f"{training.mean:.0%} of the training pairs suit their query no better than passages of other pairs "
+            f"(hard right pairs among them; {CROSS_FITTED}, {len(evidence.p_training[CROSS_FITTED]):,} pairs), and "
             f"{held_out.mean:.0%} of those that were held out of them",
             _ROBUST,
             advice="or judge.judges=[npc], which removes them; raydr audit shows the worst. Measures on "

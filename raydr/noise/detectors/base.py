@@ -124,9 +124,6 @@ class Detector(Component):
     reads_random_pairs: ClassVar[bool] = False
     """Whether the detector compares with margins of random pairs."""
 
-    bounds_share: ClassVar[bool] = False
-    """Whether ``share_mismatched`` is an upper bound, not the weight of a mixture."""
-
     threshold: float = Field(default=0.5, ge=0.0, lt=1.0)
     """λ; a pair is clean if p(clean | margin) > λ. 0 flags nothing."""
 

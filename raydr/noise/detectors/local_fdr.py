@@ -27,9 +27,10 @@ class LocalFdrDetector(Detector):
         π̂ = min(1, #{p > ½} / (½ N))   (Storey's share of mismatched pairs),
         f = max(Grenander's density of p, π̂)   (decreasing, by pooling adjacent violators),
 
-    P(mismatched | p) = π̂ / f(p), which never falls with the margin. π̂ is an upper bound, since hard right pairs count
-    too: P is too high for doubtful pairs. The detector needs no start and no minimum distance of two groups. It is
-    meant for margins of models that were trained on neither the pair nor its passage; otherwise π̂ is far too low.
+    P(mismatched | p) = π̂ / f(p), which never falls with the margin. π̂ is no bound. It counts hard right pairs too, so
+    that P is too high for doubtful pairs. It misses wrong passages that are nearer to the query than random passages.
+    The detector needs no start and no minimum distance of two groups. It is meant for margins of models that were
+    trained on neither the pair nor its passage; otherwise π̂ is far too low.
 
     Source: Efron et al. (JASA 2001), the local false-discovery rate; Storey (JRSS B 2002), the share; Grenander (1956).
 
@@ -42,7 +43,6 @@ class LocalFdrDetector(Detector):
     """
 
     reads_random_pairs: ClassVar[bool] = True
-    bounds_share: ClassVar[bool] = True
 
     name: Literal["local_fdr"] = "local_fdr"
     max_right_flagged: float | None = Field(default=None, gt=0.0, lt=1.0)
@@ -115,7 +115,7 @@ def p_values(margins_N: FloatArray, random_R: FloatArray) -> FloatArray:
 
 
 def storey_share(p_N: FloatArray) -> float:
-    """Return min(1, #{p > ½} / (½ N)), an upper bound of the share with uniform p.
+    """Return min(1, #{p > ½} / (½ N)), an estimate of the share with uniform p; right pairs count if p > ½.
 
     >>> storey_share(np.array([0.01, 0.02, 0.4, 0.9]))
     0.5

@@ -176,7 +176,7 @@ def audit_negatives(audited: Audited, suspected: set[str]) -> tuple[list[Negativ
         suspected: ids of queries whose annotated pair is flagged.
 
     Returns:
-        The findings, and each judge's highest scores, at most one a query, see :func:`worst_first`.
+        The findings, and each judge's highest scores, a single score a query, see :func:`worst_first`.
     """
     import pandas as pd
 

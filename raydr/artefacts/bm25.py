@@ -107,7 +107,7 @@ def build_bm25(
     num_tokens = total_counts(terms, calls)["tokens"]
     if not num_tokens:
         raise DataError(
-            f"BM25 found no term in {len(passages):,} passages; expected at least one that is not a stop word. "
+            f"BM25 found no term in {len(passages):,} passages; expected a term that is not a stop word. "
             "Look at the corpus with raydr inspect."
         )
     parts_of = [tuple(map(_part, range(plan.first_part, plan.end_part))) for plan in shards]

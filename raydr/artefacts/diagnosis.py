@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from raydr.artefacts import Context, Node, artefact
@@ -206,7 +205,7 @@ def cells(finding: Finding) -> list[str]:
 _REMEDY = "remedy"
 
 
-def trial_settings(fault: Finding, workdir: str, changes: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
+def trial_settings(fault: Finding, workdir: str, changes: Mapping[str, Any]) -> list[str]:
     """Return settings of a run that compares a fault's remedy with the training; empty where no setting is a remedy.
 
     A remedy in the section ``train`` becomes a variant, which shares everything else; any other needs a folder of its
@@ -215,13 +214,13 @@ def trial_settings(fault: Finding, workdir: str, changes: Mapping[str, Any] = Ma
     Args:
         fault: the fault.
         workdir: working folder of the training.
-        changes: what the training differs in from the section ``train``, if it is a variant.
+        changes: changes of the variant that was trained to the section ``train``; empty for the section itself.
 
-    >>> trial_settings(Finding("mismatched_pairs", 0.4, "", ("train.loss=npc",), ""), "work")
+    >>> trial_settings(Finding("mismatched_pairs", 0.4, "", ("train.loss=npc",), ""), "work", {})
     ['variants.remedy.loss=npc']
     >>> trial_settings(Finding("mismatched_pairs", 0.4, "", ("train.loss=npc",), ""), "work", {"num_epochs": 9})
     ['variants.remedy={"num_epochs": 9}', 'variants.remedy.loss=npc']
-    >>> trial_settings(Finding("temperature", 0.4, "", ("model.scale=20",), ""), "work")
+    >>> trial_settings(Finding("temperature", 0.4, "", ("model.scale=20",), ""), "work", {})
     ['model.scale=20', 'workdir=work-remedy']
     """
     if all(setting.startswith("train.") for setting in fault.settings):

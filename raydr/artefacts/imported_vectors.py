@@ -121,7 +121,7 @@ def import_vectors(
     if not (ids or layout.has_ids) and num_vectors != num:
         raise DataError(
             f"{file} has {num_vectors:,} vectors without ids, and there are {num:,} texts ({under}; copies are "
-            "merged): give their ids with --ids, one a line"
+            "merged): give their ids with --ids, an id a line"
         )
     scratch = scratch_parts(making, "join")
     join = Join(file, layout, ids, texts, under, similarity, scratch.folder, block_rows(dim))

@@ -2,7 +2,7 @@
 
 A passage is a hit if it contains one of the query's answers; accuracy@k is the share of queries with a hit
 among the first k passages. This is not recall against judgments: an unjudged passage that contains the answer
-counts, and so does one that contains it by chance.
+counts, also if it contains it by chance.
 
 The rule is DPR's ``has_answer``: with ``string`` the answer's tokens, lower-cased after Unicode NFD, must occur
 consecutively among the passage's tokens; with ``regex`` the answer is a pattern searched in the passage's text. Titles

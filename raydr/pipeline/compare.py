@@ -90,7 +90,7 @@ def compare_models(
     Args:
         session: session of the run.
         context: config of searches and evaluations.
-        models: models of each system, one for each seed; the other systems are compared with the first.
+        models: models of each system, a model for each seed; the other systems are compared with the first.
         seeds: seeds of the trainings.
         splits: evaluated splits.
         label: name of the evaluations, for example ``confirm``.

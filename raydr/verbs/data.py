@@ -195,7 +195,7 @@ def import_vectors(
         file: vectors: .npy, .npz, .parquet or .faiss; a local path or URL.
         system: name of the embedder, for index, search and mine.
         split: split of the queries; default: passages.
-        ids: file of ids, one a line or .npy, if FILE has none.
+        ids: file of ids, an id a line or .npy, if FILE has none.
         queries: with passages in FILE, a file of query vectors of SPLIT, by default the first test split.
         query_ids: file of the queries' ids.
         similarity: similarity of the vectors.

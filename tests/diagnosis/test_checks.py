@@ -136,7 +136,7 @@ def test_a_fault_is_named_first(fault: str) -> None:
     assert diagnosis.faults[0].remedy
     # Settings that a config takes.
     RunConfig.load("example", diagnosis.faults[0].settings)
-    trial = trial_settings(diagnosis.faults[0], "work")
+    trial = trial_settings(diagnosis.faults[0], "work", {})
     remedied, is_variant = (
         RunConfig.load("example", trial),
         not any(override.startswith("workdir=") for override in trial),

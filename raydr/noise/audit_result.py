@@ -79,7 +79,9 @@ class PairFindings(Config):
             f"{self.num_flagged:,} of {self.num_judged:,} pairs ({share:.1%}) are probably wrong, by {self.judge}."
         ]
         if self.num_expected is not None and self.num_expected_flagged is not None:
-            expected = f"about {self.num_expected - self.num_expected_flagged:,.0f} wrong pairs among those it keeps"
+            expected = (
+                f"about {self.num_expected - self.num_expected_flagged:,.0f} clearly wrong pairs among those it keeps"
+            )
             if self.num_flagged:
                 expected = f"{self.num_expected_flagged / self.num_flagged:.0%} of these to be wrong, and {expected}"
             sentences.append(f"Its probabilities expect {expected}.")

@@ -35,7 +35,7 @@ def test_the_headline_says_how_many_and_how_sure() -> None:
     findings = pairs_of(num_expected=450.0, num_expected_flagged=412.8)
     assert result_of([findings]).headline == (
         "430 of 1,215 pairs (35.4%) are probably wrong, by npc. Its probabilities expect 96% of these to be wrong, and "
-        "about 37 wrong pairs among those it keeps."
+        "about 37 clearly wrong pairs among those it keeps."
     )
     assert "raydr evaluate my.yaml --set variants.npc.loss=npc" in result_of([findings]).advice("my.yaml")
     known = pairs_of(detection={"precision": 0.83, "recall": None})
@@ -45,7 +45,7 @@ def test_the_headline_says_how_many_and_how_sure() -> None:
 def test_where_no_pair_is_flagged_no_share_of_these_is_given() -> None:
     findings = pairs_of(num_flagged=0, num_expected=3.0, num_expected_flagged=0.0)
     assert findings.sentences.endswith(
-        "(0.0%) are probably wrong, by npc. Its probabilities expect about 3 wrong pairs among those it keeps."
+        "(0.0%) are probably wrong, by npc. Its probabilities expect about 3 clearly wrong pairs among those it keeps."
     )
     assert "train on all of them" in result_of([findings]).advice("my.yaml")
     # On 400 pairs of CoSQA, 17 % judged wrong, an audit expected no wrong pair and said no more.
